@@ -1,0 +1,195 @@
+//! One output stream on the host: the first and last bytes for the result, the whole of it on disk when that is not
+//! enough.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use belljar_model::StreamOutput;
+use bytes::Bytes;
+
+/// Collects one stream within bounds.
+#[derive(Debug)]
+pub struct Collector {
+    head: Vec<u8>,
+    tail: VecDeque<Bytes>,
+    tail_bytes: usize,
+    head_limit: usize,
+    tail_limit: usize,
+    total: u64,
+    log: Log,
+}
+
+/// Where the whole stream goes once it is more than is kept.
+#[derive(Debug)]
+enum Log {
+    /// Nowhere.
+    Off,
+    /// To this file, when it comes to that.
+    Waiting { path: PathBuf, limit: u64 },
+    /// To this file.
+    Open { path: PathBuf, file: File, rest: u64 },
+    /// It could not be written any more; what is there is kept.
+    Stopped { path: PathBuf },
+}
+
+impl Collector {
+    /// Keeps the first and the last half of `keep` bytes. `log` names a file for the whole stream, made only if more
+    /// comes, and how many bytes it may hold.
+    #[must_use]
+    pub fn new(keep: u64, log: Option<(PathBuf, u64)>) -> Self {
+        let half = usize::try_from(keep / 2).unwrap_or(usize::MAX);
+        Self {
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            head_limit: half,
+            tail_limit: half,
+            total: 0,
+            log: match log {
+                Some((path, limit)) if limit > 0 => Log::Waiting { path, limit },
+                _ => Log::Off,
+            },
+        }
+    }
+
+    /// Takes the next bytes.
+    pub fn push(&mut self, data: &Bytes) {
+        if self.total + data.len() as u64 > (self.head_limit + self.tail_limit) as u64 {
+            self.open_log();
+        }
+        self.total += data.len() as u64;
+        let mut rest = data.clone();
+        if self.head.len() < self.head_limit {
+            let fits = rest.split_to(rest.len().min(self.head_limit - self.head.len()));
+            self.head.extend_from_slice(&fits);
+        }
+        if !rest.is_empty() {
+            self.tail_bytes += rest.len();
+            self.tail.push_back(rest);
+            self.trim();
+        }
+        if let Log::Open { .. } = self.log {
+            self.write_log(data);
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.tail_bytes > self.tail_limit {
+            let over = self.tail_bytes - self.tail_limit;
+            let Some(oldest) = self.tail.front_mut() else { return };
+            if oldest.len() <= over {
+                self.tail_bytes -= oldest.len();
+                self.tail.pop_front();
+            } else {
+                let _ = oldest.split_to(over);
+                self.tail_bytes -= over;
+            }
+        }
+    }
+
+    /// Begins the log with everything that came before, which is all still here.
+    fn open_log(&mut self) {
+        let Log::Waiting { path, limit } = &self.log else { return };
+        let (path, limit) = (path.clone(), *limit);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&path));
+        match made {
+            Ok(file) => {
+                self.log = Log::Open { path, file, rest: limit };
+                let head = Bytes::copy_from_slice(&self.head);
+                self.write_log(&head);
+                let tail: Vec<Bytes> = self.tail.iter().cloned().collect();
+                for piece in tail {
+                    self.write_log(&piece);
+                }
+            }
+            Err(_) => self.log = Log::Off,
+        }
+    }
+
+    fn write_log(&mut self, data: &[u8]) {
+        let Log::Open { path, file, rest } = &mut self.log else { return };
+        let fits = usize::try_from(*rest).unwrap_or(usize::MAX).min(data.len());
+        *rest -= fits as u64;
+        if file.write_all(&data[..fits]).is_err() {
+            self.log = Log::Stopped { path: path.clone() };
+        }
+    }
+
+    /// All bytes that came, kept or not.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The last bytes that are kept, for a look at what went wrong.
+    #[must_use]
+    pub fn last(&self, count: usize) -> Vec<u8> {
+        let mut all = if self.tail_bytes >= count { Vec::new() } else { self.head.clone() };
+        for piece in &self.tail {
+            all.extend_from_slice(piece);
+        }
+        all.split_off(all.len().saturating_sub(count))
+    }
+
+    /// The stream as the result shows it.
+    #[must_use]
+    pub fn finish(self) -> StreamOutput {
+        let tail: Vec<u8> = self.tail.iter().flatten().copied().collect();
+        let mut output = StreamOutput::new(&self.head, &tail, self.total);
+        output.log = match self.log {
+            Log::Open { path, .. } | Log::Stopped { path } => Some(shown(&path)),
+            Log::Off | Log::Waiting { .. } => None,
+        };
+        output
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(keep: u64, log: Option<(PathBuf, u64)>, pieces: &[&[u8]]) -> Collector {
+        let mut collector = Collector::new(keep, log);
+        for piece in pieces {
+            collector.push(&Bytes::copy_from_slice(piece));
+        }
+        collector
+    }
+
+    #[test]
+    fn what_fits_is_kept_whole() {
+        let collector = collect(8, None, &[b"ab", b"cdefg", b"h"]);
+        assert_eq!(collector.last(3), b"fgh");
+        let output = collector.finish();
+        assert_eq!(output.decode().unwrap(), b"abcdefgh");
+        assert!(!output.truncated);
+    }
+
+    #[test]
+    fn a_flood_keeps_head_and_tail_and_logs_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/stdout");
+        let collector = collect(8, Some((path.clone(), 1000)), &[b"abcdef", b"ghijkl", b"mn"]);
+        assert_eq!(collector.total(), 14);
+        let output = collector.finish();
+        assert!(output.truncated);
+        assert_eq!(output.decode().unwrap(), b"abcdklmn");
+        assert_eq!(std::fs::read(&path).unwrap(), b"abcdefghijklmn");
+    }
+
+    #[test]
+    fn the_log_stops_at_its_limit_and_is_not_made_without_need() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout");
+        let _ = collect(8, Some((path.clone(), 10)), &[b"abcdefgh"]).finish();
+        assert!(!path.exists());
+        let _ = collect(8, Some((path.clone(), 10)), &[b"abcdefghijklmnop"]).finish();
+        assert_eq!(std::fs::read(&path).unwrap(), b"abcdefghij");
+    }
+}

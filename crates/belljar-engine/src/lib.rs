@@ -1,0 +1,16 @@
+//! What an engine is, how its guest is spoken with, one run from beginning to end, and the suite that every engine
+//! passes.
+
+mod changes;
+mod client;
+mod collect;
+mod engine;
+mod run;
+
+pub use client::{Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events};
+pub use collect::Collector;
+pub use engine::{Engine, EngineError, Sandbox, Usage, Walls};
+pub use run::{InputFile, RunRequest, STOP_GRACE, Silent, Sink, run};
+
+/// Messages of the guest protocol that callers see.
+pub use belljar_proto::{ErrorCode, v1};

@@ -1,0 +1,395 @@
+//! One run of code from beginning to end, in any engine: put files in, compile, run, bring files out, say how it went.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use belljar_model::{
+    CommandTemplate, FileChange, Language, LimitKind, Outcome, Phase, PhaseResult, RunResult, SandboxSpec,
+    milliseconds, signal_name,
+};
+use belljar_proto::v1;
+use bytes::Bytes;
+use tokio::io::AsyncRead;
+
+use crate::changes::Snapshot;
+use crate::client::{Execution, GuestError, ProcessEvent};
+use crate::collect::Collector;
+use crate::engine::{EngineError, Sandbox, Usage};
+
+/// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
+pub const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// How much of stderr is looked at for a hint, in bytes.
+const HINT_BYTES: usize = 8 * 1024;
+
+/// What is to be run.
+pub struct RunRequest<'a> {
+    /// The language.
+    pub language: &'a Language,
+    /// The source's file name in the home directory.
+    pub source_name: PathBuf,
+    /// The source.
+    pub source: Bytes,
+    /// Arguments for the program.
+    pub args: Vec<String>,
+    /// What is fed to it.
+    pub stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Files to put in before.
+    pub files: Vec<InputFile>,
+    /// Whether files made and changed are looked for.
+    pub track_files: bool,
+    /// Where a stream goes that is more than is kept; `None` is nowhere.
+    pub log_dir: Option<PathBuf>,
+}
+
+/// A file to put in.
+pub struct InputFile {
+    /// Where it goes; relative to the home directory, or absolute.
+    pub target: PathBuf,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its content.
+    pub content: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+/// Takes what happens while it happens. A slow taker slows the program down; nothing is lost.
+pub trait Sink: Send {
+    /// A phase begins: `compile` or `run`. `id` is the running process's number in the guest.
+    fn phase(&mut self, phase: &'static str, id: u64) -> impl Future<Output = ()> + Send;
+    /// Bytes of a stream.
+    fn output(&mut self, stream: v1::Stream, offset: u64, data: Bytes) -> impl Future<Output = ()> + Send;
+}
+
+/// Takes nothing.
+pub struct Silent;
+
+impl Sink for Silent {
+    async fn phase(&mut self, _: &'static str, _: u64) {}
+    async fn output(&mut self, _: v1::Stream, _: u64, _: Bytes) {}
+}
+
+/// Runs `request` in `sandbox`, which should be fresh.
+///
+/// # Errors
+/// Only what is not the code's own doing; how the code ended is in the result.
+pub async fn run<S: Sink>(
+    sandbox: &Sandbox,
+    spec: &SandboxSpec,
+    request: RunRequest<'_>,
+    sink: &mut S,
+) -> Result<RunResult, EngineError> {
+    let begin = Instant::now();
+    let mut timings: BTreeMap<String, f64> =
+        sandbox.timings.iter().map(|(name, time)| ((*name).to_owned(), milliseconds(*time))).collect();
+    let guest = sandbox.guest();
+    for file in request.files {
+        let open = v1::WriteOpen {
+            path: path_bytes(&file.target),
+            mode: file.mode,
+            make_parents: true,
+            ..Default::default()
+        };
+        guest.write_from(open, file.content).await?;
+    }
+    let source_path = sandbox.home.join(&request.source_name);
+    guest.write(&source_path, 0o644, request.source).await?;
+    timings.insert("upload".to_owned(), milliseconds(begin.elapsed()));
+    let before = if request.track_files { Some(Snapshot::take(guest, &sandbox.home).await?) } else { None };
+
+    let runner = Runner {
+        sandbox,
+        spec,
+        source_path: &source_path,
+        language: request.language,
+        log_dir: request.log_dir.as_deref(),
+    };
+    let mut compile = None;
+    if let Some(template) = &request.language.compile {
+        let time = Instant::now();
+        let command = runner.command(template, &[]);
+        let phase = runner.phase("compile", command, runner.compile_timeout(), None, sink).await?;
+        timings.insert("compile".to_owned(), milliseconds(time.elapsed()));
+        compile = Some(phase.into_phase_result(Phase::Compile));
+    }
+    let compiled = compile.as_ref().is_none_or(|phase| phase.outcome == Outcome::Exited { code: 0 });
+    let phase = if compiled {
+        let time = Instant::now();
+        let command = runner.command(&request.language.run, &request.args);
+        let timeout = spec.limits.timeout.duration();
+        let phase = runner.phase("run", command, timeout, request.stdin, sink).await?;
+        timings.insert("run".to_owned(), milliseconds(time.elapsed()));
+        phase
+    } else {
+        // Nothing ran: the result is the compiler's.
+        let outcome = compile.as_ref().map_or(Outcome::Exited { code: 1 }, |phase| phase.outcome.clone());
+        PhaseRun::not_run(outcome)
+    };
+    let (files, files_truncated) = match before {
+        Some(before) if !phase.gone => changes_since(sandbox, &before).await,
+        _ => (Vec::new(), false),
+    };
+    timings.insert("total".to_owned(), milliseconds(begin.elapsed()));
+    let hint_text = if compiled {
+        phase.stderr.last(HINT_BYTES)
+    } else {
+        compile.as_ref().map(compiler_words).unwrap_or_default()
+    };
+    let usage = sandbox.usage();
+    Ok(RunResult {
+        schema: belljar_model::RESULT_SCHEMA,
+        id: sandbox.id.clone(),
+        language: request.language.name.clone(),
+        exit_code: phase.exit_code,
+        signal: phase
+            .signal
+            .map(|signal| signal_name(signal).map_or_else(|| format!("SIG{signal}"), str::to_owned)),
+        exit_status: phase.outcome.exit_status_with(phase.exit_code),
+        hint: belljar_model::hint(&phase.outcome, &hint_text, spec),
+        outcome: phase.outcome.clone(),
+        wall_ms: milliseconds(phase.wall),
+        cpu_ms: usage.cpu.map(milliseconds).or_else(|| phase.cpu.map(milliseconds)),
+        peak_memory_bytes: usage.peak_memory_bytes.or(phase.max_rss),
+        stdout: phase.stdout.finish(),
+        stderr: phase.stderr.finish(),
+        compile,
+        files,
+        files_truncated,
+        isolation: sandbox.isolation.clone(),
+        timings: Some(timings),
+    })
+}
+
+fn compiler_words(phase: &PhaseResult) -> Vec<u8> {
+    phase.stderr.decode().unwrap_or_default()
+}
+
+async fn changes_since(sandbox: &Sandbox, before: &Snapshot) -> (Vec<FileChange>, bool) {
+    // A sandbox that is gone or too full to be listed has no say about the outcome.
+    match Snapshot::take(sandbox.guest(), &sandbox.home).await {
+        Ok(after) => before.changes(&after),
+        Err(_) => (Vec::new(), true),
+    }
+}
+
+fn path_bytes(path: &Path) -> Bytes {
+    use std::os::unix::ffi::OsStrExt;
+    Bytes::copy_from_slice(path.as_os_str().as_bytes())
+}
+
+struct Runner<'a> {
+    sandbox: &'a Sandbox,
+    spec: &'a SandboxSpec,
+    source_path: &'a Path,
+    language: &'a Language,
+    log_dir: Option<&'a Path>,
+}
+
+impl Runner<'_> {
+    fn command(&self, template: &CommandTemplate, args: &[String]) -> v1::StartRequest {
+        let file = self.source_path.to_string_lossy();
+        let stem = self.source_path.file_stem().unwrap_or_default().to_string_lossy();
+        let argv = template.render(&file, &self.sandbox.home.to_string_lossy(), &stem, args);
+        let env = self.language.env.iter().map(|(name, value)| v1::EnvVar {
+            name: Bytes::copy_from_slice(name.as_bytes()),
+            value: Bytes::copy_from_slice(value.as_bytes()),
+            ..Default::default()
+        });
+        v1::StartRequest {
+            argv: argv.into_iter().map(Bytes::from).collect(),
+            env: env.collect(),
+            kill_rest: true,
+            keep_bytes: 0,
+            grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
+            ..Default::default()
+        }
+    }
+
+    /// A compiler's time is its language's own affair, but never more than the run may take at most.
+    fn compile_timeout(&self) -> Duration {
+        let own = self.language.limits.compile_timeout.map(belljar_model::Timeout::duration);
+        own.unwrap_or_else(|| self.spec.limits.timeout.duration())
+    }
+
+    async fn phase<S: Sink>(
+        &self,
+        name: &'static str,
+        mut command: v1::StartRequest,
+        timeout: Duration,
+        stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+        sink: &mut S,
+    ) -> Result<PhaseRun, EngineError> {
+        command.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        command.stdin_open = stdin.is_some();
+        let before = self.sandbox.usage();
+        let begin = Instant::now();
+        let mut phase = PhaseRun::new(self.spec, self.log_dir.map(|dir| dir.join(name)));
+        let guest = self.sandbox.guest().clone();
+        let mut execution = match guest.start(command).await {
+            Ok(execution) => execution,
+            Err(error) => return phase.could_not_start(error),
+        };
+        sink.phase(name, execution.id).await;
+        let id = execution.id;
+        let feeding = stdin.map(|stdin| tokio::spawn(async move { guest.feed(id, stdin, true).await }));
+        // The guest keeps the time; if it does not, because user code found a way to stop it, the host does.
+        let patience = timeout + STOP_GRACE + HOST_PATIENCE;
+        let collected = tokio::time::timeout(patience, phase.collect(&mut execution, sink)).await;
+        if let Some(feeding) = feeding {
+            feeding.abort();
+        }
+        phase.wall = begin.elapsed();
+        match collected {
+            Ok(Ok(Some(exited))) => phase.ended(&exited, &before, &self.sandbox.usage()),
+            Ok(Ok(None) | Err(_)) => {
+                phase.gone = true;
+                let after = self.sandbox.usage();
+                phase.outcome = if after.oom_kills > before.oom_kills {
+                    Outcome::OutOfMemory
+                } else {
+                    let how = tokio::time::timeout(HOST_PATIENCE, self.sandbox.ended()).await;
+                    Outcome::Infrastructure {
+                        cause: how.unwrap_or_else(|_| "the guest stopped answering".to_owned()),
+                    }
+                };
+            }
+            Err(_) => {
+                phase.gone = true;
+                phase.outcome = Outcome::TimedOut;
+            }
+        }
+        Ok(phase)
+    }
+}
+
+/// How much longer than a run's time the host waits for the guest to say that it is over.
+const HOST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A phase as it goes along.
+struct PhaseRun {
+    stdout: Collector,
+    stderr: Collector,
+    outcome: Outcome,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    wall: Duration,
+    cpu: Option<Duration>,
+    max_rss: Option<u64>,
+    /// The sandbox cannot be asked anything any more.
+    gone: bool,
+}
+
+impl PhaseRun {
+    fn new(spec: &SandboxSpec, log: Option<PathBuf>) -> Self {
+        let keep = spec.limits.output.bytes();
+        let limit = spec.limits.log.bytes();
+        let log = |name: &str| log.as_ref().map(|base| (base.with_extension(name), limit));
+        Self {
+            stdout: Collector::new(keep, log("stdout")),
+            stderr: Collector::new(keep, log("stderr")),
+            outcome: Outcome::Infrastructure { cause: "nothing has run".to_owned() },
+            exit_code: None,
+            signal: None,
+            wall: Duration::ZERO,
+            cpu: None,
+            max_rss: None,
+            gone: false,
+        }
+    }
+
+    fn not_run(outcome: Outcome) -> Self {
+        let exit_code = match &outcome {
+            Outcome::Exited { code } => Some(*code),
+            _ => None,
+        };
+        Self {
+            stdout: Collector::new(0, None),
+            stderr: Collector::new(0, None),
+            outcome,
+            exit_code,
+            signal: None,
+            wall: Duration::ZERO,
+            cpu: None,
+            max_rss: None,
+            gone: false,
+        }
+    }
+
+    /// A program that is missing or refused in the sandbox is told as a shell tells it; anything else is ours.
+    fn could_not_start(mut self, error: GuestError) -> Result<Self, EngineError> {
+        use belljar_proto::ErrorCode;
+        let code = match &error {
+            GuestError::Refused { code: ErrorCode::NotFound, .. } => 127,
+            GuestError::Refused {
+                code: ErrorCode::PermissionDenied | ErrorCode::FailedPrecondition, ..
+            } => 126,
+            GuestError::Refused { code: ErrorCode::ResourceExhausted, .. } => {
+                self.outcome = Outcome::Limit { limit: LimitKind::Pids };
+                return Ok(self);
+            }
+            _ => return Err(error.into()),
+        };
+        self.stderr.push(&Bytes::from(format!("{error}\n")));
+        self.exit_code = Some(code);
+        self.outcome = Outcome::Exited { code };
+        Ok(self)
+    }
+
+    async fn collect<S: Sink>(
+        &mut self,
+        execution: &mut Execution,
+        sink: &mut S,
+    ) -> Result<Option<v1::Exited>, GuestError> {
+        while let Some(event) = execution.next().await? {
+            match event {
+                ProcessEvent::Started { .. } => {}
+                ProcessEvent::Output { stream, offset, data } => {
+                    match stream {
+                        v1::Stream::STREAM_STDERR => self.stderr.push(&data),
+                        _ => self.stdout.push(&data),
+                    }
+                    sink.output(stream, offset, data).await;
+                }
+                ProcessEvent::Exited(exited) => return Ok(Some(exited)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: &Usage) {
+        self.signal = (exited.signal > 0).then_some(exited.signal);
+        self.exit_code = self.signal.is_none().then_some(exited.code);
+        self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));
+        self.max_rss = Some(exited.max_rss);
+        let failed = self.exit_code != Some(0);
+        let was_killed = exited.signal == SIGKILL || exited.code == 128 + SIGKILL;
+        self.outcome = match exited.cause.as_known().unwrap_or_default() {
+            v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => Outcome::TimedOut,
+            v1::Cause::CAUSE_MEMORY => Outcome::OutOfMemory,
+            v1::Cause::CAUSE_PIDS => Outcome::Limit { limit: LimitKind::Pids },
+            v1::Cause::CAUSE_UNSPECIFIED if was_killed && after.oom_kills > before.oom_kills => {
+                Outcome::OutOfMemory
+            }
+            v1::Cause::CAUSE_UNSPECIFIED if failed && after.pids_denied > before.pids_denied => {
+                Outcome::Limit { limit: LimitKind::Pids }
+            }
+            v1::Cause::CAUSE_UNSPECIFIED => match self.signal {
+                Some(signal) => Outcome::signalled(signal),
+                None => Outcome::Exited { code: exited.code },
+            },
+        };
+    }
+
+    fn into_phase_result(self, name: Phase) -> PhaseResult {
+        PhaseResult {
+            phase: name,
+            outcome: self.outcome,
+            wall_ms: milliseconds(self.wall),
+            cpu_ms: self.cpu.map(milliseconds),
+            stdout: self.stdout.finish(),
+            stderr: self.stderr.finish(),
+        }
+    }
+}
+
+const SIGKILL: i32 = 9;

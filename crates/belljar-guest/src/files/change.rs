@@ -1,0 +1,189 @@
+//! Making directories, moving, removing.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use belljar_proto::{ConnectError, v1};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::ITSELF;
+use super::entry::{Link, entry_at, kind, open_dir, stat_open};
+use super::path::{failure, mode, resolve, split_named, unfit};
+
+/// How a new directory's permission bits are, when nothing else is asked for.
+const DEFAULT_MODE: u32 = 0o755;
+
+/// How many names are removed before other work gets its turn.
+const REMOVE_AT_ONCE: usize = 256;
+
+/// Makes a directory.
+pub(super) fn make_dir(home: &Path, request: &v1::MakeDirRequest) -> Result<v1::Entry, ConnectError> {
+    let path = resolve(home, "path", &request.path)?;
+    let mode = mode(request.mode, DEFAULT_MODE)?;
+    let fail = |errno| failure("make the directory", &request.path, errno);
+    if request.parents && is_dir(path.as_os_str().as_bytes()) {
+        return entry_at(CWD, &path, &request.path, Link::Follow).map_err(fail);
+    }
+    let (parent, _) = split_named("path", &path)?;
+    if request.parents {
+        make_parents(parent).map_err(fail)?;
+    }
+    match rustix::fs::mkdir(&path, mode) {
+        // The bits are meant as given, whatever the guest's mask is.
+        Ok(()) => rustix::fs::chmod(&path, mode).map_err(fail)?,
+        // Somebody else has just made it, which is as good.
+        Err(Errno::EXIST) if request.parents && is_dir(path.as_os_str().as_bytes()) => {}
+        Err(errno) => return Err(fail(errno)),
+    }
+    entry_at(CWD, &path, &request.path, Link::Follow).map_err(fail)
+}
+
+/// Makes `path` and every directory above it that is missing.
+pub(super) fn make_parents(path: &[u8]) -> Result<(), Errno> {
+    if is_dir(path) {
+        return Ok(());
+    }
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(index, _)| index);
+    for end in ends.chain([path.len()]) {
+        match rustix::fs::mkdir(path.get(..end).unwrap_or(path), Mode::from_raw_mode(DEFAULT_MODE)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    if is_dir(path) { Ok(()) } else { Err(Errno::NOTDIR) }
+}
+
+fn is_dir(path: &[u8]) -> bool {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE);
+    stat.is_ok_and(|stat| kind(&stat) == FileType::Directory)
+}
+
+/// Moves a file or a directory.
+pub(super) fn rename(home: &Path, request: &v1::MoveRequest) -> Result<v1::Entry, ConnectError> {
+    let from = resolve(home, "from", &request.from)?;
+    let to = resolve(home, "to", &request.to)?;
+    let flags = if request.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    rustix::fs::renameat_with(CWD, &from, CWD, &to, flags).map_err(|errno| match errno {
+        Errno::EXIST => failure("move to", &request.to, errno),
+        Errno::INVAL => unfit("move", &request.from, "a directory cannot go into itself"),
+        errno => failure("move", &request.from, errno),
+    })?;
+    entry_at(CWD, &to, &request.to, Link::Itself).map_err(|errno| failure("look at", &request.to, errno))
+}
+
+/// Removes a file, an empty directory, or on request a whole tree.
+pub(super) async fn remove(home: &Path, request: &v1::RemoveRequest) -> Result<(), ConnectError> {
+    let path = resolve(home, "path", &request.path)?;
+    let (parent, name) = split_named("path", &path)?;
+    let fail = |errno| match errno {
+        Errno::NOTEMPTY | Errno::EXIST if !request.recursive => {
+            unfit("remove", &request.path, "the directory is not empty; ask for `recursive`")
+        }
+        Errno::STALE => {
+            ConnectError::aborted("cannot remove the tree: something else moved a part of it meanwhile")
+        }
+        errno => failure("remove", &request.path, errno),
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
+    let stat = rustix::fs::statx(&parent, name, ITSELF, StatxFlags::TYPE).map_err(fail)?;
+    if kind(&stat) != FileType::Directory {
+        return rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(fail);
+    }
+    match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) if request.recursive => {
+            remove_tree(parent.as_fd(), name).await.map_err(fail)
+        }
+        done => done.map_err(fail),
+    }
+}
+
+/// Removes a directory with everything in it, while programs may be at work there. It holds one descriptor, whatever the
+/// depth: the way back up is `..`, and must lead to the directory that it came from.
+async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let mut current = open_own(parent, name)?;
+    let mut above = Vec::new();
+    loop {
+        match remove_some(current.as_fd())? {
+            Step::More => {}
+            Step::Into(child) => {
+                above.push(identity(current.as_fd())?);
+                current = child;
+            }
+            Step::Empty => {
+                let Some(expected) = above.pop() else { break };
+                // The emptied directory goes when the one above it is read again.
+                current = open_dir(current.as_fd(), c"..", false)?;
+                if identity(current.as_fd())? != expected {
+                    return Err(Errno::STALE);
+                }
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+enum Step {
+    Empty,
+    More,
+    Into(OwnedFd),
+}
+
+/// Removes names of one directory until one turns out to be a directory that is not empty.
+fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
+    let mut removed = 0;
+    let mut opened_up = false;
+    // Read from its start each time, because removing moves the position of the rest.
+    let mut names = Dir::read_from(dir)?;
+    while let Some(entry) = names.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        if removed == REMOVE_AT_ONCE {
+            return Ok(Step::More);
+        }
+        let is_dir = match entry.file_type() {
+            FileType::Unknown => {
+                let stat = rustix::fs::statx(dir, name, ITSELF, StatxFlags::TYPE);
+                stat.is_ok_and(|stat| kind(&stat) == FileType::Directory)
+            }
+            kind => kind == FileType::Directory,
+        };
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(dir, name, flags) {
+            Ok(()) | Err(Errno::NOENT) => removed += 1,
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {
+                return open_own(dir, name.to_bytes()).map(Step::Into);
+            }
+            Err(Errno::ACCESS) if !opened_up => {
+                // The owner may have taken its own right to change this directory away.
+                rustix::fs::fchmod(dir, Mode::RWXU)?;
+                opened_up = true;
+                names.rewind();
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(Step::Empty)
+}
+
+fn identity(dir: BorrowedFd<'_>) -> Result<(u32, u32, u64), Errno> {
+    let stat = stat_open(dir)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
+
+/// Opens a directory that its owner may have closed to itself.
+fn open_own(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    match open_dir(dir, name, false) {
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty())?;
+            open_dir(dir, name, false)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,82 @@
+//! What a name stands for.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use belljar_proto::v1;
+use bytes::Bytes;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
+
+use super::ITSELF;
+
+/// What to do with a symbolic link in the last place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Follow,
+    Itself,
+}
+
+/// The entry of `path` below `dir`, under the name `shown`.
+pub(super) fn entry_at(
+    dir: BorrowedFd<'_>,
+    path: impl Arg + Copy,
+    shown: &[u8],
+    link: Link,
+) -> Result<v1::Entry, Errno> {
+    let flags = if link == Link::Follow { AtFlags::empty() } else { ITSELF };
+    let stat = rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS)?;
+    let mut entry = entry(&stat, shown);
+    if kind(&stat) == FileType::Symlink {
+        // It may have become something else since; then it has no target.
+        let target = rustix::fs::readlinkat(dir, path, Vec::new()).unwrap_or_default();
+        entry.symlink_target = Bytes::from(target.into_bytes());
+    }
+    Ok(entry)
+}
+
+/// The attributes of an open file.
+pub(super) fn stat_open(file: impl AsFd) -> Result<Statx, Errno> {
+    rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+}
+
+/// What kind of file it is.
+pub(super) fn kind(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}
+
+/// The entry for attributes, without a link's target.
+pub(super) fn entry(stat: &Statx, shown: &[u8]) -> v1::Entry {
+    let kind = match kind(stat) {
+        FileType::RegularFile => v1::FileKind::FILE_KIND_FILE,
+        FileType::Directory => v1::FileKind::FILE_KIND_DIRECTORY,
+        FileType::Symlink => v1::FileKind::FILE_KIND_SYMLINK,
+        FileType::Fifo => v1::FileKind::FILE_KIND_FIFO,
+        FileType::Socket => v1::FileKind::FILE_KIND_SOCKET,
+        FileType::CharacterDevice | FileType::BlockDevice => v1::FileKind::FILE_KIND_DEVICE,
+        _ => v1::FileKind::FILE_KIND_UNSPECIFIED,
+    };
+    v1::Entry {
+        path: Bytes::copy_from_slice(shown),
+        kind: kind.into(),
+        size: stat.stx_size,
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        modified_ns: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        changed_ns: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        inode: stat.stx_ino,
+        links: stat.stx_nlink,
+        ..Default::default()
+    }
+}
+
+/// User code sets these times as it likes, so they may be out of range.
+fn nanoseconds(seconds: i64, part: u32) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(part.into())
+}
+
+/// Opens a directory to read its names.
+pub(crate) fn open_dir(dir: BorrowedFd<'_>, path: impl Arg, follow: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    flags.set(OFlags::NOFOLLOW, !follow);
+    rustix::fs::openat(dir, path, flags, Mode::empty())
+}

@@ -1,0 +1,112 @@
+//! The `Filesystem` service: files inside the sandbox, with the rights of its user. The kernel resolves every path.
+//! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
+
+mod change;
+mod entry;
+mod list;
+mod path;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::path::PathBuf;
+
+use belljar_proto::{
+    InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
+};
+use rustix::fs::{AtFlags, CWD};
+
+pub(crate) use entry::open_dir;
+pub(crate) use path::failure;
+
+use entry::{Link, entry_at};
+use path::resolve;
+
+/// The files of one sandbox.
+pub(crate) struct Files {
+    /// What relative paths start from.
+    pub(crate) home: PathBuf,
+}
+
+impl v1::Filesystem for Files {
+    async fn read(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ReadRequest>,
+    ) -> ServiceResult<ServiceStream<v1::ReadResponse>> {
+        let stream = read::open(&self.home, &request.to_owned_message())?;
+        Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+
+    async fn write(
+        &self,
+        _: RequestContext,
+        requests: InboundStream<v1::WriteRequest>,
+    ) -> ServiceResult<v1::WriteResponse> {
+        let entry = write::write(&self.home, requests).await?;
+        Response::ok(v1::WriteResponse { entry: entry.into(), ..Default::default() })
+    }
+
+    async fn stat(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::StatRequest>,
+    ) -> ServiceResult<v1::StatResponse> {
+        let request = request.to_owned_message();
+        let path = resolve(&self.home, "path", &request.path)?;
+        let link = if request.follow { Link::Follow } else { Link::Itself };
+        let entry = entry_at(CWD, &path, &request.path, link)
+            .map_err(|errno| failure("look at", &request.path, errno))?;
+        Response::ok(v1::StatResponse { entry: entry.into(), ..Default::default() })
+    }
+
+    async fn list(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ListRequest>,
+    ) -> ServiceResult<v1::ListResponse> {
+        Response::ok(list::list(&self.home, &request.to_owned_message()).await?)
+    }
+
+    async fn make_dir(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::MakeDirRequest>,
+    ) -> ServiceResult<v1::MakeDirResponse> {
+        let entry = change::make_dir(&self.home, &request.to_owned_message())?;
+        Response::ok(v1::MakeDirResponse { entry: entry.into(), ..Default::default() })
+    }
+
+    async fn r#move(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::MoveRequest>,
+    ) -> ServiceResult<v1::MoveResponse> {
+        let entry = change::rename(&self.home, &request.to_owned_message())?;
+        Response::ok(v1::MoveResponse { entry: entry.into(), ..Default::default() })
+    }
+
+    async fn remove(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::RemoveRequest>,
+    ) -> ServiceResult<v1::RemoveResponse> {
+        change::remove(&self.home, &request.to_owned_message()).await?;
+        Response::ok(v1::RemoveResponse::default())
+    }
+
+    async fn watch(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::WatchRequest>,
+    ) -> ServiceResult<ServiceStream<v1::WatchEvent>> {
+        let request = request.to_owned_message();
+        let path = resolve(&self.home, "path", &request.path)?;
+        let stream = crate::watch::watch(&path, &request.path, request.recursive).await?;
+        Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+}
+
+/// The last place of a path is taken as it is.
+const ITSELF: AtFlags = AtFlags::SYMLINK_NOFOLLOW;

@@ -1,0 +1,277 @@
+//! The guest's life: it builds the last walls, serves the host, reaps, keeps the deadline, watches the limits that no
+//! control group keeps, and ends with the connection.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_proto::v1;
+use rustix::fs::{Mode, OFlags};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::{GuestConfig, WatchedLimits, WhenAlone};
+use crate::process::Table;
+use crate::service::Service;
+use crate::tree::{Proc, SIGKILL, SIGTERM};
+
+/// How often watched limits are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long the last events may take to reach the host after the deadline.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Everything that the services share.
+pub(crate) struct Guest {
+    pub(crate) config: GuestConfig,
+    pub(crate) table: Table,
+    pub(crate) proc: Proc,
+    pub(crate) ruleset: Option<OwnedFd>,
+    pub(crate) started: Instant,
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+/// Why the guest could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The argument is not the configuration that this version of the guest knows.
+    #[error("the guest's configuration cannot be read")]
+    Config(#[source] serde_json::Error),
+    /// It was not started by an engine.
+    #[error("the guest's connection is not there; it is started by an engine, not by hand")]
+    Connection(#[source] io::Error),
+    /// A kernel feature failed.
+    #[error("cannot {what}")]
+    Setup {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The Landlock domain of user code could not be made.
+    #[error(transparent)]
+    Landlock(#[from] belljar_linux::LandlockError),
+}
+
+fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError {
+    move |source| GuestError::Setup { what, source: source.into() }
+}
+
+/// Runs the guest until its connection closes, or its deadline passes.
+///
+/// # Errors
+/// See [`GuestError`]: a guest that cannot build its walls serves nobody.
+pub fn run(config: &str) -> Result<(), GuestError> {
+    let config: GuestConfig = serde_json::from_str(config).map_err(GuestError::Config)?;
+    if !config.is_without("dumpable") {
+        belljar_linux::set_dumpable(false).map_err(setup("close the guest to inspection"))?;
+    }
+    let socket =
+        belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
+    let guest = Arc::new(Guest::new(config)?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(setup("start the guest's runtime"))?;
+    runtime.block_on(guest.serve(socket))
+}
+
+impl Guest {
+    fn new(config: GuestConfig) -> Result<Self, GuestError> {
+        let proc_dir = if config.own_proc {
+            belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD)
+                .map_err(setup("find the guest's /proc"))?
+        } else {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(setup("open /proc"))?
+        };
+        if !config.first_process {
+            belljar_linux::become_subreaper().map_err(setup("become the parent of orphans"))?;
+        }
+        let ruleset = match &config.landlock {
+            Some(domain) if !config.is_without("landlock") => Some(domain.rules().build()?),
+            _ => None,
+        };
+        if let (Some(ruleset), true) = (&ruleset, config.confine_guest) {
+            belljar_linux::restrict_landlock(std::os::fd::AsFd::as_fd(ruleset))
+                .map_err(setup("enter the guest's Landlock domain"))?;
+        }
+        let deadline = (config.deadline_ms > 0 && !config.is_without("deadline"))
+            .then(|| Instant::now() + Duration::from_millis(config.deadline_ms));
+        Ok(Self {
+            proc: Proc::new(proc_dir, config.first_process),
+            table: Table::default(),
+            ruleset,
+            started: Instant::now(),
+            deadline: watch::Sender::new(deadline),
+            config,
+        })
+    }
+
+    async fn serve(self: Arc<Self>, socket: OwnedFd) -> Result<(), GuestError> {
+        let mut children = signal(SignalKind::child()).map_err(setup("listen for the end of children"))?;
+        let reaper = Arc::clone(&self);
+        tokio::spawn(async move {
+            loop {
+                while let Some(reaped) = belljar_linux::reap_one() {
+                    reaper.table.reaped(&reaped);
+                }
+                if children.recv().await.is_none() {
+                    return;
+                }
+            }
+        });
+        if let Some(limits) = self.config.watched {
+            tokio::spawn(Arc::clone(&self).watch_limits(limits));
+        }
+        let socket = StdUnixStream::from(socket);
+        socket.set_nonblocking(true).map_err(GuestError::Connection)?;
+        let socket = tokio::net::UnixStream::from_std(socket).map_err(GuestError::Connection)?;
+        let connection = belljar_proto::serve(socket, self.router());
+        let deadline = Arc::clone(&self).keep_deadline();
+        tokio::pin!(connection, deadline);
+        tokio::select! {
+            // A broken connection and a closed one are the same to us: the host is gone.
+            _ = &mut connection => if self.config.when_alone == WhenAlone::Stay {
+                deadline.await;
+            },
+            () = &mut deadline => {
+                let _ = tokio::time::timeout(LAST_WORDS, connection).await;
+            }
+        }
+        self.proc.signal_all(SIGKILL);
+        Ok(())
+    }
+
+    fn router(self: &Arc<Self>) -> connectrpc::Router {
+        use v1::{FilesystemExt as _, PortsExt as _};
+        let service = Arc::new(Service { guest: Arc::clone(self) });
+        let router = connectrpc::Router::new();
+        let router = v1::ProcessExt::register(Arc::clone(&service), router);
+        let router = v1::HealthExt::register(service, router);
+        let router = Arc::new(crate::files::Files { home: self.config.home.clone() }).register(router);
+        Arc::new(crate::ports::Ports::default()).register(router)
+    }
+
+    /// Moves the deadline; `None` is never.
+    pub(crate) fn set_deadline(&self, after: Option<Duration>) {
+        self.deadline.send_replace(after.map(|after| Instant::now() + after));
+    }
+
+    /// Returns when the deadline has passed and everything has been ended.
+    async fn keep_deadline(self: Arc<Self>) {
+        let mut deadline = self.deadline.subscribe();
+        loop {
+            let until = *deadline.borrow_and_update();
+            let passed = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => break,
+                moved = deadline.changed() => if moved.is_err() { return },
+            }
+        }
+        for process in self.table.running() {
+            process.set_cause(v1::Cause::CAUSE_STOPPED);
+        }
+        self.proc.signal_all(SIGTERM);
+        let all_ended = async {
+            for process in self.table.running() {
+                let mut changed = process.watch();
+                while process.is_running() && changed.changed().await.is_ok() {}
+            }
+        };
+        let _ = tokio::time::timeout(self.config.grace(), all_ended).await;
+        self.proc.signal_all(SIGKILL);
+    }
+
+    /// The weaker grade: looks often, and ends everything when more is in use than allowed.
+    async fn watch_limits(self: Arc<Self>, limits: WatchedLimits) {
+        let mut interval = tokio::time::interval(WATCH_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let running = self.table.running();
+            if running.is_empty() {
+                continue;
+            }
+            let members = self.proc.sandbox();
+            let threads: u32 = members.iter().map(|stat| stat.threads).sum();
+            let resident: u64 = members.iter().map(|stat| stat.resident_pages * page_bytes()).sum();
+            let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
+            let cause = if resident + in_memory > limits.memory_bytes {
+                v1::Cause::CAUSE_MEMORY
+            } else if threads > limits.pids {
+                v1::Cause::CAUSE_PIDS
+            } else {
+                continue;
+            };
+            for process in running {
+                process.set_cause(cause);
+            }
+            self.proc.signal_all(SIGKILL);
+        }
+    }
+
+    fn memory_disks(&self) -> impl Iterator<Item = v1::DiskUse> {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        [self.config.home.as_path(), "/tmp".as_ref(), "/dev/shm".as_ref()]
+            .into_iter()
+            .filter(|_| self.config.first_process)
+            .filter_map(|path| {
+                let stat = rustix::fs::statfs(path).ok()?;
+                (u64::try_from(stat.f_type).ok()? == TMPFS_MAGIC).then(|| disk_use(path))?
+            })
+    }
+
+    /// The walls that the guest itself built.
+    pub(crate) fn layers(&self) -> Vec<v1::Layer> {
+        let mut layers = Vec::new();
+        if self.ruleset.is_some() {
+            let detail = format!("ABI {}", belljar_linux::landlock_abi());
+            layers.push(v1::Layer { name: "landlock".to_owned(), detail, ..Default::default() });
+        }
+        layers
+    }
+
+    pub(crate) fn metrics(&self) -> v1::MetricsResponse {
+        let members = self.proc.sandbox();
+        let (reaped_user, reaped_system) = belljar_linux::children_cpu_us();
+        let ticks = |ticks: u64| ticks * TICK_US;
+        v1::MetricsResponse {
+            processes: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            threads: members.iter().map(|stat| stat.threads).sum(),
+            resident_bytes: members.iter().map(|stat| stat.resident_pages * page_bytes()).sum(),
+            user_us: reaped_user + ticks(members.iter().map(|stat| stat.user_ticks).sum()),
+            system_us: reaped_system + ticks(members.iter().map(|stat| stat.system_ticks).sum()),
+            disks: [self.config.home.as_path(), "/tmp".as_ref()].into_iter().filter_map(disk_use).collect(),
+            ..Default::default()
+        }
+    }
+}
+
+/// Length of a clock tick in `/proc/PID/stat`: the kernel shows user space 100 a second (time(7)).
+const TICK_US: u64 = 10_000;
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+fn disk_use(path: &std::path::Path) -> Option<v1::DiskUse> {
+    use std::os::unix::ffi::OsStrExt;
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(v1::DiskUse {
+        path: bytes::Bytes::copy_from_slice(path.as_os_str().as_bytes()),
+        bytes_used: (stat.f_blocks.saturating_sub(stat.f_bfree)).saturating_mul(stat.f_frsize),
+        bytes_total: stat.f_blocks.saturating_mul(stat.f_frsize),
+        inodes_used: stat.f_files.saturating_sub(stat.f_ffree),
+        inodes_total: stat.f_files,
+        ..Default::default()
+    })
+}

@@ -1,0 +1,17 @@
+//! The guest: the agent inside every sandbox. The host starts it as the sandbox's first process and speaks
+//! `proto/belljar/v1` with it over one stream. It holds no secret and no privilege: whatever it may do, user code in the
+//! same sandbox may do as well, so the host believes nothing it says without bounds.
+
+mod config;
+mod files;
+mod guest;
+mod output;
+mod ports;
+mod process;
+mod service;
+mod start;
+mod tree;
+mod watch;
+
+pub use config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+pub use guest::{GuestError, run};

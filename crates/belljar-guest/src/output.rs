@@ -1,0 +1,165 @@
+//! What a process has written to one stream: the first bytes and the last are kept, readers go by offset, and a
+//! process that writes faster than its reader reads is made to wait.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+/// How far the slowest attached reader may fall behind before the process has to wait, in bytes.
+pub(crate) const READ_AHEAD: u64 = 1 << 20;
+
+/// The least that is kept of a stream, so that an attached reader never misses anything.
+const LEAST_KEPT: u64 = 4 * READ_AHEAD;
+
+/// One stream's bytes by offset.
+#[derive(Debug)]
+pub(crate) struct OutputLog {
+    head: VecDeque<Chunk>,
+    tail: VecDeque<Chunk>,
+    head_limit: u64,
+    tail_limit: u64,
+    tail_bytes: u64,
+    total: u64,
+    readers: BTreeMap<u64, u64>,
+    closed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Chunk {
+    offset: u64,
+    data: Bytes,
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+}
+
+impl OutputLog {
+    /// Keeps the first and the last half of `keep` bytes.
+    pub(crate) fn new(keep: u64) -> Self {
+        Self {
+            head: VecDeque::new(),
+            tail: VecDeque::new(),
+            head_limit: keep / 2,
+            tail_limit: (keep / 2).max(LEAST_KEPT),
+            tail_bytes: 0,
+            total: 0,
+            readers: BTreeMap::new(),
+            closed: false,
+        }
+    }
+
+    pub(crate) fn append(&mut self, data: Bytes) {
+        let chunk = Chunk { offset: self.total, data };
+        self.total = chunk.end();
+        if chunk.end() <= self.head_limit {
+            self.head.push_back(chunk);
+            return;
+        }
+        self.tail_bytes += chunk.data.len() as u64;
+        self.tail.push_back(chunk);
+        while let Some(oldest) = self.tail.front()
+            && self.tail_bytes - oldest.data.len() as u64 >= self.tail_limit
+        {
+            self.tail_bytes -= oldest.data.len() as u64;
+            self.tail.pop_front();
+        }
+    }
+
+    /// The next bytes at or after `offset`, and where they start. `None` is nothing yet.
+    pub(crate) fn read(&self, offset: u64) -> Option<(u64, Bytes)> {
+        [&self.head, &self.tail].into_iter().find_map(|chunks| {
+            let index = chunks.partition_point(|chunk| chunk.end() <= offset);
+            let chunk = chunks.get(index)?;
+            let skip = usize::try_from(offset.saturating_sub(chunk.offset)).ok()?;
+            Some((chunk.offset + skip as u64, chunk.data.slice(skip..)))
+        })
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Registers or moves a reader.
+    pub(crate) fn reader_at(&mut self, reader: u64, offset: u64) {
+        self.readers.insert(reader, offset);
+    }
+
+    pub(crate) fn reader_gone(&mut self, reader: u64) {
+        self.readers.remove(&reader);
+    }
+
+    /// Whether an attached reader is so far behind that the process must wait.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.readers.values().any(|offset| offset + READ_AHEAD < self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(log: &OutputLog, mut offset: u64) -> Vec<(u64, Vec<u8>)> {
+        let mut pieces = Vec::new();
+        while let Some((start, data)) = log.read(offset) {
+            offset = start + data.len() as u64;
+            pieces.push((start, data.to_vec()));
+        }
+        pieces
+    }
+
+    #[test]
+    fn everything_is_read_in_order_from_any_offset() {
+        let mut log = OutputLog::new(8);
+        for piece in ["ab", "cd", "ef", "gh"] {
+            log.append(Bytes::from_static(piece.as_bytes()));
+        }
+        let text = |offset| collect(&log, offset).into_iter().flat_map(|(_, data)| data).collect::<Vec<u8>>();
+        assert_eq!(text(0), b"abcdefgh");
+        assert_eq!(text(3), b"defgh");
+        assert_eq!(text(8), b"");
+        assert_eq!(log.total(), 8);
+    }
+
+    #[test]
+    fn a_flood_keeps_the_first_and_the_last_bytes() {
+        let mut log = OutputLog::new(2048);
+        for index in 0..20_000u32 {
+            log.append(Bytes::from(vec![u8::try_from(index % 251).unwrap(); 1024]));
+        }
+        let pieces = collect(&log, 0);
+        assert_eq!(pieces[0].0, 0);
+        let gap = pieces.windows(2).find(|pair| pair[0].0 + pair[0].1.len() as u64 != pair[1].0).unwrap();
+        assert_eq!(gap[0].0 + gap[0].1.len() as u64, 1024, "the head ends");
+        assert_eq!(log.total() - gap[1].0, LEAST_KEPT, "the tail begins");
+        let kept: usize = pieces.iter().map(|(_, data)| data.len()).sum();
+        assert_eq!(kept as u64, 1024 + LEAST_KEPT);
+    }
+
+    #[test]
+    fn only_an_attached_reader_that_lags_makes_the_process_wait() {
+        let mut log = OutputLog::new(0);
+        for _ in 0..3 {
+            log.append(Bytes::from(vec![0; READ_AHEAD as usize]));
+        }
+        assert!(!log.must_wait());
+        log.reader_at(1, 0);
+        assert!(log.must_wait());
+        log.reader_at(1, 2 * READ_AHEAD);
+        assert!(!log.must_wait());
+        log.reader_at(2, 0);
+        assert!(log.must_wait());
+        log.reader_gone(2);
+        assert!(!log.must_wait());
+    }
+}

@@ -1,0 +1,208 @@
+//! The `Ports` service: connections to servers inside the sandbox.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_proto::{
+    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
+};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+
+/// Tunnels that may be open at once.
+const MAX_TUNNELS: usize = 256;
+
+/// Bytes of one read from the server inside.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// How long a server may take to accept; one that has stopped accepting never answers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much of the kernel's table is read, in bytes. User code makes it as long as it may open sockets.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
+
+/// The state `LISTEN` in the kernel's table.
+const LISTENING: &str = "0A";
+
+/// The ports of one sandbox.
+pub(crate) struct Ports {
+    slots: Arc<Semaphore>,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self { slots: Arc::new(Semaphore::new(MAX_TUNNELS)) }
+    }
+}
+
+impl v1::Ports for Ports {
+    async fn tunnel(
+        &self,
+        _: RequestContext,
+        mut requests: InboundStream<v1::TunnelRequest>,
+    ) -> ServiceResult<ServiceStream<v1::TunnelResponse>> {
+        let first = requests.next().await.ok_or_else(|| {
+            ConnectError::invalid_argument("port: it is missing; the first message must name it")
+        })??;
+        let first = first.to_owned_message();
+        let port = u16::try_from(first.port).ok().filter(|port| *port > 0).ok_or_else(|| {
+            ConnectError::invalid_argument(format!("port: {} is not allowed; give 1 to 65535", first.port))
+        })?;
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+            ConnectError::resource_exhausted(format!("{MAX_TUNNELS} tunnels are open, which is the most"))
+        })?;
+        let socket = connect(port).await?;
+        let (reader, writer) = socket.into_split();
+        let slot = Arc::new(slot);
+        let upload = tokio::spawn(upload(first.data, requests, writer, Arc::clone(&slot)));
+        let download = Download { port, reader, upload: Some(upload.abort_handle()), _slot: slot };
+        Ok(Response::from(Box::pin(download.stream()) as ServiceStream<_>))
+    }
+
+    async fn list(
+        &self,
+        _: RequestContext,
+        _: ServiceRequest<'_, v1::ListPortsRequest>,
+    ) -> ServiceResult<v1::ListPortsResponse> {
+        let mut ports = BTreeSet::new();
+        for (table, reachable) in
+            [("/proc/self/net/tcp", any as fn(&str) -> bool), ("/proc/self/net/tcp6", takes_ipv4)]
+        {
+            match std::fs::File::open(table) {
+                Ok(file) => {
+                    read_table(BufReader::new(file.take(MAX_TABLE_BYTES)), reachable, &mut ports).await
+                }
+                // There is no table where the kernel has no IPv6.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            }
+            .map_err(|error| ConnectError::internal(format!("cannot read {table}: {error}")))?;
+        }
+        Response::ok(v1::ListPortsResponse {
+            tcp: ports.into_iter().map(u32::from).collect(),
+            ..Default::default()
+        })
+    }
+}
+
+async fn connect(port: u16) -> Result<TcpStream, ConnectError> {
+    let connecting = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    let socket = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            return Err(ConnectError::unavailable(format!("nothing listens on port {port}")));
+        }
+        Ok(Err(error)) => {
+            return Err(ConnectError::unavailable(format!("cannot connect to port {port}: {error}")));
+        }
+        Err(_) => {
+            let seconds = CONNECT_TIMEOUT.as_secs();
+            let message = format!("port {port} has not accepted the connection within {seconds} s");
+            return Err(ConnectError::unavailable(message));
+        }
+    };
+    // Only a matter of speed.
+    let _ = socket.set_nodelay(true);
+    Ok(socket)
+}
+
+/// Carries the client's bytes in. The end of the client's stream is the end of the socket's writing side; a stream that
+/// breaks drops the socket.
+async fn upload(
+    first: Bytes,
+    mut requests: InboundStream<v1::TunnelRequest>,
+    mut writer: OwnedWriteHalf,
+    _slot: Arc<OwnedSemaphorePermit>,
+) {
+    let mut data = first;
+    loop {
+        // The server inside takes no more; what it still says goes its own way.
+        if writer.write_all(&data).await.is_err() {
+            return writer.forget();
+        }
+        match requests.next().await {
+            Some(Ok(message)) => data = message.to_owned_message().data,
+            Some(Err(_)) => return,
+            None => break,
+        }
+    }
+    // It fails when the other side has closed, which is as good.
+    let _ = writer.shutdown().await;
+}
+
+/// The server's bytes on their way out. When the client drops this early, the upload ends as well; after the server's
+/// end of stream the client may still send.
+struct Download {
+    port: u16,
+    reader: OwnedReadHalf,
+    upload: Option<AbortHandle>,
+    _slot: Arc<OwnedSemaphorePermit>,
+}
+
+impl Download {
+    fn stream(self) -> impl Stream<Item = Result<v1::TunnelResponse, ConnectError>> {
+        futures::stream::try_unfold(self, |mut download| async move {
+            let mut data = Vec::with_capacity(CHUNK_BYTES);
+            match download.reader.read_buf(&mut data).await {
+                Ok(0) => {
+                    download.upload = None;
+                    Ok(None)
+                }
+                Ok(_) => Ok(Some((v1::TunnelResponse { data: data.into(), ..Default::default() }, download))),
+                Err(error) => {
+                    let message = format!("the connection to port {} broke: {error}", download.port);
+                    Err(ConnectError::aborted(message))
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            upload.abort();
+        }
+    }
+}
+
+/// Adds the listening ports of one table whose address is one that `reachable` takes.
+async fn read_table(
+    table: impl BufRead,
+    reachable: fn(&str) -> bool,
+    ports: &mut BTreeSet<u16>,
+) -> std::io::Result<()> {
+    for (index, line) in table.lines().enumerate() {
+        ports.extend(listening(&line?, reachable));
+        if index % 256 == 255 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// The port of a line such as `0: 0100007F:1F90 00000000:0000 0A …`, if it listens.
+fn listening(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let (address, port) = words.next()?.split_once(':')?;
+    (words.nth(1)? == LISTENING && reachable(address)).then(|| u16::from_str_radix(port, 16).ok())?
+}
+
+fn any(_: &str) -> bool {
+    true
+}
+
+/// A tunnel goes to an IPv4 address; of the IPv6 sockets it reaches those on `::` and on a mapped IPv4 address.
+fn takes_ipv4(address: &str) -> bool {
+    let mapped =
+        if cfg!(target_endian = "little") { "0000000000000000FFFF0000" } else { "00000000000000000000FFFF" };
+    address.bytes().all(|byte| byte == b'0') || address.starts_with(mapped)
+}

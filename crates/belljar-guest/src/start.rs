@@ -1,0 +1,504 @@
+//! From a request to a running process, and the tasks that go along with it.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_linux::{CStringArray, SpawnError, SpawnPlan};
+use belljar_proto::{ConnectError, v1};
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use tokio::io::unix::AsyncFd;
+
+use crate::guest::Guest;
+use crate::process::{NewProcess, Process, Stdin};
+use crate::tree::{SIGKILL, SIGTERM};
+
+/// Most bytes of a first input: what a pipe holds without a reader.
+const MAX_FIRST_INPUT: usize = 64 * 1024;
+
+/// Bytes read from a stream at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Pieces below this are copied, so that a small piece does not hold a large buffer.
+const COPY_BELOW: usize = READ_BYTES / 4;
+
+/// Most bytes taken from a stream after the process has ended: a pipe's content. What somebody else keeps writing to it
+/// is not waited for.
+const DRAIN_BYTES: usize = 1 << 20;
+
+/// Where programs are looked up when the environment does not say.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Starts what `request` asks for.
+pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
+    let command = Command::from_request(guest, request)?;
+    let started = Instant::now();
+    let streams = Streams::open(request)?;
+    let rlimits: Vec<(u32, u64)> = guest
+        .config
+        .open_files
+        .into_iter()
+        .map(|most| (belljar_linux::rlimit::RLIMIT_NOFILE, most))
+        .collect();
+    let plan = SpawnPlan {
+        candidates: &command.candidates,
+        argv: &command.argv,
+        envp: &command.envp,
+        cwd: command.cwd.clone(),
+        streams: [streams.child[0].as_fd(), streams.child[1].as_fd(), streams.child[2].as_fd()],
+        terminal: streams.terminal.is_some(),
+        landlock: guest.landlock(),
+        proc: guest.config.own_proc.then(|| guest.proc.dir()),
+        rlimits: &rlimits,
+        close_descriptors: !guest.config.is_without("descriptors"),
+    };
+    let spawned = belljar_linux::spawn(&plan).map_err(|error| refused(&command, &error))?;
+    drop(streams.child);
+    let process = guest.table.insert(NewProcess {
+        pid: spawned.pid,
+        pidfd: spawned.pidfd,
+        argv: command.words,
+        started,
+        kill_rest: request.kill_rest,
+        terminal: streams.terminal,
+        stdin: streams.stdin,
+        keep_bytes: request.keep_bytes,
+    });
+    for (index, reader) in streams.readers {
+        tokio::spawn(pump(Arc::clone(&process), index, reader));
+    }
+    tokio::spawn(finish(Arc::clone(guest), Arc::clone(&process)));
+    if request.timeout_ms > 0 {
+        let grace = if request.grace_ms > 0 { request.grace_ms } else { guest.config.grace_ms };
+        let timeout = Duration::from_millis(request.timeout_ms);
+        tokio::spawn(time_out(
+            Arc::clone(guest),
+            Arc::clone(&process),
+            timeout,
+            Duration::from_millis(grace),
+        ));
+    }
+    Ok(process)
+}
+
+/// What to run, in the kernel's terms.
+struct Command {
+    words: Vec<Vec<u8>>,
+    candidates: Vec<CString>,
+    argv: CStringArray,
+    envp: CStringArray,
+    cwd: CString,
+}
+
+impl Command {
+    fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
+        let words = words(request)?;
+        if !request.user.is_empty() && request.user != USER {
+            return Err(invalid(format!(
+                "user: \"{}\" is not in this sandbox; leave it out, or say \"{USER}\"",
+                request.user
+            )));
+        }
+        let mut env: BTreeMap<Vec<u8>, Vec<u8>> = guest
+            .config
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone().into(), value.clone().into()))
+            .collect();
+        if request.terminal.is_set() {
+            env.entry(b"TERM".to_vec()).or_insert_with(|| b"xterm-256color".to_vec());
+        }
+        for variable in &request.env {
+            if variable.name.is_empty() || variable.name.contains(&b'=') {
+                return Err(invalid("env: a name must not be empty or hold \"=\"".to_owned()));
+            }
+            env.insert(variable.name.to_vec(), variable.value.to_vec());
+        }
+        let path = env.get(b"PATH".as_slice()).map_or(DEFAULT_PATH.as_bytes(), Vec::as_slice);
+        let cwd = resolve_in(&guest.config.home, &request.cwd);
+        let candidates =
+            candidates(&words[0], path).map(|path| c_string("argv", path)).collect::<Result<_, _>>()?;
+        let argv = words.iter().map(|word| c_string("argv", word.clone())).collect::<Result<_, _>>()?;
+        let envp = env
+            .into_iter()
+            .map(|(name, value)| c_string("env", [name, value].join(b"=".as_slice())))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            candidates,
+            argv: CStringArray::new(argv),
+            envp: CStringArray::new(envp),
+            cwd: c_string("cwd", cwd)?,
+            words,
+        })
+    }
+}
+
+/// The one user that processes run as.
+const USER: &str = "user";
+
+fn words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError> {
+    match (request.argv.first(), request.shell.is_empty()) {
+        (Some(program), true) if !program.is_empty() => {
+            Ok(request.argv.iter().map(|word| word.to_vec()).collect())
+        }
+        (Some(_), true) => Err(invalid("argv: the program's name is empty".to_owned())),
+        (None, false) => Ok(vec![b"/bin/sh".to_vec(), b"-c".to_vec(), request.shell.to_vec()]),
+        (Some(_), false) => Err(invalid("argv and shell: give one of them, not both".to_owned())),
+        (None, true) => Err(invalid("argv: give a program, or a command line as shell".to_owned())),
+    }
+}
+
+/// The paths that `program` may stand for, as execvp(3) looks it up.
+fn candidates(program: &[u8], path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let search: Vec<Vec<u8>> = if program.contains(&b'/') {
+        vec![program.to_vec()]
+    } else {
+        let dirs = path.split(|byte| *byte == b':').filter(|dir| !dir.is_empty());
+        dirs.map(|dir| [dir, program].join(b"/".as_slice())).collect()
+    };
+    search.into_iter()
+}
+
+fn resolve_in(home: &Path, path: &[u8]) -> Vec<u8> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    home.join(Path::new(std::ffi::OsStr::from_bytes(path))).into_os_string().into_vec()
+}
+
+fn c_string(field: &str, bytes: Vec<u8>) -> Result<CString, ConnectError> {
+    CString::new(bytes).map_err(|_| invalid(format!("{field}: a NUL byte is not allowed")))
+}
+
+fn invalid(message: String) -> ConnectError {
+    ConnectError::invalid_argument(message)
+}
+
+fn refused(command: &Command, error: &SpawnError) -> ConnectError {
+    let program = String::from_utf8_lossy(&command.words[0]).into_owned();
+    match error {
+        SpawnError::NotFound => ConnectError::not_found(format!("{program}: no such program in the sandbox")),
+        SpawnError::WorkingDirectory(source) => ConnectError::failed_precondition(format!(
+            "cwd: cannot enter {}: {source}",
+            command.cwd.to_string_lossy()
+        )),
+        SpawnError::Refused(source) => match source.raw_os_error() {
+            Some(libc_errno::EACCES) => {
+                ConnectError::permission_denied(format!("{program}: it may not be executed"))
+            }
+            Some(libc_errno::EAGAIN) => ConnectError::resource_exhausted(
+                "the sandbox has as many processes as its limit of pids allows".to_owned(),
+            ),
+            Some(libc_errno::ENOEXEC) => ConnectError::failed_precondition(format!(
+                "{program}: it is no program that this machine can execute; a script needs a #! line"
+            )),
+            _ => ConnectError::failed_precondition(format!("{program}: cannot start it: {source}")),
+        },
+    }
+}
+
+/// The few error numbers that deserve words of their own (errno(3)).
+mod libc_errno {
+    pub(super) const EAGAIN: i32 = 11;
+    pub(super) const EACCES: i32 = 13;
+    pub(super) const ENOEXEC: i32 = 8;
+}
+
+/// Both ends of a new process's streams.
+struct Streams {
+    child: [OwnedFd; 3],
+    readers: Vec<(usize, AsyncFd<OwnedFd>)>,
+    stdin: Stdin,
+    terminal: Option<OwnedFd>,
+}
+
+impl Streams {
+    fn open(request: &v1::StartRequest) -> Result<Self, ConnectError> {
+        if request.stdin.len() > MAX_FIRST_INPUT {
+            return Err(invalid(format!(
+                "stdin: at most {MAX_FIRST_INPUT} bytes fit into a request; feed the rest"
+            )));
+        }
+        let streams = match request.terminal.as_option() {
+            Some(size) => Self::on_terminal(size, request),
+            None => Self::on_pipes(request),
+        };
+        streams.map_err(|error| match error {
+            StreamError::Invalid(message) => invalid(message),
+            StreamError::Io(source) => {
+                ConnectError::resource_exhausted(format!("cannot open the process's streams: {source}"))
+            }
+        })
+    }
+
+    fn on_pipes(request: &v1::StartRequest) -> Result<Self, StreamError> {
+        let (stdin_child, stdin) = if request.stdin_open || !request.stdin.is_empty() {
+            let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+            if !request.stdin.is_empty() {
+                rustix::io::write(&writer, &request.stdin)?;
+            }
+            let stdin = if request.stdin_open {
+                rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK)?;
+                Stdin::Pipe(tokio::net::unix::pipe::Sender::from_owned_fd(writer)?)
+            } else {
+                Stdin::Closed
+            };
+            (reader, stdin)
+        } else {
+            (rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, Stdin::Closed)
+        };
+        let (out_reader, out) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (err_reader, err) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let readers = vec![(0, non_blocking(out_reader)?), (1, non_blocking(err_reader)?)];
+        Ok(Self { child: [stdin_child, out, err], readers, stdin, terminal: None })
+    }
+
+    fn on_terminal(size: &v1::Terminal, request: &v1::StartRequest) -> Result<Self, StreamError> {
+        let size = window_size(size).map_err(StreamError::Invalid)?;
+        let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        rustix::pty::unlockpt(&master)?;
+        // By descriptor, not by name: what `/dev/pts` holds by then does not matter (CVE-2025-52565).
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        rustix::termios::tcsetwinsize(&slave, size)?;
+        if !request.stdin.is_empty() {
+            rustix::io::write(&master, &request.stdin)?;
+        }
+        let child = [slave.try_clone()?, slave.try_clone()?, slave];
+        let readers = vec![(2, non_blocking(master.try_clone()?)?)];
+        let stdin = Stdin::Terminal(async_fd(master.try_clone()?, tokio::io::Interest::WRITABLE)?);
+        Ok(Self { child, readers, stdin, terminal: Some(master) })
+    }
+}
+
+enum StreamError {
+    Invalid(String),
+    Io(io::Error),
+}
+
+impl From<Errno> for StreamError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A terminal's size, if it is one.
+pub(crate) fn window_size(size: &v1::Terminal) -> Result<Winsize, String> {
+    let side = |field: &str, value: u32| match u16::try_from(value) {
+        Ok(value @ 1..) => Ok(value),
+        _ => Err(format!("terminal.{field}: {value} is not allowed; give 1 to 65535")),
+    };
+    Ok(Winsize {
+        ws_row: side("rows", size.rows)?,
+        ws_col: side("columns", size.columns)?,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    })
+}
+
+/// Watches a descriptor with tokio.
+#[expect(
+    deprecated,
+    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
+)]
+fn async_fd(fd: OwnedFd, interest: tokio::io::Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
+}
+
+fn non_blocking(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, StreamError> {
+    rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
+    Ok(async_fd(fd, tokio::io::Interest::READABLE)?)
+}
+
+/// Carries one stream from its pipe or terminal into the log, until its end or the process's.
+async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
+    let mut changed = process.watch();
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    let mut drained = 0;
+    loop {
+        let (must_wait, ended) = {
+            let state = process.state();
+            (state.logs[index].must_wait(), state.ended.is_some())
+        };
+        if must_wait {
+            if changed.changed().await.is_err() {
+                break;
+            }
+            continue;
+        }
+        match read_some(stream.get_ref(), &mut buffer) {
+            Ok(Some(data)) => {
+                if ended {
+                    drained += data.len();
+                }
+                process.change(|state| state.logs[index].append(data));
+                if drained >= DRAIN_BYTES {
+                    break;
+                }
+            }
+            Ok(None) => break,
+            Err(Errno::AGAIN) if ended => break,
+            Err(Errno::AGAIN) => {
+                tokio::select! {
+                    ready = stream.readable() => match ready {
+                        // The next read finds out whether there really is something.
+                        Ok(mut guard) => { if is_empty(stream.get_ref()) { guard.clear_ready(); } }
+                        Err(_) => break,
+                    },
+                    result = changed.changed() => if result.is_err() { break },
+                }
+            }
+            Err(Errno::INTR) => {}
+            // A terminal whose other side is closed reads as EIO.
+            Err(_) => break,
+        }
+    }
+    process.change(|state| state.logs[index].close());
+}
+
+/// Whether a poll finds nothing to read.
+fn is_empty(fd: &OwnedFd) -> bool {
+    let mut polls = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut polls, Some(&now)), Ok(0))
+}
+
+fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Bytes>, Errno> {
+    buffer.clear();
+    buffer.reserve(READ_BYTES);
+    let length = rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?;
+    if length == 0 {
+        return Ok(None);
+    }
+    Ok(Some(if length < COPY_BELOW {
+        Bytes::copy_from_slice(buffer)
+    } else {
+        Bytes::from(std::mem::take(buffer))
+    }))
+}
+
+/// Waits for the process's end, ends what it leaves behind if asked to, and closes the books.
+async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
+    let mut changed = process.watch();
+    while process.is_running() {
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+    if process.kill_rest {
+        let left_behind = end_rest(&guest, &process);
+        process.change(|state| state.left_behind = left_behind);
+    }
+    loop {
+        if process.state().logs.iter().all(crate::output::OutputLog::is_closed) {
+            process.change(|state| state.finished = true);
+            return;
+        }
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends what the process left running; hands back how many there were.
+fn end_rest(guest: &Guest, process: &Process) -> u32 {
+    let alone = guest.table.running().is_empty();
+    if alone && guest.proc.whole_namespace {
+        if belljar_linux::kill_all(0).is_err() {
+            return 0;
+        }
+        let left = guest.proc.sandbox().iter().filter(|stat| !stat.zombie).count();
+        let _ = belljar_linux::kill_all(SIGKILL);
+        return u32::try_from(left).unwrap_or(u32::MAX);
+    }
+    if alone {
+        let left = guest.proc.sandbox().iter().filter(|stat| !stat.zombie).count();
+        guest.proc.signal_all(SIGKILL);
+        return u32::try_from(left).unwrap_or(u32::MAX);
+    }
+    // The process itself has been reaped, so its number may not be signalled any more: only its session is.
+    guest.proc.signal_tree(process.pid, SIGKILL)
+}
+
+async fn time_out(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, grace: Duration) {
+    let mut changed = process.watch();
+    let ended = async {
+        while process.is_running() {
+            if changed.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = ended => return,
+        () = tokio::time::sleep(timeout) => {}
+    }
+    process.set_cause(v1::Cause::CAUSE_TIMED_OUT);
+    stop(&guest, &process, grace).await;
+}
+
+/// SIGTERM to the process's tree, time to act on it, then SIGKILL.
+pub(crate) async fn stop(guest: &Guest, process: &Process, grace: Duration) {
+    let mut changed = process.watch();
+    signal(guest, process, SIGTERM);
+    let ended = async {
+        while process.is_running() {
+            if changed.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(grace, ended).await;
+    if process.is_running() {
+        signal(guest, process, SIGKILL);
+    }
+}
+
+fn signal(guest: &Guest, process: &Process, signal: i32) {
+    let only_one = guest.table.running().len() == 1;
+    if only_one && process.kill_rest && guest.proc.whole_namespace {
+        guest.proc.signal_all(signal);
+    } else {
+        let _ = process.signal(signal);
+        guest.proc.signal_tree(process.pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_up_as_execvp_does() {
+        let look = |program: &str, path: &str| {
+            candidates(program.as_bytes(), path.as_bytes())
+                .map(|path| String::from_utf8(path).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(look("ls", "/a:/b"), ["/a/ls", "/b/ls"]);
+        assert_eq!(look("./ls", "/a:/b"), ["./ls"]);
+        assert_eq!(look("/x/ls", "/a"), ["/x/ls"]);
+        assert_eq!(look("ls", ":/a:"), ["/a/ls"], "an empty entry is not the current directory");
+    }
+
+    #[test]
+    fn terminal_sizes_are_checked() {
+        assert!(window_size(&v1::Terminal { rows: 24, columns: 80, ..Default::default() }).is_ok());
+        let error = window_size(&v1::Terminal { rows: 0, columns: 80, ..Default::default() }).unwrap_err();
+        assert_eq!(error, "terminal.rows: 0 is not allowed; give 1 to 65535");
+        assert!(window_size(&v1::Terminal { rows: 24, columns: 65536, ..Default::default() }).is_err());
+    }
+}

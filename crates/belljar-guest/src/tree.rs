@@ -1,0 +1,199 @@
+//! Which processes belong together, and ending them. What is read of `/proc` was written by the kernel, but its
+//! names were chosen by user code.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+/// A process as `/proc/PID/stat` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) session: i32,
+    pub(crate) threads: u32,
+    pub(crate) user_ticks: u64,
+    pub(crate) system_ticks: u64,
+    pub(crate) resident_pages: u64,
+    pub(crate) zombie: bool,
+}
+
+impl Stat {
+    /// Reads a line of proc_pid_stat(5). The name stands in parentheses and may hold anything, parentheses too.
+    fn parse(line: &str) -> Option<Self> {
+        let (pid, rest) = line.split_once(" (")?;
+        let (_, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        let pid_at = |index: usize| fields.get(index)?.parse::<i32>().ok();
+        Some(Self {
+            pid: pid.parse().ok()?,
+            zombie: matches!(*fields.first()?, "Z" | "X"),
+            parent: pid_at(1)?,
+            session: pid_at(3)?,
+            user_ticks: number(11)?,
+            system_ticks: number(12)?,
+            threads: u32::try_from(number(17)?).ok()?,
+            resident_pages: number(21)?,
+        })
+    }
+}
+
+/// A `/proc` to look at.
+pub(crate) struct Proc {
+    dir: OwnedFd,
+    /// Whether every process in it but this one is of the sandbox.
+    pub(crate) whole_namespace: bool,
+}
+
+impl Proc {
+    pub(crate) fn new(dir: OwnedFd, whole_namespace: bool) -> Self {
+        Self { dir, whole_namespace }
+    }
+
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Every process in sight.
+    pub(crate) fn all(&self) -> Vec<Stat> {
+        let mut found = Vec::new();
+        let Ok(mut dir) = rustix::fs::Dir::read_from(&self.dir) else { return found };
+        while let Some(Ok(entry)) = dir.read() {
+            if entry.file_name().to_bytes().iter().all(u8::is_ascii_digit)
+                && let Ok(name) = entry.file_name().to_str()
+                && let Some(stat) = self.read(&format!("{name}/stat")).and_then(|line| Stat::parse(&line))
+            {
+                found.push(stat);
+            }
+        }
+        found
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        let file =
+            rustix::fs::openat(&self.dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut buffer = [0; 1024];
+        let length = rustix::io::read(&file, &mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    }
+
+    /// The sandbox's processes without the guest itself.
+    pub(crate) fn sandbox(&self) -> Vec<Stat> {
+        let own = std::process::id().cast_signed();
+        let all = self.all();
+        if self.whole_namespace {
+            return all.into_iter().filter(|stat| stat.pid != own).collect();
+        }
+        let members = descendants(&all, own, None);
+        all.into_iter().filter(|stat| stat.pid != own && members.contains(&stat.pid)).collect()
+    }
+
+    /// A process, its descendants and everybody in its session.
+    pub(crate) fn tree_of(&self, pid: i32) -> HashSet<i32> {
+        descendants(&self.all(), pid, Some(pid))
+    }
+
+    /// Sends `signal` to the whole tree of `pid`; hands back how many there were. Those that fork meanwhile are caught
+    /// by looking again until nobody new is there.
+    pub(crate) fn signal_tree(&self, pid: i32, signal: i32) -> u32 {
+        let own = std::process::id().cast_signed();
+        let mut signalled = HashSet::new();
+        for _ in 0..TREE_PASSES {
+            let fresh: Vec<i32> = self
+                .tree_of(pid)
+                .into_iter()
+                .filter(|member| *member != own && !signalled.contains(member))
+                .collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for member in fresh {
+                // Stopped processes act on a signal only when they go on.
+                let _ = belljar_linux::kill(member, signal);
+                let _ = belljar_linux::kill(member, SIGCONT);
+                signalled.insert(member);
+            }
+        }
+        u32::try_from(signalled.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Sends `signal` to every process of the sandbox but the guest.
+    pub(crate) fn signal_all(&self, signal: i32) {
+        if self.whole_namespace {
+            let _ = belljar_linux::kill_all(signal);
+            let _ = belljar_linux::kill_all(SIGCONT);
+            return;
+        }
+        for _ in 0..TREE_PASSES {
+            let members: Vec<_> = self.sandbox().into_iter().filter(|stat| !stat.zombie).collect();
+            if members.is_empty() {
+                return;
+            }
+            for stat in members {
+                let _ = belljar_linux::kill(stat.pid, signal);
+                let _ = belljar_linux::kill(stat.pid, SIGCONT);
+            }
+            if signal != SIGKILL {
+                return;
+            }
+        }
+    }
+}
+
+pub(crate) const SIGTERM: i32 = 15;
+pub(crate) const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+
+/// Looks at a tree that keeps growing while it is signalled.
+const TREE_PASSES: u32 = 16;
+
+fn descendants(all: &[Stat], root: i32, session: Option<i32>) -> HashSet<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for stat in all {
+        children.entry(stat.parent).or_default().push(stat.pid);
+    }
+    let mut members = HashSet::new();
+    let mut todo = vec![root];
+    todo.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
+    while let Some(pid) = todo.pop() {
+        if members.insert(pid) {
+            todo.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_forge_the_fields_behind_it() {
+        let line = "7 (a) R 1 1 (b) S 3 4 5 0 -1 0 0 0 0 0 11 12 0 0 20 0 9 0 100 4096 77 0";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.pid, stat.parent, stat.session), (7, 3, 5));
+        assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.resident_pages), (11, 12, 9, 77));
+        assert_eq!(Stat::parse("garbage"), None);
+        assert_eq!(Stat::parse("7 (x) R"), None);
+    }
+
+    #[test]
+    fn a_tree_is_descendants_and_session() {
+        let stat = |pid, parent, session| Stat {
+            pid,
+            parent,
+            session,
+            threads: 1,
+            user_ticks: 0,
+            system_ticks: 0,
+            resident_pages: 0,
+            zombie: false,
+        };
+        let all = [stat(1, 0, 1), stat(5, 1, 5), stat(6, 5, 5), stat(7, 6, 7), stat(8, 1, 5), stat(9, 1, 9)];
+        let mut tree: Vec<i32> = descendants(&all, 5, Some(5)).into_iter().collect();
+        tree.sort_unstable();
+        assert_eq!(tree, [5, 6, 7, 8], "8 was orphaned but is still of the session; 9 is a stranger");
+    }
+}

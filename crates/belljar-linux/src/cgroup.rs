@@ -1,0 +1,481 @@
+//! Where control groups can be made, and how a sandbox's limits are written there, on v2 and on v1.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use crate::plan::{CgroupJoin, CgroupPlan, CgroupSetting};
+
+/// The limits of one sandbox, as control groups take them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupLimits {
+    /// Bytes, swap included.
+    pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    pub cpu_millis: u32,
+    /// Processes and threads, the guest's own included.
+    pub pids: u32,
+}
+
+/// The hierarchies of this machine in which this process may make groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CgroupLayout {
+    /// The v2 directory to make groups in, if there is a v2 hierarchy that can be written.
+    pub v2: Option<PathBuf>,
+    /// Whether the v2 hierarchy limits memory, processors and processes here.
+    pub v2_limits: bool,
+    /// v1 directories to make groups in, by controller: memory, cpu, pids.
+    pub v1: Vec<(String, PathBuf)>,
+    /// Controllers that neither can provide, with the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+/// The controllers that the limits of a sandbox need.
+pub const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// The period of the processor quota, in microseconds: the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+impl CgroupLayout {
+    /// Looks at this process's groups and at what is mounted and writable. `base` names a delegated v2 directory to use
+    /// instead of the process's own (`BELLJAR_CGROUP`).
+    #[must_use]
+    pub fn detect(base: Option<&Path>) -> Self {
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let privileged = rustix::process::geteuid().is_root();
+        Self::from_tables(&mountinfo, &own, base, privileged, &System)
+    }
+
+    /// Whether every limit of a sandbox can be enforced by control groups.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// `v1`, `v2`, `v1 with v2 for kill`, or `none`.
+    #[must_use]
+    pub fn describe(&self) -> &'static str {
+        match (self.v2.is_some(), self.v2_limits, self.v1.is_empty()) {
+            (true, true, _) => "v2",
+            (true, false, false) => "v1 with v2 for kill",
+            (_, _, false) => "v1",
+            _ => "none",
+        }
+    }
+
+    fn from_tables(
+        mountinfo: &str,
+        own: &str,
+        base: Option<&Path>,
+        privileged: bool,
+        system: &dyn Probe,
+    ) -> Self {
+        let mounts: Vec<CgroupMount> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
+        let mut layout = Self::default();
+        let v2_mount = mounts.iter().find(|mount| mount.controllers.is_none());
+        layout.v2 = v2_mount.and_then(|mount| v2_directory(mount, own, base, privileged, system));
+        if let Some(dir) = &layout.v2 {
+            let available = system.read(&dir.join("cgroup.controllers"));
+            layout.v2_limits = CONTROLLERS
+                .iter()
+                .all(|controller| available.split_whitespace().any(|name| name == *controller))
+                && system.enable_controllers(dir);
+        }
+        if layout.v2_limits {
+            return layout;
+        }
+        for controller in CONTROLLERS {
+            match v1_directory(&mounts, own, controller, system) {
+                Ok(dir) => layout.v1.push((controller.to_owned(), dir)),
+                Err(reason) => layout.missing.push((controller.to_owned(), reason)),
+            }
+        }
+        layout
+    }
+
+    /// The groups of one sandbox. The v2 group comes first: it is what the first process is cloned into.
+    #[must_use]
+    pub fn plan(&self, id: &str, limits: &CgroupLimits) -> Vec<CgroupPlan> {
+        let name = format!("belljar-{id}");
+        let mut groups = Vec::new();
+        if let Some(dir) = &self.v2 {
+            groups.push(CgroupPlan {
+                dir: c_path(&dir.join(&name)),
+                settings: if self.v2_limits { v2_settings(limits) } else { Vec::new() },
+                join: CgroupJoin::AtClone,
+                can_kill: true,
+            });
+        }
+        for (controller, dir) in &self.v1 {
+            groups.push(CgroupPlan {
+                dir: c_path(&dir.join(&name)),
+                settings: v1_settings(controller, limits),
+                join: CgroupJoin::Tasks,
+                can_kill: false,
+            });
+        }
+        groups
+    }
+
+    /// What the groups of the sandbox `id` have used so far.
+    #[must_use]
+    pub fn usage(&self, id: &str) -> CgroupUsage {
+        let name = format!("belljar-{id}");
+        let read = |dir: &Path, file: &str| std::fs::read_to_string(dir.join(&name).join(file)).ok();
+        let mut usage = CgroupUsage::default();
+        if let (Some(dir), true) = (&self.v2, self.v2_limits) {
+            usage.peak_memory = read(dir, "memory.peak").and_then(number);
+            usage.cpu_us = read(dir, "cpu.stat").and_then(|text| field(&text, "usage_usec"));
+            usage.oom_kills = read(dir, "memory.events").and_then(|text| field(&text, "oom_kill"));
+            usage.pids_denied = read(dir, "pids.events").and_then(|text| field(&text, "max"));
+        }
+        for (controller, dir) in &self.v1 {
+            match controller.as_str() {
+                "memory" => {
+                    usage.peak_memory = read(dir, "memory.max_usage_in_bytes").and_then(number);
+                    usage.oom_kills =
+                        read(dir, "memory.oom_control").and_then(|text| field(&text, "oom_kill"));
+                }
+                "pids" => usage.pids_denied = read(dir, "pids.events").and_then(|text| field(&text, "max")),
+                "cpu" => {
+                    // Present when cpuacct is mounted together with cpu, as most systems do.
+                    usage.cpu_us =
+                        read(dir, "cpuacct.usage").and_then(number).map(|nanoseconds| nanoseconds / 1000);
+                }
+                _ => {}
+            }
+        }
+        usage
+    }
+}
+
+/// What a sandbox has used, as far as its groups tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CgroupUsage {
+    /// The most memory in use at once, in bytes: files in memory included.
+    pub peak_memory: Option<u64>,
+    /// Processor time in microseconds.
+    pub cpu_us: Option<u64>,
+    /// Processes that were killed because memory ran out.
+    pub oom_kills: Option<u64>,
+    /// Forks that the process limit refused.
+    pub pids_denied: Option<u64>,
+}
+
+fn number(text: String) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+fn v2_settings(limits: &CgroupLimits) -> Vec<CgroupSetting> {
+    let quota = CPU_PERIOD_US * u64::from(limits.cpu_millis) / 1000;
+    vec![
+        setting("memory.max", limits.memory_bytes, false),
+        // Without swap accounting there is no such file, and without swap nothing to limit.
+        setting("memory.swap.max", 0, true),
+        setting("pids.max", limits.pids, false),
+        setting("cpu.max", format!("{quota} {CPU_PERIOD_US}"), false),
+    ]
+}
+
+fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
+    match controller {
+        "memory" => vec![
+            setting("memory.limit_in_bytes", limits.memory_bytes, false),
+            setting("memory.memsw.limit_in_bytes", limits.memory_bytes, true),
+            setting("memory.swappiness", 0, true),
+        ],
+        "cpu" => vec![
+            setting("cpu.cfs_period_us", CPU_PERIOD_US, false),
+            setting("cpu.cfs_quota_us", CPU_PERIOD_US * u64::from(limits.cpu_millis) / 1000, false),
+        ],
+        _ => vec![setting("pids.max", limits.pids, false)],
+    }
+}
+
+fn setting(file: &str, value: impl ToString, optional: bool) -> CgroupSetting {
+    CgroupSetting { file: c_string(file), value: c_string(&value.to_string()), optional }
+}
+
+fn c_string(text: &str) -> CString {
+    // None of the texts here holds a NUL; an empty string would be refused by the kernel, not misread.
+    CString::new(text).unwrap_or_default()
+}
+
+fn c_path(path: &Path) -> CString {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// A mounted hierarchy.
+struct CgroupMount {
+    /// The v1 options that name its controllers; `None` is v2.
+    controllers: Option<String>,
+    /// Which part of the hierarchy is mounted.
+    root: PathBuf,
+    /// Where.
+    target: PathBuf,
+}
+
+impl CgroupMount {
+    /// Reads one line of mountinfo (proc_pid_mountinfo(5)).
+    fn parse(line: &str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ');
+        let root = PathBuf::from(before.nth(3)?);
+        let target = PathBuf::from(before.next()?);
+        let mut after = after.split(' ');
+        let controllers = match after.next()? {
+            "cgroup2" => None,
+            "cgroup" => Some(after.nth(1)?.to_owned()),
+            _ => return None,
+        };
+        Some(Self { controllers, root, target })
+    }
+
+    /// The directory of the group `path`, as /proc/self/cgroup names it.
+    fn directory(&self, path: &str) -> PathBuf {
+        let path = Path::new(path);
+        let below = path.strip_prefix(&self.root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+        if below.as_os_str().is_empty() { self.target.clone() } else { self.target.join(below) }
+    }
+}
+
+/// The group of this process in the hierarchy of `controller`, or in v2 for an empty name.
+fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let controllers = parts.nth(1)?;
+        let path = parts.next()?;
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })
+}
+
+fn v1_directory(
+    mounts: &[CgroupMount],
+    own: &str,
+    controller: &str,
+    system: &dyn Probe,
+) -> Result<PathBuf, String> {
+    let mount = mounts
+        .iter()
+        .find(|mount| {
+            mount.controllers.as_ref().is_some_and(|names| names.split(',').any(|name| name == controller))
+        })
+        .ok_or_else(|| format!("no cgroup hierarchy with the {controller} controller can be written"))?;
+    let dir = mount.directory(own_group(own, controller).unwrap_or("/"));
+    if system.writable(&dir) { Ok(dir) } else { Err(format!("{} is not writable", dir.display())) }
+}
+
+/// Where v2 groups go. A group that has processes of its own cannot give controllers to its children (the "no internal
+/// process" rule, cgroups(7)), except for the root; so an administrator gets a group `belljar` below the root, and
+/// everybody else the delegated group that they name or are alone in.
+fn v2_directory(
+    mount: &CgroupMount,
+    own: &str,
+    base: Option<&Path>,
+    privileged: bool,
+    system: &dyn Probe,
+) -> Option<PathBuf> {
+    if let Some(base) = base {
+        return system.writable(base).then(|| base.to_owned());
+    }
+    if privileged {
+        let dir = mount.target.join("belljar");
+        return system.make_group(&mount.target, &dir).then_some(dir);
+    }
+    let dir = mount.directory(own_group(own, "")?);
+    (dir != mount.target && system.writable(&dir) && system.step_aside(&dir)).then_some(dir)
+}
+
+/// What detection asks the file system, so that tests can answer.
+trait Probe {
+    fn writable(&self, dir: &Path) -> bool;
+    fn read(&self, file: &Path) -> String;
+    fn make_group(&self, root: &Path, dir: &Path) -> bool;
+    fn enable_controllers(&self, dir: &Path) -> bool;
+    /// Moves this process into a child group, so that its own may give controllers to its children.
+    fn step_aside(&self, dir: &Path) -> bool;
+}
+
+struct System;
+
+impl Probe for System {
+    fn writable(&self, dir: &Path) -> bool {
+        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
+    }
+
+    fn read(&self, file: &Path) -> String {
+        std::fs::read_to_string(file).unwrap_or_default()
+    }
+
+    fn make_group(&self, root: &Path, dir: &Path) -> bool {
+        if dir.is_dir() {
+            return true;
+        }
+        // Of controllers that v1 holds there is nothing to enable; the limits then come from v1.
+        let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory +cpu +pids");
+        match std::fs::create_dir(dir) {
+            Err(error) => error.kind() == std::io::ErrorKind::AlreadyExists,
+            Ok(()) => true,
+        }
+    }
+
+    fn enable_controllers(&self, dir: &Path) -> bool {
+        let file = dir.join("cgroup.subtree_control");
+        let enabled = self.read(&file);
+        CONTROLLERS.iter().all(|controller| enabled.split_whitespace().any(|name| name == *controller))
+            || std::fs::write(file, "+memory +cpu +pids").is_ok()
+    }
+
+    fn step_aside(&self, dir: &Path) -> bool {
+        if self.read(&dir.join("cgroup.procs")).trim().is_empty() {
+            return true;
+        }
+        let aside = dir.join("belljar-host");
+        let made = std::fs::create_dir(&aside);
+        if made.is_err() && !aside.is_dir() {
+            return false;
+        }
+        std::fs::write(aside.join("cgroup.procs"), "0").is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake {
+        writable: &'static [&'static str],
+        controllers: &'static str,
+    }
+
+    impl Probe for Fake {
+        fn writable(&self, dir: &Path) -> bool {
+            self.writable.iter().any(|known| Path::new(known) == dir)
+        }
+        fn read(&self, file: &Path) -> String {
+            if file.ends_with("cgroup.controllers") { self.controllers.to_owned() } else { String::new() }
+        }
+        fn make_group(&self, root: &Path, _: &Path) -> bool {
+            self.writable(root)
+        }
+        fn enable_controllers(&self, _: &Path) -> bool {
+            true
+        }
+        fn step_aside(&self, _: &Path) -> bool {
+            true
+        }
+    }
+
+    const PURE_V2: &str = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+    const HYBRID: &str = "41 40 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+42 40 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+43 40 0:33 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+44 40 0:34 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn an_administrator_on_v2_gets_a_group_below_the_root() {
+        let fake = Fake { writable: &["/sys/fs/cgroup"], controllers: "cpuset cpu io memory pids" };
+        let layout = CgroupLayout::from_tables(PURE_V2, "0::/user.slice/a.scope", None, true, &fake);
+        assert_eq!(layout.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
+        assert!(layout.v2_limits && layout.is_complete() && layout.v1.is_empty());
+        assert_eq!(layout.describe(), "v2");
+    }
+
+    #[test]
+    fn an_ordinary_user_on_v2_needs_a_delegated_group() {
+        let own = "0::/user.slice/user-1000.slice/user@1000.service/run.scope";
+        let dir = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/run.scope";
+        let fake = Fake { writable: &[], controllers: "cpu memory pids" };
+        let layout = CgroupLayout::from_tables(PURE_V2, own, None, false, &fake);
+        assert_eq!(layout.v2, None);
+        assert_eq!(layout.missing.len(), 3);
+        let fake = Fake {
+            writable: &["/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/run.scope"],
+            controllers: "cpu memory pids",
+        };
+        let layout = CgroupLayout::from_tables(PURE_V2, own, None, false, &fake);
+        assert_eq!(layout.v2.as_deref(), Some(Path::new(dir)));
+        assert!(layout.v2_limits);
+        let named = Path::new("/sys/fs/cgroup/mine");
+        let fake = Fake { writable: &["/sys/fs/cgroup/mine"], controllers: "cpu memory" };
+        let layout = CgroupLayout::from_tables(PURE_V2, own, Some(named), false, &fake);
+        assert_eq!(layout.v2.as_deref(), Some(named));
+        assert!(!layout.v2_limits, "pids is not there to be given");
+        assert!(!layout.is_complete());
+    }
+
+    #[test]
+    fn v1_limits_and_an_empty_v2_kills() {
+        let own = "9:pids:/\n5:memory:/outer/inner\n1:cpu,cpuacct:/\n0::/";
+        let fake = Fake {
+            writable: &[
+                "/sys/fs/cgroup/unified",
+                "/sys/fs/cgroup/memory/outer/inner",
+                "/sys/fs/cgroup/cpu,cpuacct",
+                "/sys/fs/cgroup/pids",
+            ],
+            controllers: "",
+        };
+        let layout = CgroupLayout::from_tables(HYBRID, own, None, true, &fake);
+        assert_eq!(layout.describe(), "v1 with v2 for kill");
+        assert!(layout.is_complete());
+        assert_eq!(layout.v1[0].1, Path::new("/sys/fs/cgroup/memory/outer/inner"));
+        let limits = CgroupLimits { memory_bytes: 1 << 28, cpu_millis: 500, pids: 65 };
+        let groups = layout.plan("abc", &limits);
+        assert_eq!(groups.len(), 4);
+        assert!(groups[0].can_kill && groups[0].settings.is_empty());
+        let written: Vec<String> = groups
+            .iter()
+            .flat_map(|group| &group.settings)
+            .map(|setting| format!("{}={}", setting.file.to_str().unwrap(), setting.value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            written,
+            [
+                "memory.limit_in_bytes=268435456",
+                "memory.memsw.limit_in_bytes=268435456",
+                "memory.swappiness=0",
+                "cpu.cfs_period_us=100000",
+                "cpu.cfs_quota_us=50000",
+                "pids.max=65",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_ordinary_user_on_v1_is_told_what_cannot_be_written() {
+        let fake = Fake { writable: &[], controllers: "" };
+        let layout = CgroupLayout::from_tables(HYBRID, "5:memory:/\n9:pids:/", None, false, &fake);
+        assert_eq!(layout.describe(), "none");
+        assert_eq!(
+            layout.missing[0],
+            ("memory".to_owned(), "/sys/fs/cgroup/memory is not writable".to_owned())
+        );
+    }
+
+    #[test]
+    fn v2_limits_are_written_as_the_kernel_wants_them() {
+        let limits = CgroupLimits { memory_bytes: 512 << 20, cpu_millis: 1500, pids: 129 };
+        let texts: Vec<String> = v2_settings(&limits)
+            .iter()
+            .map(|setting| format!("{}={}", setting.file.to_str().unwrap(), setting.value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            texts,
+            ["memory.max=536870912", "memory.swap.max=0", "pids.max=129", "cpu.max=150000 100000"]
+        );
+    }
+
+    #[test]
+    fn counters_are_read_by_name() {
+        assert_eq!(field("oom 3\noom_kill 2\n", "oom_kill"), Some(2));
+        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 7", "oom_kill"), Some(7));
+        assert_eq!(field("max 12\n", "max"), Some(12));
+        assert_eq!(field("", "max"), None);
+    }
+}

@@ -1,0 +1,415 @@
+//! The sandbox's first process, from its clone to its exec of the guest. It builds the walls from inside, in
+//! the order of docs/threat-model.md, and stops at the first that cannot be built.
+//!
+//! ```text
+//! clone3 ─ wait for the id maps ─ ids ─ keyring ─ host name
+//!        ─ new root ─ nodes ─ mounts ─ /proc and its masks ─ pivot_root
+//!        ─ join cgroups and network, which the supervisor has made meanwhile
+//!        ─ limits ─ capabilities ─ no new privileges ─ seccomp ─ exec guest
+//!   any failure: one record to the host, then exit
+//! ```
+//!
+//! Everything here runs between a clone and an exec: no allocation, no lock, no logging.
+
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::channel::{self, Message};
+use crate::kernel;
+use crate::plan::{
+    GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Wall,
+};
+use crate::report::{Failure, LaunchPhase, Step};
+use crate::supervise::{CGROUP, NETWORK};
+
+/// Room for the highest of the numbers that the guest is given, so that arranging them never overwrites one
+/// that is still needed.
+const SAFE_FD: i32 = 64;
+
+/// Builds the walls and becomes the guest. Returns only the reason why not.
+pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Failure {
+    match build(plan, channel, control) {
+        Err(failure) => failure,
+        Ok(never) => match never {},
+    }
+}
+
+fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<Infallible, Failure> {
+    kernel::set_name(c"belljar-init");
+    if plan.namespaces.is_some() {
+        match channel::receive(channel).map_err(Failure::at(Step::IdMap))? {
+            (Message::Mapped, _) => {}
+            _ => return Err(Failure::at(Step::IdMap)(Errno::BADMSG)),
+        }
+    }
+    if plan.identity.privileged && plan.namespaces.is_none() && plan.drop_privileges {
+        // Here the ids change in the host's own user namespace, which takes CAP_SETPCAP away with the rest.
+        limit_capabilities(plan, true)?;
+    }
+    if plan.namespaces.is_some() || (plan.identity.privileged && plan.drop_privileges) {
+        let id = if plan.namespaces.is_some() { plan.identity.inside } else { plan.identity.outside_uid };
+        let gid = if plan.namespaces.is_some() { plan.identity.inside } else { plan.identity.outside_gid };
+        kernel::set_ids(id, gid, plan.identity.privileged).map_err(Failure::at(Step::SetIds))?;
+    }
+    kernel::die_with_parent(libc::SIGKILL).map_err(Failure::at(Step::ParentDeath))?;
+    // The supervisor may have died before that took effect; its end of the pipe then reads as closed.
+    if channel::hung_up(channel) {
+        return Err(Failure::at(Step::ParentDeath)(Errno::SRCH));
+    }
+    rustix::process::setsid().map_err(Failure::at(Step::Descriptors))?;
+    if !plan.without.has(Wall::Keyring) && plan.drop_privileges {
+        kernel::leave_session_keyring().map_err(Failure::at(Step::Keyring))?;
+    }
+    tell(control, LaunchPhase::Identity);
+    let (exe, proc_fd) = match &plan.namespaces {
+        Some(namespaces) => {
+            let (exe, proc_fd) = build_tree(plan, namespaces, control)?;
+            (exe, Some(proc_fd))
+        }
+        None => (open_exe_by_path(plan)?, None),
+    };
+    tell(control, LaunchPhase::Pivot);
+    take_equipment(plan, channel)?;
+    tell(control, LaunchPhase::Equipment);
+    arrange_descriptors(plan, exe.as_fd(), proc_fd.as_ref())?;
+    for (index, (resource, value)) in plan.rlimits.iter().enumerate() {
+        if !plan.without.has(Wall::Rlimits) {
+            limit(*resource, *value).map_err(Failure::item(Step::Rlimit, index))?;
+        }
+    }
+    if plan.drop_privileges {
+        drop_privileges(plan)?;
+    }
+    tell(control, LaunchPhase::Privileges);
+    Err(Failure::at(Step::Exec)(exec_arranged(plan)))
+}
+
+/// For `--timings`; a host that does not listen misses nothing else.
+fn tell(control: BorrowedFd<'_>, phase: LaunchPhase) {
+    let _ = rustix::io::write(control, &phase.reached().encode());
+}
+
+/// Takes over what the supervisor has made meanwhile: joins the control groups and enters the network namespace.
+fn take_equipment(plan: &LaunchPlan, channel: BorrowedFd<'_>) -> Result<(), Failure> {
+    let mut network_is_missing = plan.namespaces.as_ref().is_some_and(|tree| tree.flags & NETWORK != 0);
+    let mut equipped = false;
+    while network_is_missing || !equipped {
+        match channel::receive(channel).map_err(Failure::at(Step::CgroupJoin))? {
+            (Message::Group, Some(file)) => {
+                // Oneself and one thread only: that skips the grace period of a move.
+                rustix::io::write(&file, b"0").map_err(Failure::at(Step::CgroupJoin))?;
+            }
+            (Message::Network, Some(namespace)) => {
+                kernel::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
+                    .map_err(Failure::at(Step::Loopback))?;
+                network_is_missing = false;
+            }
+            (Message::Equipped, _) => equipped = true,
+            _ => return Err(Failure::at(Step::CgroupJoin)(Errno::BADMSG)),
+        }
+    }
+    if plan.namespaces.as_ref().is_some_and(|tree| tree.flags & CGROUP != 0) {
+        kernel::unshare(libc::CLONE_NEWCGROUP).map_err(Failure::at(Step::Clone))?;
+    }
+    Ok(())
+}
+
+/// Raises nothing: a limit above the hard limit that is in force stays at that.
+fn limit(resource: u32, value: u64) -> Result<(), Errno> {
+    let (_, hard) = kernel::get_rlimit(resource)?;
+    let value = value.min(hard);
+    kernel::set_rlimit(resource, value, value)
+}
+
+fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
+    let at = Failure::at;
+    if plan.namespaces.is_some() {
+        limit_capabilities(plan, true)?;
+    } else if !plan.identity.privileged {
+        limit_capabilities(plan, false)?;
+    }
+    if !plan.without.has(Wall::Capabilities) {
+        kernel::clear_capabilities().map_err(at(Step::Capabilities))?;
+    }
+    if !plan.without.has(Wall::NoNewPrivileges) {
+        rustix::thread::set_no_new_privs(true).map_err(at(Step::NoNewPrivileges))?;
+    }
+    // Without no-new-privileges a filter needs a capability, so the test that takes the one away takes the other.
+    if let Some(program) = plan.seccomp
+        && !plan.without.has(Wall::Seccomp)
+        && !plan.without.has(Wall::NoNewPrivileges)
+    {
+        kernel::install_seccomp(program).map_err(at(Step::Seccomp))?;
+    }
+    Ok(())
+}
+
+/// Empties the bounding set and locks the secure bits. An ordinary user outside a namespace of its own may do
+/// neither, and has nothing in the sets that no-new-privileges does not keep out.
+fn limit_capabilities(plan: &LaunchPlan, required: bool) -> Result<(), Failure> {
+    let at = Failure::at(Step::Capabilities);
+    if plan.without.has(Wall::Capabilities) {
+        return Ok(());
+    }
+    for capability in 0..64u32 {
+        match kernel::drop_bounding(capability) {
+            Ok(()) => {}
+            Err(Errno::INVAL) => break,
+            Err(Errno::PERM) if !required => return Ok(()),
+            Err(errno) => return Err(at(errno)),
+        }
+    }
+    kernel::lock_securebits().map_err(at)
+}
+
+/// Puts the guest's descriptors under their numbers, closes everything else and leaves the program at
+/// [`SAFE_FD`], to be closed by the exec.
+fn arrange_descriptors(
+    plan: &LaunchPlan,
+    exe: BorrowedFd<'_>,
+    proc_fd: Option<&OwnedFd>,
+) -> Result<(), Failure> {
+    let at = Failure::at(Step::Descriptors);
+    // First out of the way of the final numbers, then onto them.
+    let socket = rustix::io::fcntl_dupfd_cloexec(&plan.guest_socket, SAFE_FD).map_err(&at)?;
+    let null = rustix::io::fcntl_dupfd_cloexec(&plan.dev_null, SAFE_FD).map_err(&at)?;
+    let exe = rustix::io::fcntl_dupfd_cloexec(exe, SAFE_FD).map_err(&at)?;
+    let proc_fd = match proc_fd {
+        Some(fd) => Some(rustix::io::fcntl_dupfd_cloexec(fd, SAFE_FD).map_err(&at)?),
+        None => None,
+    };
+    for number in 0..3 {
+        kernel::dup_onto(null.as_fd(), number).map_err(&at)?;
+    }
+    kernel::dup_onto(socket.as_fd(), GUEST_SOCKET_FD).map_err(&at)?;
+    if let Some(fd) = &proc_fd {
+        kernel::dup_onto(fd.as_fd(), GUEST_PROC_FD).map_err(&at)?;
+    }
+    kernel::dup_onto(exe.as_fd(), EXE_FD).map_err(&at)?;
+    std::mem::forget((socket, null, exe, proc_fd));
+    if !plan.without.has(Wall::Descriptors) {
+        let first = if plan.namespaces.is_some() { EXE_FD } else { GUEST_PROC_FD };
+        kernel::cloexec_from(first.unsigned_abs()).map_err(&at)?;
+    }
+    Ok(())
+}
+
+const EXE_FD: i32 = 5;
+
+fn exec_arranged(plan: &LaunchPlan) -> Errno {
+    crate::descriptors_unsafe::with_number(EXE_FD, |exe| {
+        kernel::exec_fd(exe, &plan.guest.argv, &plan.guest.envp)
+    })
+}
+
+fn open_exe_by_path(plan: &LaunchPlan) -> Result<OwnedFd, Failure> {
+    let at = Failure::at(Step::GuestExe);
+    match &plan.guest.exe {
+        GuestExe::Fd(fd) => rustix::io::fcntl_dupfd_cloexec(fd, SAFE_FD).map_err(at),
+        GuestExe::Path(path) => {
+            rustix::fs::open(path.as_c_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(at)
+        }
+    }
+}
+
+const ROOT_ATTRIBUTES: u64 = kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV;
+const HIDDEN_FILE: &CStr = c".hidden-file";
+const HIDDEN_DIR: &CStr = c".hidden-dir";
+
+/// Builds the new root and enters it. Hands back the guest's program and a writable view of `/proc`, which is
+/// read-only for everybody else.
+fn build_tree(
+    plan: &LaunchPlan,
+    tree: &NamespacePlan,
+    control: BorrowedFd<'_>,
+) -> Result<(OwnedFd, OwnedFd), Failure> {
+    if !plan.without.has(Wall::Uts) {
+        rustix::system::sethostname(tree.hostname.to_bytes()).map_err(Failure::at(Step::Hostname))?;
+    }
+    let host_root = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())
+        .map_err(Failure::at(Step::Propagation))?;
+    kernel::mount_setattr(host_root.as_fd(), 0, kernel::PROPAGATION_PRIVATE, true, None)
+        .map_err(Failure::at(Step::Propagation))?;
+    let exe = match &plan.guest.exe {
+        GuestExe::Fd(fd) => {
+            rustix::io::fcntl_dupfd_cloexec(fd, SAFE_FD).map_err(Failure::at(Step::GuestExe))?
+        }
+        GuestExe::Path(path) => clone_tree(
+            rustix::fs::CWD,
+            path,
+            false,
+            kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV,
+        )
+        .map_err(Failure::at(Step::GuestExe))?,
+    };
+
+    let at = Failure::at(Step::Root);
+    let root = new_filesystem(c"tmpfs", &tree.root_options, 0).map_err(&at)?;
+    attach(root.as_fd(), rustix::fs::CWD, &tree.staging).map_err(&at)?;
+    for (index, node) in tree.nodes.iter().enumerate() {
+        make_node(root.as_fd(), node).map_err(Failure::item(Step::Node, index))?;
+    }
+    make_empty_file(root.as_fd(), HIDDEN_FILE, &[], 0).map_err(&at)?;
+    rustix::fs::mkdirat(&root, HIDDEN_DIR, Mode::empty()).map_err(&at)?;
+    // A second view stays writable until the two names that only serve as covers are gone again.
+    let writable = clone_tree(root.as_fd(), c"", false, 0).map_err(&at)?;
+    if !plan.without.has(Wall::ReadOnly) {
+        kernel::mount_setattr(root.as_fd(), ROOT_ATTRIBUTES, 0, false, None).map_err(&at)?;
+    }
+    if plan.without.has(Wall::Pivot) {
+        // The test's attack finds the host's tree under this name.
+        rustix::fs::mkdirat(&writable, c"old-root", Mode::RWXU).map_err(&at)?;
+        let host = clone_tree(host_root.as_fd(), c"", true, 0).map_err(&at)?;
+        attach(host.as_fd(), root.as_fd(), c"old-root").map_err(&at)?;
+    }
+    tell(control, LaunchPhase::Root);
+    for (index, step) in tree.mounts.iter().enumerate() {
+        make_mount(plan, root.as_fd(), step).map_err(Failure::item(Step::Mount, index))?;
+    }
+    tell(control, LaunchPhase::Mounts);
+    let proc_fd = mount_proc(plan, tree, root.as_fd())?;
+    rustix::fs::unlinkat(&writable, HIDDEN_FILE, AtFlags::empty()).map_err(&at)?;
+    rustix::fs::unlinkat(&writable, HIDDEN_DIR, AtFlags::REMOVEDIR).map_err(&at)?;
+    drop(writable);
+
+    tell(control, LaunchPhase::Proc);
+    let at = Failure::at(Step::Pivot);
+    rustix::process::fchdir(&root).map_err(&at)?;
+    rustix::process::pivot_root(c".", c".").map_err(&at)?;
+    // Both roots now stand at "."; the one on top is the old one, and it goes with all that is mounted below.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(&at)?;
+    rustix::process::chdir(c"/").map_err(&at)?;
+    Ok((exe, proc_fd))
+}
+
+fn new_filesystem(
+    kind: &CStr,
+    options: &[(std::ffi::CString, std::ffi::CString)],
+    attributes: u64,
+) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key.as_c_str(), value.as_c_str())?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: &CStr) -> Result<(), Errno> {
+    rustix::mount::move_mount(mount, c"", dir, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// A detached copy of the mount at `path` below `dir` (the mount of `dir` itself when empty).
+fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool, attributes: u64) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if path.is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    let tree = rustix::mount::open_tree(dir, path, flags)?;
+    if attributes != 0 {
+        kernel::mount_setattr(tree.as_fd(), attributes, 0, recursive, None)?;
+    }
+    Ok(tree)
+}
+
+fn make_node(root: BorrowedFd<'_>, node: &Node) -> Result<(), Errno> {
+    match node {
+        Node::Dir { path, mode } => rustix::fs::mkdirat(root, path.as_c_str(), Mode::from_raw_mode(*mode)),
+        Node::Symlink { path, target } => rustix::fs::symlinkat(target.as_c_str(), root, path.as_c_str()),
+        Node::File { path, content } => make_empty_file(root, path, content, 0o444),
+    }
+}
+
+fn make_empty_file(root: BorrowedFd<'_>, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(mode))?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn make_mount(plan: &LaunchPlan, root: BorrowedFd<'_>, step: &MountStep) -> Result<(), Errno> {
+    let mut attributes = step.attributes;
+    if plan.without.has(Wall::ReadOnly) {
+        attributes &= !kernel::MOUNT_ATTR_RDONLY;
+    }
+    for node in &step.make {
+        match make_node(root, node) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    match &step.source {
+        MountSource::Path(path) => {
+            let tree = clone_tree(rustix::fs::CWD, path, true, attributes)?;
+            attach(tree.as_fd(), root, &step.target)
+        }
+        MountSource::Checked { path, device, inode } => {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            let file = rustix::fs::openat2(rustix::fs::CWD, path.as_c_str(), flags, Mode::empty(), resolve)?;
+            let stat = rustix::fs::fstat(&file)?;
+            if stat.st_dev != *device || stat.st_ino != *inode {
+                return Err(Errno::STALE);
+            }
+            let tree = clone_tree(file.as_fd(), c"", true, attributes)?;
+            attach(tree.as_fd(), root, &step.target)
+        }
+        MountSource::Detached(tree) => attach(tree.as_fd(), root, &step.target),
+        MountSource::New { kind, options } => {
+            let mount = new_filesystem(kind, options, attributes)?;
+            attach(mount.as_fd(), root, &step.target)
+        }
+    }
+}
+
+fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+    let at = Failure::at(Step::Proc);
+    let attributes = kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV | kernel::MOUNT_ATTR_NOEXEC;
+    let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).map_err(&at)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"invisible").map_err(&at)?;
+    rustix::mount::fsconfig_create(context.as_fd()).map_err(&at)?;
+    let flags = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
+    let proc_fd =
+        rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(&at)?;
+    attach(proc_fd.as_fd(), root, &tree.proc_target).map_err(&at)?;
+    // The guest has an instance of its own: writable, to mark its children for the OOM killer, and one in which no
+    // process can hide from it.
+    let guests = new_filesystem(c"proc", &[], attributes).map_err(&at)?;
+    if !plan.without.has(Wall::ReadOnly) {
+        kernel::mount_setattr(proc_fd.as_fd(), attributes | kernel::MOUNT_ATTR_RDONLY, 0, false, None)
+            .map_err(&at)?;
+    }
+    if plan.without.has(Wall::ProcMasks) {
+        return Ok(guests);
+    }
+    for (index, name) in tree.proc_masks.iter().enumerate() {
+        mask(root, proc_fd.as_fd(), name).map_err(Failure::item(Step::ProcMask, index))?;
+    }
+    Ok(guests)
+}
+
+/// Covers one name below `/proc` with an empty file or directory of our own root, which is read-only by now:
+/// never with something that the sandbox could have put there (CVE-2025-31133).
+fn mask(root: BorrowedFd<'_>, proc_fd: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let stat = match rustix::fs::statat(proc_fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+    let cover = clone_tree(root, if is_dir { HIDDEN_DIR } else { HIDDEN_FILE }, false, 0)?;
+    attach(cover.as_fd(), proc_fd, name)
+}

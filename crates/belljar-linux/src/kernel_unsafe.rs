@@ -1,0 +1,691 @@
+//! System calls that neither `std` nor `rustix` offers. Every function here is safe to call; what makes
+//! it so stands at each block. The functions marked *fork-safe* allocate nothing, take no lock and call
+//! only async-signal-safe code (signal-safety(7)), so they may run between a clone and an exec.
+
+#![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+
+use crate::seccomp::Instruction;
+
+/// The child's side or the parent's side of a [`clone3`].
+pub(crate) enum Cloned {
+    /// This is the child.
+    Child,
+    /// This is the parent; the child's pid in this pid namespace and its pidfd.
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+#[repr(C, align(8))]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// clone3(2) without shared memory, like fork(2): the child runs on a copy of this thread.
+/// `namespaces` holds `CLONE_NEW*` bits; `cgroup` puts the child into that cgroup v2 from its start.
+/// Fork-safe, and so must be everything that the child does until it execs or exits.
+///
+/// # Safety
+/// The child must call only fork-safe functions: other threads of this process may have held any lock
+/// of the process at the moment of the clone.
+pub(crate) unsafe fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Cloned, Errno> {
+    let mut pidfd: c_int = -1;
+    let mut args = CloneArgs {
+        flags: namespaces | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+    }
+    // SAFETY: `args` is a valid clone_args of the given size that outlives the call, and its pointer fields
+    // are zero or point to `pidfd`, which does too. No memory is shared with the child.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
+    match result {
+        0 => Ok(Cloned::Child),
+        pid if pid > 0 => {
+            // SAFETY: the kernel stored a new descriptor there, and nobody else knows its number.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent { pid: i32::try_from(pid).unwrap_or(i32::MAX), pidfd })
+        }
+        _ => Err(last_errno()),
+    }
+}
+
+/// From linux/sched.h; libc has it as a wrapping constant.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// From linux/sched.h; the bit is in the low byte, which only clone3 can carry.
+pub(crate) const CLONE_NEWTIME: u64 = 0x80;
+
+/// Arguments or environment in the form execve(2) wants, built ahead of the clone.
+#[derive(Debug)]
+pub struct CStringArray {
+    /// Owns what `pointers` points to; a `CString`'s buffer does not move when the vector does.
+    _strings: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+// SAFETY: the pointers lead only into `_strings`, which moves along and is never changed.
+unsafe impl Send for CStringArray {}
+// SAFETY: as above; nothing is ever written through the pointers.
+unsafe impl Sync for CStringArray {}
+
+impl CStringArray {
+    /// Takes the strings in order.
+    #[must_use]
+    pub fn new(strings: Vec<CString>) -> Self {
+        let mut pointers: Vec<*const c_char> = strings.iter().map(|string| string.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Self { _strings: strings, pointers }
+    }
+}
+
+/// execveat(2) on a descriptor itself. Returns only on failure. Fork-safe.
+pub(crate) fn exec_fd(fd: BorrowedFd<'_>, argv: &CStringArray, envp: &CStringArray) -> Errno {
+    // SAFETY: both arrays end in a null pointer and hold valid C strings; the empty path is a C string.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            argv.pointers.as_ptr(),
+            envp.pointers.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    last_errno()
+}
+
+/// execve(2). Returns only on failure. Fork-safe.
+pub(crate) fn exec_path(path: &CStr, argv: &CStringArray, envp: &CStringArray) -> Errno {
+    // SAFETY: as in `exec_fd`.
+    unsafe {
+        libc::syscall(libc::SYS_execve, path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr());
+    }
+    last_errno()
+}
+
+/// _exit(2). Fork-safe.
+pub(crate) fn exit_now(status: c_int) -> ! {
+    // SAFETY: ends the process; runs no handlers.
+    unsafe { libc::_exit(status) }
+}
+
+/// The stack of a [`spawn_vfork`] child, with a guard page below it.
+struct Stack {
+    base: *mut c_void,
+}
+
+const STACK_BYTES: usize = 64 * 1024;
+const GUARD_BYTES: usize = 4096;
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        // SAFETY: a fresh private mapping at an address that the kernel chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                STACK_BYTES + GUARD_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the lowest page of the mapping just made; nothing uses it.
+        if unsafe { libc::mprotect(base, GUARD_BYTES, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base })
+    }
+
+    fn top(&self) -> *mut c_void {
+        // SAFETY: one past the end of the mapping, which is a valid address to compute.
+        unsafe { self.base.byte_add(STACK_BYTES + GUARD_BYTES) }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `new` made, and the child that used it has execed or exited.
+        unsafe { libc::munmap(self.base, STACK_BYTES + GUARD_BYTES) };
+    }
+}
+
+/// Starts a child that shares this memory until it execs (`CLONE_VM | CLONE_VFORK`, as posix_spawn(3) does):
+/// no page table is copied. `child` runs in it and must end in an exec; what it returns is the reason why it
+/// could not. All signals are blocked meanwhile, so that no handler runs in the child.
+///
+/// # Errors
+/// The kernel's reason for refusing the clone, or what `child` returned.
+///
+/// # Safety
+/// `child` may call only fork-safe functions, must not unwind, and must not free or move anything of the
+/// parent's: the parent is suspended, but its memory is the same.
+pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Result<(i32, OwnedFd)> {
+    struct Shared<'a, F> {
+        child: &'a mut F,
+        failure: Option<Errno>,
+    }
+    extern "C" fn enter<F: FnMut() -> Errno>(shared: *mut c_void) -> c_int {
+        // SAFETY: the pointer is the `Shared` below, and the parent does not touch it until this ends.
+        let shared = unsafe { &mut *shared.cast::<Shared<'_, F>>() };
+        shared.failure = Some((shared.child)());
+        127
+    }
+    let stack = Stack::new()?;
+    let mut shared = Shared { child: &mut child, failure: None };
+    let mut pidfd: c_int = -1;
+    let all = SignalMask::block_all()?;
+    // SAFETY: the stack is large enough and lives until the child execed or exited, because CLONE_VFORK suspends
+    // this thread till then; `shared` lives as long; CLONE_PIDFD stores into `pidfd` through the fifth argument.
+    let pid = unsafe {
+        libc::clone(
+            enter::<F>,
+            stack.top(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+            (&raw mut shared).cast(),
+            &raw mut pidfd,
+        )
+    };
+    let error = io::Error::last_os_error();
+    drop(all);
+    if pid < 0 {
+        return Err(error);
+    }
+    // SAFETY: the kernel stored a new descriptor there, and nobody else knows its number.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    if let Some(failure) = shared.failure {
+        // The child is a zombie now; its end is nobody's news but ours.
+        let _ = rustix::process::waitid(
+            rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
+            rustix::process::WaitIdOptions::EXITED,
+        );
+        return Err(failure.into());
+    }
+    Ok((pid, pidfd))
+}
+
+/// Blocks every signal of this thread until dropped.
+struct SignalMask {
+    before: libc::sigset_t,
+}
+
+impl SignalMask {
+    fn block_all() -> io::Result<Self> {
+        // SAFETY: plain sets of bits, filled by the calls before they are read.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) {
+                0 => Ok(Self { before }),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+}
+
+impl Drop for SignalMask {
+    fn drop(&mut self) {
+        // SAFETY: the set that `block_all` got from the kernel.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Unblocks all signals and sets those that a Rust program ignores or handles back to their defaults.
+/// Fork-safe.
+pub(crate) fn reset_signals() {
+    // SAFETY: plain sets of bits; SIG_DFL is a valid disposition for each of these.
+    unsafe {
+        for signal in [
+            libc::SIGPIPE,
+            libc::SIGCHLD,
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGTSTP,
+        ] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Ignores the signals that a terminal or a service manager sends to a whole group. Fork-safe.
+pub(crate) fn ignore_group_signals() {
+    // SAFETY: SIG_IGN is a valid disposition for each of these.
+    unsafe {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+/// Sends `signal` to every process that this one may signal but itself and pid 1 (kill(2), pid -1). Meant for
+/// pid 1 of a pid namespace, where that is everybody else. Fork-safe.
+///
+/// # Errors
+/// `ESRCH` when there is nobody.
+pub fn kill_all(signal: c_int) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_kill, -1, signal) }).map(drop)
+}
+
+/// Sends `signal` to one process by number (kill(2)).
+///
+/// # Errors
+/// The kernel's reason; `ESRCH` when there is no such process.
+pub fn kill(pid: i32, signal: c_int) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_kill, pid, signal) }).map(drop)
+}
+
+/// Sends `signal` by pidfd (pidfd_send_signal(2)), so a recycled number is never hit.
+///
+/// # Errors
+/// The kernel's reason; `ESRCH` when it has ended.
+pub fn pidfd_kill(pidfd: BorrowedFd<'_>, signal: c_int) -> Result<(), Errno> {
+    // SAFETY: a null siginfo is allowed.
+    check(unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<c_void>(), 0)
+    })
+    .map(drop)
+}
+
+/// Attributes of a mount, as mount_setattr(2) takes them.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// mount_setattr(2) on the mount that `fd` is the root of; `recursive` covers what is mounted below.
+/// `idmap` is a user namespace whose map the mount takes on. Fork-safe.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn mount_setattr(
+    fd: BorrowedFd<'_>,
+    set: u64,
+    propagation: u64,
+    recursive: bool,
+    idmap: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut attr = MountAttr { attr_set: set, propagation, ..MountAttr::default() };
+    if let Some(idmap) = idmap {
+        attr.attr_set |= MOUNT_ATTR_IDMAP;
+        attr.userns_fd = u64::from(idmap.as_raw_fd().unsigned_abs());
+    }
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a C string; `attr` is a mount_attr of the given size.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// `MOUNT_ATTR_*` of linux/mount.h.
+pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
+/// Set-user-ID bits and file capabilities mean nothing.
+pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
+/// Device files cannot be opened.
+pub const MOUNT_ATTR_NODEV: u64 = 0x4;
+/// Nothing can be executed.
+pub const MOUNT_ATTR_NOEXEC: u64 = 0x8;
+/// Symbolic links are not followed.
+pub const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x20_0000;
+const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
+/// `MS_PRIVATE`: mounts do not travel in or out.
+pub const PROPAGATION_PRIVATE: u64 = 1 << 18;
+
+/// close_range(2): marks all descriptors from `first` on to be closed by the next exec. Fork-safe.
+pub(crate) fn cloexec_from(first: c_uint) -> Result<(), Errno> {
+    const CLOSE_RANGE_CLOEXEC: c_uint = 1 << 2;
+    // SAFETY: no pointers, and nothing is closed yet.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Closes every descriptor but those in `keep`, which it sorts. Fork-safe. For children of a raw clone only: what
+/// is closed belonged to the copied parent, whose owners do not run here.
+pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {
+    keep.sort_unstable();
+    let mut first: c_uint = 0;
+    for fd in keep.iter().copied().filter(|fd| *fd >= 0).map(RawFd::unsigned_abs) {
+        if fd > first {
+            // SAFETY: no pointers; see above for the owners.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) })?;
+        }
+        first = first.max(fd + 1);
+    }
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) }).map(drop)
+}
+
+/// Closes one descriptor by number. Fork-safe; same rule about owners as [`close_all_but`].
+pub(crate) fn close_number(fd: RawFd) {
+    // SAFETY: no pointers.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// Joins a new, anonymous session keyring, so that none of the caller's keys can be reached (keyctl(2)).
+/// Fork-safe. A kernel without keys has nothing to leave.
+///
+/// # Errors
+/// The kernel's reason.
+pub(crate) fn leave_session_keyring() -> Result<(), Errno> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring.
+    let result = check(unsafe {
+        libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<c_char>())
+    });
+    match result {
+        Err(Errno::NOSYS) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Asks for `signal` when the parent thread ends (PR_SET_PDEATHSIG). Fork-safe.
+///
+/// # Errors
+/// The kernel's reason.
+pub(crate) fn die_with_parent(signal: c_int) -> Result<(), Errno> {
+    prctl(libc::PR_SET_PDEATHSIG, c_long::from(signal), 0).map(drop)
+}
+
+/// Says whether other processes of the same user may inspect this one (PR_SET_DUMPABLE). Fork-safe.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn set_dumpable(dumpable: bool) -> Result<(), Errno> {
+    prctl(libc::PR_SET_DUMPABLE, c_long::from(dumpable), 0).map(drop)
+}
+
+/// Makes this process the parent of its orphaned descendants (PR_SET_CHILD_SUBREAPER). Fork-safe.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn become_subreaper() -> Result<(), Errno> {
+    prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).map(drop)
+}
+
+/// Drops one capability from the bounding set. Fork-safe. `EINVAL` is a number past the last.
+pub(crate) fn drop_bounding(capability: u32) -> Result<(), Errno> {
+    prctl(libc::PR_CAPBSET_DROP, c_long::from(capability), 0).map(drop)
+}
+
+/// Sets the name that ps(1) shows. Fork-safe.
+pub(crate) fn set_name(name: &CStr) {
+    // SAFETY: a C string; the kernel copies at most 16 bytes of it.
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+}
+
+/// Locks the secure bits: no uid, not even 0, brings capabilities back. Fork-safe.
+pub(crate) fn lock_securebits() -> Result<(), Errno> {
+    // SECBIT_NOROOT, SECBIT_NO_SETUID_FIXUP, SECBIT_NO_CAP_AMBIENT_RAISE and their locks (capabilities(7)).
+    prctl(libc::PR_SET_SECUREBITS, 0b1100_1111, 0).map(drop)
+}
+
+fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> {
+    // SAFETY: only options whose arguments are numbers come here.
+    check(unsafe { libc::syscall(libc::SYS_prctl, option, first, second, 0, 0) })
+}
+
+/// Empties all three capability sets of this thread (capset(2)). Fork-safe.
+pub(crate) fn clear_capabilities() -> Result<(), Errno> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = Header { version: VERSION_3, pid: 0 };
+    let data = [0u32; 6];
+    // SAFETY: version 3 reads two records of three words, which `data` holds.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
+}
+
+/// Sets the ids of this thread, real, effective and saved, and empties its list of groups if asked. Fork-safe.
+pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errno> {
+    // SAFETY: numbers only; a null list of length 0 is allowed.
+    unsafe {
+        if clear_groups {
+            check(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()))?;
+        }
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, uid)).map(drop)
+    }
+}
+
+/// Installs a filter for this thread and its children (seccomp(2)). Needs no-new-privileges. Fork-safe.
+///
+/// # Errors
+/// The kernel's reason; `EINVAL` for a program that it refuses.
+pub fn install_seccomp(program: &'static [Instruction]) -> Result<(), Errno> {
+    const SECCOMP_SET_MODE_FILTER: c_int = 1;
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        filter: *const Instruction,
+    }
+    let program = Program { len: u16::try_from(program.len()).unwrap_or(0), filter: program.as_ptr() };
+    // SAFETY: `Instruction` has the layout of sock_filter, and the length is that of the slice.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
+        .map(drop)
+}
+
+/// Enforces a Landlock ruleset on this thread and its children (landlock_restrict_self(2)). Needs
+/// no-new-privileges. Fork-safe.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn restrict_landlock(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+}
+
+/// The Landlock ABI of this kernel, 0 when it has none (landlock_create_ruleset(2)).
+#[must_use]
+pub fn landlock_abi() -> u32 {
+    const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
+    // SAFETY: a null attribute of size 0 asks for the version.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<c_void>(),
+            0,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    u32::try_from(result).unwrap_or(0)
+}
+
+/// setns(2): enters a namespace of the process behind `pidfd`. Fork-safe.
+pub(crate) fn enter_namespace(fd: BorrowedFd<'_>, kind: c_int) -> Result<(), Errno> {
+    // SAFETY: numbers only; the caller has one thread.
+    check(unsafe { libc::syscall(libc::SYS_setns, fd.as_raw_fd(), kind) }).map(drop)
+}
+
+/// unshare(2) of namespaces. Fork-safe.
+pub(crate) fn unshare(kinds: c_int) -> Result<(), Errno> {
+    // SAFETY: numbers only; namespaces share no memory or descriptors with anybody.
+    check(unsafe { libc::syscall(libc::SYS_unshare, kinds) }).map(drop)
+}
+
+/// Brings the loopback interface of this network namespace up (netdevice(7)). Fork-safe.
+pub(crate) fn loopback_up() -> Result<(), Errno> {
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        flags: libc::c_short,
+        rest: [u8; 22],
+    }
+    let mut request = Request { name: [0; libc::IFNAMSIZ], flags: 0, rest: [0; 22] };
+    request.name[..2].copy_from_slice(b"lo");
+    request.flags = 1; // IFF_UP; the kernel adds IFF_RUNNING itself.
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: `request` is an ifreq: 16 bytes of name, then a union of 24 bytes that starts with the flags.
+    check(unsafe {
+        libc::syscall(libc::SYS_ioctl, socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+    })
+    .map(drop)
+}
+
+/// Sets soft and hard limit of a resource for this process (prlimit(2)). Fork-safe.
+pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
+    let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: pid 0 is this process; the old limit is not asked for.
+    check(unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, std::ptr::null::<libc::rlimit64>())
+    })
+    .map(drop)
+}
+
+/// Soft and hard limit of a resource of this process. Fork-safe.
+pub(crate) fn get_rlimit(resource: u32) -> Result<(u64, u64), Errno> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: pid 0 is this process; no new limit is given; the kernel fills `limit`.
+    check(unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, resource, std::ptr::null::<libc::rlimit64>(), &raw mut limit)
+    })?;
+    Ok((limit.rlim_cur, limit.rlim_max))
+}
+
+/// A child's end, as wait4(2) tells it.
+#[derive(Debug, Clone, Copy)]
+pub struct Reaped {
+    /// Which child.
+    pub pid: i32,
+    /// Its exit code, if it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Processor time in user code, in microseconds, its waited-for children included.
+    pub user_us: u64,
+    /// Processor time in the kernel, in microseconds, its waited-for children included.
+    pub system_us: u64,
+    /// Largest resident set of it or of one such child, in bytes.
+    pub max_rss: u64,
+}
+
+/// Takes note of one child that has ended, if any has (wait4(2) with WNOHANG). Fork-safe.
+#[must_use]
+pub fn reap_one() -> Option<Reaped> {
+    let mut status: c_int = 0;
+    // SAFETY: a rusage is plain numbers, filled by the kernel.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    (pid > 0).then(|| Reaped {
+        pid,
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        max_rss: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+    })
+}
+
+/// Processor time of this process's waited-for children, user and system, in microseconds (getrusage(2)).
+#[must_use]
+pub fn children_cpu_us() -> (u64, u64) {
+    // SAFETY: a rusage is plain numbers, filled by the kernel.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    (micros(usage.ru_utime), micros(usage.ru_stime))
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
+}
+
+/// Takes an exclusive lock of one byte of a file for the open file description (F_OFD_SETLK, fcntl(2)): it is
+/// held until the last copy of the descriptor closes, so the kernel gives it up when its holders die.
+///
+/// # Errors
+/// `EAGAIN` when somebody else holds it.
+pub fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<(), Errno> {
+    // SAFETY: a flock is plain numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = 1; // F_WRLCK
+    lock.l_whence = 0; // SEEK_SET
+    lock.l_start = offset;
+    lock.l_len = 1;
+    // SAFETY: the pointer is valid for the call.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) })
+        .map(drop)
+}
+
+/// Takes over a descriptor that the process was started with, such as the guest's socket.
+///
+/// # Errors
+/// `EBADF` when it is not open.
+pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD on any number is harmless.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and by the contract of start-up nothing else in this process owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// dup3(2) onto a number, without close-on-exec. Fork-safe.
+pub(crate) fn dup_onto(fd: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
+    if fd.as_raw_fd() == number {
+        // dup3 refuses equal numbers; all that is left to do is to keep it open over the exec.
+        // SAFETY: numbers only.
+        return check(unsafe { libc::syscall(libc::SYS_fcntl, number, libc::F_SETFD, 0) }).map(drop);
+    }
+    // SAFETY: numbers only; whatever was open at `number` belongs to a child about to exec.
+    check(unsafe { libc::syscall(libc::SYS_dup3, fd.as_raw_fd(), number, 0) }).map(drop)
+}
+
+fn check(result: c_long) -> Result<c_long, Errno> {
+    if result < 0 { Err(last_errno()) } else { Ok(result) }
+}
+
+fn last_errno() -> Errno {
+    // SAFETY: errno of this thread.
+    let raw = unsafe { *libc::__errno_location() };
+    Errno::from_raw_os_error(raw)
+}

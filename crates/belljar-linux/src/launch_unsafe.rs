@@ -1,0 +1,53 @@
+//! The two clones of a launch.
+
+#![expect(unsafe_code, reason = "raw clones; each block says why it is sound")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::kernel::{self, Cloned};
+use crate::plan::LaunchPlan;
+
+/// A started supervisor.
+#[derive(Debug)]
+pub struct Supervisor {
+    pidfd: OwnedFd,
+}
+
+impl Supervisor {
+    /// Becomes readable when the supervisor has ended; it must then be reaped.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Waits for its end and takes note of it, so that no zombie stays. Blocks.
+    pub fn reap(&self) {
+        use rustix::process::{WaitId, WaitIdOptions};
+        while let Err(Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd()), WaitIdOptions::EXITED)
+        {}
+    }
+}
+
+/// Starts the supervisor of one sandbox, which carries out the plan and reports on `control`; closing the other end
+/// of `control`, or writing a byte to it, ends the sandbox. Call it from any thread; the process is cloned, so a
+/// small one starts sandboxes faster.
+///
+/// # Errors
+/// The kernel's reason for refusing the clone.
+pub fn start(plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, Errno> {
+    // SAFETY: the child runs `supervise::run` only, which is written to be fork-safe and never returns.
+    match unsafe { kernel::clone3(0, None) }? {
+        Cloned::Child => crate::supervise::run(plan, control.as_fd()),
+        Cloned::Parent { pidfd, .. } => Ok(Supervisor { pidfd }),
+    }
+}
+
+/// Clones the sandbox's first process from the supervisor.
+pub(crate) fn clone_child(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Cloned, Errno> {
+    // SAFETY: called by the supervisor, whose child runs `init::become_guest` only and then exits; both are written
+    // to be fork-safe.
+    unsafe { kernel::clone3(namespaces, cgroup) }
+}

@@ -1,0 +1,45 @@
+//! Safe wrappers over the kernel features that the walls are made of: namespaces, mounts, control groups, seccomp,
+//! Landlock, capabilities. This is the only crate with `unsafe` code, and there only in files named `*_unsafe.rs`.
+
+mod cgroup;
+mod channel;
+mod descriptors_unsafe;
+mod init;
+#[path = "kernel_unsafe.rs"]
+mod kernel;
+mod landlock_rules;
+mod launch_unsafe;
+mod plan;
+mod remove;
+mod report;
+pub mod seccomp;
+mod spawn;
+mod spawn_unsafe;
+mod supervise;
+mod userns_unsafe;
+
+pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, CgroupUsage};
+pub use kernel::{
+    CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
+    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, inherited_fd,
+    install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, pidfd_kill, reap_one,
+    restrict_landlock, set_dumpable,
+};
+pub use landlock_rules::{LandlockError, LandlockRules};
+pub use launch_unsafe::{Supervisor, start};
+pub use plan::{
+    CgroupJoin, CgroupPlan, CgroupSetting, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, GuestProgram, Identity,
+    LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,
+};
+pub use remove::remove_tree;
+pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
+pub use spawn::{SpawnError, SpawnPlan, Spawned, spawn};
+pub use userns_unsafe::{NAMESPACES, try_user_namespace, user_namespace_with_map};
+
+/// Resource limits by name, for plans.
+pub mod rlimit {
+    pub use libc::{
+        RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NOFILE, RLIMIT_NPROC,
+        RLIMIT_SIGPENDING, RLIMIT_STACK,
+    };
+}

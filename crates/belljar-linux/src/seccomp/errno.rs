@@ -1,0 +1,82 @@
+//! The error numbers that a filter may answer with.
+
+use std::fmt;
+
+/// Every error number that the policy may name. They are the same on both architectures (asm-generic/errno.h).
+const KNOWN: &[(u16, &str)] = &[
+    (1, "EPERM"),
+    (13, "EACCES"),
+    (22, "EINVAL"),
+    (38, "ENOSYS"),
+    (93, "EPROTONOSUPPORT"),
+    (95, "EOPNOTSUPP"),
+    (97, "EAFNOSUPPORT"),
+];
+
+/// An error number that a filter answers with instead of running the call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilterErrno(u16);
+
+impl FilterErrno {
+    /// "Function not implemented", the answer to what the policy does not know.
+    pub const NOSYS: Self = Self(38);
+
+    /// The number, 1 to 4095.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The name, such as `EPERM`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        KNOWN.iter().find(|(number, _)| *number == self.0).map_or("?", |(_, name)| name)
+    }
+
+    /// The error number named `name`, if a policy may use it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        KNOWN.iter().find(|(_, known)| *known == name).map(|(number, _)| Self(*number))
+    }
+
+    /// The names that a policy may use, for a message.
+    pub(super) fn names() -> String {
+        let names: Vec<&str> = KNOWN.iter().map(|(_, name)| *name).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for FilterErrno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for FilterErrno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        let check = |name: &str, expected: i32| {
+            let errno = FilterErrno::from_name(name).expect("a known name");
+            assert_eq!(i32::from(errno.number()), expected, "{name}");
+            assert_eq!(errno.name(), name);
+        };
+        check("EPERM", libc::EPERM);
+        check("EACCES", libc::EACCES);
+        check("EINVAL", libc::EINVAL);
+        check("ENOSYS", libc::ENOSYS);
+        check("EPROTONOSUPPORT", libc::EPROTONOSUPPORT);
+        check("EOPNOTSUPP", libc::EOPNOTSUPP);
+        check("EAFNOSUPPORT", libc::EAFNOSUPPORT);
+        assert_eq!(FilterErrno::NOSYS.name(), "ENOSYS");
+        assert_eq!(FilterErrno::from_name("EPERMX"), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! What the policy answers, read straight from the policy. The compiler does not use this, so that each can
+//! be tested against the other.
+
+use std::fmt;
+
+use super::arch::Arch;
+use super::errno::FilterErrno;
+use super::policy::{Condition, Policy, Profile, SeccompError};
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// It runs.
+    Allow,
+    /// It does not run and returns this error.
+    Errno(FilterErrno),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allow => f.write_str("allow"),
+            Self::Errno(errno) => errno.fmt(f),
+        }
+    }
+}
+
+/// What becomes of a call, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict<'policy> {
+    /// Runs or returns an error.
+    pub action: Action,
+    /// The call's name, if the policy lists it.
+    pub call: Option<&'static str>,
+    /// The reason, in words from the policy.
+    pub why: &'policy str,
+}
+
+/// What the built-in policy does with the call `number` of this architecture and its six arguments.
+///
+/// # Errors
+/// As [`Policy::builtin`].
+pub fn explain(
+    profile: Profile,
+    number: u32,
+    arguments: &[u64; 6],
+) -> Result<Verdict<'static>, &'static SeccompError> {
+    Ok(Policy::builtin(profile)?.verdict(Arch::NATIVE, number, arguments))
+}
+
+impl Policy {
+    /// What this policy does with the call `number` of `arch` and its six arguments, when made through the
+    /// native entry of `arch`. Every other entry (i386, x32, 32-bit Arm) gets the answer for an unlisted call.
+    #[must_use]
+    pub fn verdict(&self, arch: Arch, number: u32, arguments: &[u64; 6]) -> Verdict<'_> {
+        let Some((call, entry)) = self.entry(arch, number) else {
+            let action = Action::Errno(self.unlisted);
+            return Verdict { action, call: None, why: "the policy does not list this call" };
+        };
+        for rule in &entry.rules {
+            if rule.conditions.iter().all(|condition| condition.holds(arguments)) {
+                return Verdict { action: rule.then, call: Some(call), why: &rule.why };
+            }
+        }
+        Verdict { action: entry.otherwise, call: Some(call), why: &entry.why }
+    }
+}
+
+impl Condition {
+    fn holds(&self, arguments: &[u64; 6]) -> bool {
+        let argument = arguments[usize::from(self.argument)];
+        let seen = if self.wide { argument } else { argument & 0xffff_ffff };
+        self.values.contains(&(seen & self.mask)) != self.negated
+    }
+}

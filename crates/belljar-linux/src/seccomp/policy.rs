@@ -1,0 +1,135 @@
+//! The policy in memory, and its profiles.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::arch::Arch;
+use super::errno::FilterErrno;
+use super::evaluate::Action;
+use super::source;
+
+/// Why a policy or a program was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SeccompError {
+    /// The policy is not the TOML that a policy is written in.
+    #[error("cannot read the seccomp policy")]
+    Syntax {
+        /// Where, and what was expected there.
+        #[source]
+        source: toml::de::Error,
+    },
+    /// The policy can be read, but something in it makes no sense.
+    #[error("the seccomp policy is wrong at {place}: {reason}")]
+    Policy {
+        /// The call or the table.
+        place: String,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+    /// A program is not one that the kernel takes.
+    #[error("the seccomp program is wrong at instruction {at}: {reason}")]
+    Program {
+        /// The instruction, counted from 0.
+        at: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// Which of the built-in policies applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// What general programs need.
+    Default,
+    /// [`Profile::Default`] less the calls that recent kernel exploits went through. A few programs get slower.
+    Hardened,
+    /// [`Profile::Default`] less every socket that is not local, for an engine without a network namespace.
+    NoNetwork,
+}
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Hardened, Self::NoNetwork];
+
+    /// The name in the policy, in the configuration and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Hardened => "hardened",
+            Self::NoNetwork => "no_network",
+        }
+    }
+}
+
+/// A filter policy: what becomes of each call. It is checked when it is parsed.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub(super) unlisted: FilterErrno,
+    pub(super) entries: BTreeMap<String, Entry>,
+}
+
+/// What becomes of one call: the first rule that holds decides, else `otherwise`.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// The only architecture that has the call, or both.
+    pub(super) only: Option<Arch>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) otherwise: Action,
+    pub(super) why: String,
+}
+
+/// One rule: it holds if all of its conditions hold. There is at least one.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) conditions: Vec<Condition>,
+    pub(super) then: Action,
+    pub(super) why: String,
+}
+
+/// A look at one argument: `argument & mask` is one of `values`, or with `negated` none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// 0 to 5.
+    pub(super) argument: u8,
+    /// Compare 64 bits and not only the low 32. If false, `mask` and `values` are below 2^32.
+    pub(super) wide: bool,
+    pub(super) mask: u64,
+    /// At least one; none has a bit outside `mask`.
+    pub(super) values: Vec<u64>,
+    pub(super) negated: bool,
+}
+
+impl Policy {
+    /// The policy `text` with what `profile` takes away.
+    ///
+    /// # Errors
+    /// [`SeccompError::Syntax`] or [`SeccompError::Policy`].
+    pub fn parse(text: &str, profile: Profile) -> Result<Self, SeccompError> {
+        source::parse(text, profile)
+    }
+
+    /// The built-in policy, parsed once and only if somebody asks: a launch does not need it.
+    ///
+    /// # Errors
+    /// None in a build that passed its tests.
+    pub fn builtin(profile: Profile) -> Result<&'static Self, &'static SeccompError> {
+        type Parsed = LazyLock<Result<Policy, SeccompError>>;
+        const TEXT: &str = include_str!("../../policy/seccomp.toml");
+        static DEFAULT: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Default));
+        static HARDENED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Hardened));
+        static NO_NETWORK: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::NoNetwork));
+        match profile {
+            Profile::Default => DEFAULT.as_ref(),
+            Profile::Hardened => HARDENED.as_ref(),
+            Profile::NoNetwork => NO_NETWORK.as_ref(),
+        }
+    }
+
+    /// What the policy says of the call `number` of `arch`, if it lists it.
+    pub(super) fn entry(&self, arch: Arch, number: u32) -> Option<(&'static str, &Entry)> {
+        let call = arch.call(number)?;
+        let entry = self.entries.get(call)?;
+        (entry.only.is_none_or(|only| only == arch)).then_some((call, entry))
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the policy, the compiler and what is checked in.
+
+mod agreement;
+mod attacks;
+mod checked_in;
+mod interpreter;
+mod numbers;

@@ -1,0 +1,347 @@
+//! What the policy is for, call by call: attacks that must get an error, and honest calls beside them that must
+//! run. Written from the kernel's side with `libc` constants, so that a mistake in the policy is not repeated.
+
+use super::interpreter::{Call, action, run, value};
+use crate::seccomp::{Arch, Instruction, Profile, explain};
+
+/// The checked-in program of `profile` for each architecture.
+fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
+    use crate::seccomp::{generated_aarch64 as arm, generated_x86_64 as x86};
+    let (x86, arm) = match profile {
+        Profile::Default => (&x86::DEFAULT[..], &arm::DEFAULT[..]),
+        Profile::Hardened => (&x86::HARDENED[..], &arm::HARDENED[..]),
+        Profile::NoNetwork => (&x86::NO_NETWORK[..], &arm::NO_NETWORK[..]),
+    };
+    [(Arch::X86_64, x86), (Arch::Aarch64, arm)]
+}
+
+/// Checks both architectures and all three profiles (`expected` is default, hardened, no_network).
+fn check(call: &str, arguments: [i64; 6], expected: [&str; 3]) {
+    let arguments = arguments.map(i64::cast_unsigned);
+    for (profile, expected) in Profile::ALL.into_iter().zip(expected) {
+        for (arch, program) in compiled(profile) {
+            let Some(number) = arch.number(call) else { continue };
+            let found = run(program, &Call { number, arch: arch.audit(), arguments }).value;
+            let place = format!("{call} {arguments:#x?} {} {}", profile.name(), arch.name());
+            assert_eq!(found, value(action(expected)), "{place} is not {expected}");
+        }
+        let number = Arch::NATIVE.number(call).expect("a call of the native architecture");
+        assert_eq!(explain(profile, number, &arguments).unwrap().action, action(expected));
+    }
+}
+
+/// The same answer in every profile.
+fn all(call: &str, arguments: [i64; 6], expected: &str) {
+    check(call, arguments, [expected; 3]);
+}
+
+/// Three arguments, in full: as a C library passes them, with a sign or garbage in the half that the kernel
+/// drops.
+fn all_spellings(call: &str, arguments: [i32; 4], expected: [&str; 3]) {
+    for high in [0, -1 << 32, 1 << 32, 0x7fff_0000_0000_0000] {
+        let wide = arguments.map(|argument| i64::from(argument) & 0xffff_ffff | high);
+        check(call, [wide[0], wide[1], wide[2], wide[3], 0, 0], expected);
+    }
+}
+
+#[test]
+fn sockets() {
+    use libc::*;
+    let socket = |family: i32, kind: i32, protocol: i32, expected: [&str; 3]| {
+        for flags in [0, SOCK_CLOEXEC, SOCK_NONBLOCK | SOCK_CLOEXEC] {
+            all_spellings("socket", [family, kind | flags, protocol, 0], expected);
+            all_spellings("socketpair", [family, kind | flags, protocol, 0], expected);
+        }
+    };
+    let internet = ["allow", "allow", "EACCES"];
+    socket(AF_UNIX, SOCK_STREAM, 0, ["allow"; 3]);
+    socket(AF_UNIX, SOCK_DGRAM, 0, ["allow"; 3]);
+    socket(AF_UNIX, SOCK_SEQPACKET, 0, ["allow"; 3]);
+    socket(AF_INET, SOCK_STREAM, 0, internet);
+    socket(AF_INET, SOCK_STREAM, IPPROTO_TCP, internet);
+    socket(AF_INET, SOCK_DGRAM, IPPROTO_UDP, internet);
+    // What getaddrinfo and getifaddrs open.
+    socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, internet);
+    socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE, internet);
+
+    let refused = |errno| [errno, errno, "EACCES"];
+    socket(AF_INET, SOCK_RAW, IPPROTO_TCP, refused("EPERM"));
+    socket(AF_INET, SOCK_RAW, IPPROTO_RAW, refused("EPERM"));
+    socket(AF_INET, 10, 0x0300, refused("EPERM")); // SOCK_PACKET: the kernel turns it into AF_PACKET
+    socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP, refused("EPERM"));
+    for (kind, protocol) in [
+        (SOCK_SEQPACKET, IPPROTO_SCTP),
+        (SOCK_STREAM, IPPROTO_SCTP),
+        (SOCK_STREAM, IPPROTO_MPTCP),
+        (SOCK_STREAM, 256), // IPPROTO_SMC
+        (6, IPPROTO_DCCP),  // SOCK_DCCP
+        (SOCK_DGRAM, IPPROTO_UDPLITE),
+        (SOCK_RDM, 0),
+    ] {
+        socket(AF_INET, kind, protocol, refused("EAFNOSUPPORT"));
+    }
+    for protocol in
+        [NETLINK_XFRM, NETLINK_NETFILTER, NETLINK_KOBJECT_UEVENT, NETLINK_SOCK_DIAG, NETLINK_AUDIT]
+    {
+        socket(AF_NETLINK, SOCK_RAW, protocol, refused("EPROTONOSUPPORT"));
+    }
+    socket(AF_PACKET, SOCK_RAW, 0, ["EPERM"; 3]);
+    socket(AF_PACKET, SOCK_DGRAM, 0x0300, ["EPERM"; 3]);
+    for family in [
+        AF_UNSPEC,
+        AF_INET6,
+        AF_VSOCK,
+        AF_ALG,
+        AF_RDS,
+        AF_RXRPC,
+        AF_TIPC,
+        AF_XDP,
+        AF_KEY,
+        AF_BLUETOOTH,
+        AF_CAN,
+        AF_NFC,
+        AF_PPPOX,
+        AF_LLC,
+        AF_X25,
+        AF_IEEE802154,
+        41,
+        42,
+        43,
+        45,
+        46,
+        -1,
+    ] {
+        for kind in [SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET] {
+            socket(family, kind, 0, ["EAFNOSUPPORT"; 3]);
+        }
+    }
+}
+
+#[test]
+fn socket_options() {
+    use libc::*;
+    let option =
+        |level: i32, name: i32, expected| all_spellings("setsockopt", [3, level, name, 0], [expected; 3]);
+    option(SOL_SOCKET, SO_REUSEADDR, "allow");
+    option(SOL_SOCKET, SO_REUSEPORT, "allow");
+    option(SOL_SOCKET, SO_RCVBUF, "allow");
+    option(SOL_SOCKET, SO_DETACH_FILTER, "allow");
+    option(IPPROTO_TCP, TCP_NODELAY, "allow");
+    option(IPPROTO_TCP, TCP_KEEPIDLE, "allow");
+    option(IPPROTO_IP, IP_TOS, "allow");
+    option(IPPROTO_IPV6, IPV6_V6ONLY, "allow");
+    option(IPPROTO_UDP, TCP_ULP, "allow");
+
+    option(IPPROTO_TCP, TCP_ULP, "EPERM");
+    for name in [SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF] {
+        option(SOL_SOCKET, name, "EPERM");
+    }
+    for name in [IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_GROUP, 46, 64] {
+        option(IPPROTO_IP, name, "EPERM");
+    }
+    for name in
+        [3, 4, 5, 6, IPV6_HOPOPTS, IPV6_RTHDR, IPV6_RTHDRDSTOPTS, IPV6_DSTOPTS, IPV6_ADD_MEMBERSHIP, 64]
+    {
+        option(IPPROTO_IPV6, name, "EPERM");
+    }
+}
+
+#[test]
+fn namespaces() {
+    use libc::*;
+    let threads =
+        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS;
+    all_spellings("clone", [SIGCHLD, 0, 0, 0], ["allow"; 3]);
+    all_spellings("clone", [threads | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID, 0, 0, 0], ["allow"; 3]);
+    all_spellings("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0], ["allow"; 3]);
+    all_spellings("clone", [CLONE_PIDFD | SIGCHLD, 0, 0, 0], ["allow"; 3]);
+    for flag in [
+        CLONE_NEWNS,
+        CLONE_NEWUTS,
+        CLONE_NEWIPC,
+        CLONE_NEWUSER,
+        CLONE_NEWPID,
+        CLONE_NEWNET,
+        CLONE_NEWCGROUP,
+        0x80,
+    ] {
+        all_spellings("clone", [flag, 0, 0, 0], ["EPERM"; 3]);
+        all_spellings("clone", [flag | SIGCHLD, 0, 0, 0], ["EPERM"; 3]);
+        all_spellings("clone", [flag | threads, 0, 0, 0], ["EPERM"; 3]);
+    }
+    all("clone3", [0; 6], "ENOSYS");
+    all("unshare", [0; 6], "EPERM");
+    all("setns", [0; 6], "EPERM");
+}
+
+#[test]
+fn terminals_and_files() {
+    use libc::*;
+    let control = |command: u64, expected| {
+        for high in [0, 1 << 32, 0xffff_ffff << 32] {
+            check("ioctl", [0, (command | high).cast_signed(), 0, 0, 0, 0], expected);
+        }
+    };
+    control(TCGETS, ["allow"; 3]);
+    control(TIOCGWINSZ, ["allow"; 3]);
+    control(FIONREAD, ["allow"; 3]);
+    control(FIOCLEX, ["allow"; 3]);
+    control(TIOCSTI, ["EPERM"; 3]);
+    control(TIOCLINUX, ["EPERM"; 3]);
+    control(0x5423, ["EPERM"; 3]); // TIOCSETD
+    for command in [0x4004_9409, 0x4020_940d, 0xc018_9436] {
+        control(command, ["allow", "EOPNOTSUPP", "allow"]); // FICLONE, FICLONERANGE, FIDEDUPERANGE
+    }
+    for call in ["splice", "tee", "vmsplice", "copy_file_range"] {
+        check(call, [0; 6], ["allow", "ENOSYS", "allow"]);
+    }
+    check("sendfile", [0; 6], ["allow", "EINVAL", "allow"]);
+}
+
+#[test]
+fn out_of_band_data() {
+    let oob = i64::from(libc::MSG_OOB);
+    let quiet = i64::from(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    for call in ["sendto", "recvfrom", "sendmmsg", "recvmmsg"] {
+        check(call, [3, 1, 1, oob, 0, 0], ["allow", "EPERM", "allow"]);
+        check(call, [3, 1, 1, oob | quiet, 0, 0], ["allow", "EPERM", "allow"]);
+        all(call, [3, 1, 1, quiet, 0, 0], "allow");
+    }
+    for call in ["sendmsg", "recvmsg"] {
+        check(call, [3, 1, oob, 0, 0, 0], ["allow", "EPERM", "allow"]);
+        all(call, [3, 1, quiet, oob, 0, 0], "allow");
+    }
+}
+
+#[test]
+fn properties_of_the_own_process() {
+    use libc::*;
+    for option in
+        [PR_SET_NAME, PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, 0x53564d41]
+    {
+        all_spellings("prctl", [option, 1, 0, 0], ["allow"; 3]);
+    }
+    all_spellings("prctl", [PR_SET_MM, 1, 0, 0], ["EPERM"; 3]);
+    all_spellings("prctl", [PR_SET_PTRACER, -1, 0, 0], ["EPERM"; 3]);
+    for (persona, expected) in [
+        (0, "allow"),
+        (8, "allow"),
+        (0x20000, "allow"),
+        (-1, "allow"),
+        (0x0040000, "EPERM"),
+        (0x0040008, "EPERM"),
+    ] {
+        all_spellings("personality", [persona, 0, 0, 0], [expected; 3]);
+    }
+    all_spellings("prlimit64", [0, 7, 0, 0], ["allow"; 3]);
+    all_spellings("prlimit64", [1, 7, 0, 0], ["EPERM"; 3]);
+    all_spellings("seccomp", [1, 0, 0, 0], ["allow"; 3]);
+    all_spellings("seccomp", [1, 1, 0, 0], ["allow"; 3]);
+    all_spellings("seccomp", [1, 8, 0, 0], ["EPERM"; 3]);
+    all_spellings("seccomp", [1, 8 | 1 | 16, 0, 0], ["EPERM"; 3]);
+    all_spellings("memfd_create", [0, 3, 0, 0], ["allow"; 3]);
+    all_spellings("memfd_create", [0, 4 | 1, 0, 0], ["EPERM"; 3]);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn only_on_x86_64() {
+    for code in [0x1001, 0x1002, 0x1003, 0x1004, 0x3001, 0x5001, 0x5005, 0x1022, 0x1023] {
+        all_spellings("arch_prctl", [code, 0, 0, 0], ["allow"; 3]);
+    }
+    // CPUID faulting, the vDSO, address tags, unlocking a shadow stack, and nonsense.
+    for code in [0x1011, 0x1012, 0x2001, 0x2003, 0x4002, 0x5004, 0, -1] {
+        all_spellings("arch_prctl", [code, 0, 0, 0], ["EINVAL"; 3]);
+    }
+    for call in ["iopl", "ioperm", "modify_ldt"] {
+        all(call, [0; 6], "EPERM");
+    }
+    for call in ["open", "stat", "fork", "vfork", "poll", "select", "time", "epoll_wait"] {
+        all(call, [0; 6], "allow");
+    }
+    for call in ["uselib", "ustat", "sysfs", "_sysctl", "create_module", "vserver"] {
+        all(call, [0; 6], "ENOSYS");
+    }
+}
+
+#[test]
+fn closed_altogether() {
+    let refused = |errno, calls: &[&str]| {
+        for call in calls {
+            all(call, [0; 6], errno);
+            all(call, [-1; 6], errno);
+        }
+    };
+    refused(
+        "EPERM",
+        &["mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick"],
+    );
+    refused("EPERM", &["move_mount", "open_tree", "open_tree_attr", "mount_setattr"]);
+    refused("EPERM", &["bpf", "perf_event_open", "userfaultfd", "fanotify_init", "fanotify_mark"]);
+    refused("EPERM", &["keyctl", "add_key", "request_key"]);
+    refused("EPERM", &["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"]);
+    refused("EPERM", &["name_to_handle_at", "open_by_handle_at"]);
+    refused("EPERM", &["clock_settime", "settimeofday", "clock_adjtime", "adjtimex"]);
+    refused(
+        "EPERM",
+        &["sethostname", "setdomainname", "syslog", "acct", "quotactl", "quotactl_fd", "reboot"],
+    );
+    refused("EPERM", &["swapon", "swapoff", "init_module", "finit_module", "delete_module"]);
+    refused("EPERM", &["kexec_load", "kexec_file_load", "vhangup"]);
+    refused("ENOSYS", &["io_uring_setup", "io_uring_enter", "io_uring_register", "memfd_secret", "clone3"]);
+    refused("ENOSYS", &["listmount", "statmount", "file_setattr"]);
+}
+
+#[test]
+fn open_altogether() {
+    for call in [
+        "read",
+        "write",
+        "openat",
+        "openat2",
+        "close_range",
+        "statx",
+        "execve",
+        "execveat",
+        "mmap",
+        "futex",
+        "futex_waitv",
+        "rseq",
+        "set_robust_list",
+        "epoll_pwait2",
+        "pidfd_open",
+        "pidfd_send_signal",
+        "mseal",
+        "cachestat",
+        "fchmodat2",
+        "process_mrelease",
+        "landlock_restrict_self",
+        "mq_open",
+        "shmget",
+        "semop",
+        "msgsnd",
+        "kill",
+        "tgkill",
+        "madvise",
+        "fcntl",
+        "sched_setattr",
+        "sched_setscheduler",
+        "ioprio_set",
+        "getrandom",
+    ] {
+        all(call, [0; 6], "allow");
+        all(call, [-1; 6], "allow");
+    }
+}
+
+#[test]
+fn a_verdict_has_its_reason() {
+    let number = |call| Arch::NATIVE.number(call).unwrap();
+    let why = |call, arguments: [u64; 6]| explain(Profile::Default, number(call), &arguments).unwrap();
+    let typed = why("ioctl", [0, libc::TIOCSTI, 0, 0, 0, 0]);
+    assert_eq!((typed.call, typed.why), (Some("ioctl"), "it types into the operator's terminal"));
+    let plain = why("ioctl", [0; 6]);
+    assert_eq!(plain.why, "device and file controls; the sandbox has few devices");
+    let unlisted = explain(Profile::Default, 1023, &[0; 6]).unwrap();
+    assert_eq!((unlisted.call, unlisted.why), (None, "the policy does not list this call"));
+}

@@ -1,0 +1,75 @@
+//! A classic BPF machine over `seccomp_data`, as the kernel runs it.
+
+use crate::seccomp::{Action, FilterErrno, Instruction};
+
+/// `struct seccomp_data`: what a filter sees of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) number: u32,
+    pub(super) arch: u32,
+    pub(super) arguments: [u64; 6],
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The filter's return value.
+    pub(super) value: u32,
+    /// How many instructions ran.
+    pub(super) steps: usize,
+    /// Whether an argument was looked at. Without, the kernel knows the answer from the number alone.
+    pub(super) saw_argument: bool,
+}
+
+/// Runs `program` on `call`. Anything that the kernel would not run is a failed test.
+pub(super) fn run(program: &[Instruction], call: &Call) -> Run {
+    // The instruction pointer, words 2 and 3, is nothing that a policy may depend on.
+    let mut data = [call.number, call.arch, 0xbeef_dead, 0x7fff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for (words, argument) in data[4..].chunks_exact_mut(2).zip(call.arguments) {
+        words[0] = u32::try_from(argument & 0xffff_ffff).unwrap();
+        words[1] = u32::try_from(argument >> 32).unwrap();
+    }
+    let (mut accumulator, mut at, mut saw_argument) = (0_u32, 0_usize, false);
+    for steps in 1.. {
+        let Instruction { code, jt, jf, k } = program[at];
+        at += 1;
+        let branch = |holds: bool| usize::from(if holds { jt } else { jf });
+        match code {
+            // BPF_LD | BPF_W | BPF_ABS
+            0x20 => {
+                let word = usize::try_from(k / 4).unwrap();
+                accumulator = data[word];
+                saw_argument |= word >= 2;
+            }
+            // BPF_ALU | BPF_AND | BPF_K
+            0x54 => accumulator &= k,
+            // BPF_JMP | BPF_JA
+            0x05 => at += usize::try_from(k).unwrap(),
+            // BPF_JMP | BPF_JEQ | BPF_K, then JGE, then JSET
+            0x15 => at += branch(accumulator == k),
+            0x35 => at += branch(accumulator >= k),
+            0x45 => at += branch(accumulator & k != 0),
+            // BPF_RET | BPF_K
+            0x06 => return Run { value: k, steps, saw_argument },
+            other => panic!("instruction {other:#x}"),
+        }
+    }
+    unreachable!("every program ends");
+}
+
+/// The return value that stands for `action` (linux/seccomp.h).
+pub(super) fn value(action: Action) -> u32 {
+    match action {
+        Action::Allow => libc::SECCOMP_RET_ALLOW,
+        Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno.number()),
+    }
+}
+
+/// The action named `name`, as the policy spells it.
+pub(super) fn action(name: &str) -> Action {
+    if name == "allow" {
+        Action::Allow
+    } else {
+        Action::Errno(FilterErrno::from_name(name).expect("an error name"))
+    }
+}

@@ -1,0 +1,140 @@
+//! Starting user code from inside the sandbox: what the guest does for each process.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::kernel::{self, CStringArray};
+
+/// One process to start.
+#[derive(Debug)]
+pub struct SpawnPlan<'a> {
+    /// Paths to try in turn, as a search in PATH gives them.
+    pub candidates: &'a [CString],
+    /// Arguments, the program's name first.
+    pub argv: &'a CStringArray,
+    /// The whole environment.
+    pub envp: &'a CStringArray,
+    /// The working directory.
+    pub cwd: CString,
+    /// What becomes its standard input, output and error.
+    pub streams: [BorrowedFd<'a>; 3],
+    /// Whether its standard input is a terminal that it shall control.
+    pub terminal: bool,
+    /// The Landlock ruleset it is restricted by.
+    pub landlock: Option<BorrowedFd<'a>>,
+    /// A writable `/proc`, through which it is marked as the first to go when memory runs out.
+    pub proc: Option<BorrowedFd<'a>>,
+    /// `(resource, value)` limits on top of the guest's own.
+    pub rlimits: &'a [(u32, u64)],
+    /// Whether descriptors that are not its streams are closed; only a test says no.
+    pub close_descriptors: bool,
+}
+
+/// A started process.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Its pid, in the guest's pid namespace.
+    pub pid: i32,
+    /// Its pidfd.
+    pub pidfd: OwnedFd,
+}
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// None of the candidates exists.
+    #[error("no such program")]
+    NotFound,
+    /// The kernel refused; `EACCES` is a file that is not executable, `EAGAIN` the process limit.
+    #[error("cannot start the process")]
+    Refused(#[source] io::Error),
+    /// The working directory cannot be entered.
+    #[error("cannot enter the working directory")]
+    WorkingDirectory(#[source] io::Error),
+}
+
+/// Higher than that of anything that has not asked for it, so that the guest itself outlives its children.
+const OOM_SCORE: &[u8] = b"500";
+
+/// Starts a process in a session of its own.
+///
+/// # Errors
+/// See [`SpawnError`].
+pub fn spawn(plan: &SpawnPlan<'_>) -> Result<Spawned, SpawnError> {
+    let mut in_cwd = false;
+    let result = crate::spawn_unsafe::vfork(|| match prepare(plan, &mut in_cwd) {
+        Ok(()) => exec(plan),
+        Err(errno) => errno,
+    });
+    match result {
+        Ok((pid, pidfd)) => {
+            if let Some(proc) = plan.proc {
+                mark_for_oom(proc, pid);
+            }
+            Ok(Spawned { pid, pidfd })
+        }
+        Err(error) if in_cwd => Err(SpawnError::WorkingDirectory(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SpawnError::NotFound),
+        Err(error) => Err(SpawnError::Refused(error)),
+    }
+}
+
+/// Marks a process as one to end first. Only from outside: as long as it shares the guest's memory it is closed to
+/// inspection like the guest. It may undo this, and loses nothing by that but its place in the queue.
+fn mark_for_oom(proc: BorrowedFd<'_>, pid: i32) {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::openat(proc, format!("{pid}/oom_score_adj"), flags, Mode::empty()) {
+        let _ = rustix::io::write(&file, OOM_SCORE);
+    }
+}
+
+/// Fork-safe.
+fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
+    rustix::process::setsid()?;
+    if plan.terminal {
+        rustix::process::ioctl_tiocsctty(plan.streams[0])?;
+    }
+    *in_cwd = true;
+    rustix::process::chdir(plan.cwd.as_c_str())?;
+    *in_cwd = false;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    for (resource, value) in plan.rlimits {
+        kernel::set_rlimit(*resource, *value, *value)?;
+    }
+    if let Some(ruleset) = plan.landlock {
+        kernel::restrict_landlock(ruleset)?;
+    }
+    // The streams may have any numbers, even each other's final ones: first up, then down.
+    let mut high: [Option<OwnedFd>; 3] = [const { None }; 3];
+    for (slot, stream) in high.iter_mut().zip(plan.streams) {
+        *slot = Some(rustix::io::fcntl_dupfd_cloexec(stream, 10)?);
+    }
+    for (number, stream) in (0..).zip(&high) {
+        if let Some(stream) = stream {
+            kernel::dup_onto(stream.as_fd(), number)?;
+        }
+    }
+    if plan.close_descriptors {
+        kernel::cloexec_from(3)?;
+    }
+    std::mem::forget(high);
+    kernel::reset_signals();
+    Ok(())
+}
+
+/// Tries the candidates as execvp(3) does: a missing one leads to the next, a forbidden one is remembered.
+fn exec(plan: &SpawnPlan<'_>) -> Errno {
+    let mut reason = Errno::NOENT;
+    for candidate in plan.candidates {
+        match kernel::exec_path(candidate, plan.argv, plan.envp) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => reason = Errno::ACCESS,
+            other => return other,
+        }
+    }
+    reason
+}

@@ -1,0 +1,458 @@
+//! The supervisor: one small process a sandbox, outside of it, that makes its control groups, clones its first
+//! process, and takes everything away again when that ends, when the host asks, or when the host is gone.
+//!
+//! ```text
+//! host ── clone ──► supervisor ── clone ──► first process (the guest)
+//!   ▲                  │  ▲
+//!   └── records ───────┘  └─ pidfd
+//!
+//! Making ──► Running ──► Ending ──► Cleaned
+//!    │          │ the guest ended · the host wrote a byte · the host's end closed
+//!    └──────────┴─► any failure goes through Ending as well, so nothing is left
+//! ```
+//!
+//! It is a bare clone of the host's process, so that it costs no exec on the way; it therefore allocates nothing
+//! and takes no lock.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions};
+
+use crate::channel::{self, Message};
+use crate::kernel::{self, Cloned};
+use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, Scratch, Wall};
+use crate::report::{Failure, LaunchPhase, Report, Step};
+
+/// More control groups than any layout has: three v1 controllers and the v2 one.
+pub(crate) const MAX_CGROUPS: usize = 8;
+
+/// `CLONE_NEWNET`, which is made apart.
+pub(crate) const NETWORK: u64 = 0x4000_0000;
+
+/// `CLONE_NEWCGROUP`, whose root is the group that its maker is in: made when the groups have been joined.
+pub(crate) const CGROUP: u64 = 0x0200_0000;
+
+/// How long emptied control groups may take to become removable: 5,000 tries of one millisecond.
+const CLEAN_TRIES: u32 = 5_000;
+
+/// Runs the supervisor to its end.
+pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
+    let _exits = ExitOnUnwind;
+    kernel::ignore_group_signals();
+    kernel::set_name(c"belljar-super");
+    let _ = rustix::process::setsid();
+    let _ = kernel::become_subreaper();
+    let mut keep = [-1; 64];
+    if kernel::close_all_but(kept_for_launch(plan, control, &mut keep)).is_err() {
+        kernel::exit_now(125);
+    }
+    match launch(plan, control) {
+        Ok(first) => match equip(plan, control, &first) {
+            Ok(()) => supervise(plan, control, &first.pidfd, first.channel),
+            Err(failure) => {
+                let _ = rustix::io::write(control, &failure.report().encode());
+                let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
+                reap(&first.pidfd);
+                clean(plan, control, None);
+            }
+        },
+        Err(failure) => clean(plan, control, Some(failure.report())),
+    }
+    kernel::exit_now(0)
+}
+
+/// The sandbox's first process and our end of the channel over which it is equipped.
+struct First {
+    pid: i32,
+    pidfd: OwnedFd,
+    channel: OwnedFd,
+}
+
+/// A panic must not run on into the copied frames of the host.
+struct ExitOnUnwind;
+
+impl Drop for ExitOnUnwind {
+    fn drop(&mut self) {
+        kernel::exit_now(125);
+    }
+}
+
+/// The descriptors that the launch needs, in a table of fixed size; the planner keeps to its size.
+fn kept_for_launch<'a>(plan: &LaunchPlan, control: BorrowedFd<'_>, keep: &'a mut [i32; 64]) -> &'a mut [i32] {
+    let mounts = plan.namespaces.iter().flat_map(|tree| &tree.mounts).filter_map(|step| match &step.source {
+        MountSource::Detached(fd) => Some(fd.as_raw_fd()),
+        _ => None,
+    });
+    let exe = match &plan.guest.exe {
+        crate::plan::GuestExe::Fd(fd) => fd.as_raw_fd(),
+        crate::plan::GuestExe::Path(_) => -1,
+    };
+    let fixed = [
+        control.as_raw_fd(),
+        plan.guest_socket.as_raw_fd(),
+        plan.dev_null.as_raw_fd(),
+        exe,
+        plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
+    ];
+    let mut count = 0;
+    for (slot, fd) in keep.iter_mut().zip(fixed.into_iter().chain(mounts)) {
+        *slot = fd;
+        count += 1;
+    }
+    &mut keep[..count]
+}
+
+/// Makes the group that the first process is cloned into, and clones it.
+fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> {
+    tell(control, LaunchPhase::Supervisor);
+    let mut into = None;
+    for (index, group) in plan.cgroups.iter().enumerate() {
+        if group.join == CgroupJoin::AtClone {
+            into = Some(make_cgroup(plan, group, index)?);
+        }
+    }
+    if let Some(scratch) = &plan.scratch {
+        make_scratch(plan, scratch).map_err(Failure::at(Step::Scratch))?;
+    }
+    let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
+    let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
+    let cloned = crate::launch_unsafe::clone_child(flags, into.as_ref().map(AsFd::as_fd))
+        .map_err(Failure::at(Step::Clone))?;
+    match cloned {
+        Cloned::Child => {
+            // This copy of our end would hide our death from the first process.
+            kernel::close_number(ours.as_raw_fd());
+            let failure = crate::init::become_guest(plan, its.as_fd(), control);
+            let _ = rustix::io::write(control, &failure.report().encode());
+            kernel::exit_now(125)
+        }
+        Cloned::Parent { pid, pidfd } => {
+            tell(control, LaunchPhase::Namespaces);
+            let _ = rustix::io::write(control, &Report::Started { pid }.encode());
+            Ok(First { pid, pidfd, channel: ours })
+        }
+    }
+}
+
+/// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
+/// the files through which it joins its v1 control groups.
+fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+    if let Some(tree) = &plan.namespaces {
+        write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
+        channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
+        if tree.flags & NETWORK != 0 {
+            start_network_maker(control, first)?;
+        }
+    }
+    let mut tasks: [Option<OwnedFd>; MAX_CGROUPS] = [const { None }; MAX_CGROUPS];
+    for ((index, group), slot) in plan.cgroups.iter().enumerate().zip(&mut tasks) {
+        if group.join == CgroupJoin::Tasks {
+            let dir = make_cgroup(plan, group, index)?;
+            let file = rustix::fs::openat(&dir, c"tasks", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            *slot = Some(file.map_err(Failure::item(Step::CgroupJoin, index))?);
+        }
+    }
+    for (index, file) in tasks.iter().enumerate() {
+        if let Some(file) = file {
+            channel::send(first.channel.as_fd(), Message::Group, &[file.as_fd()])
+                .map_err(Failure::item(Step::CgroupJoin, index))?;
+        }
+    }
+    channel::send(first.channel.as_fd(), Message::Equipped, &[]).map_err(Failure::at(Step::CgroupJoin))
+}
+
+/// A network namespace takes as long to make as everything else together, so a process of its own makes it meanwhile. It
+/// enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
+fn start_network_maker(control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+    let cloned = crate::launch_unsafe::clone_child(0, None).map_err(Failure::at(Step::Loopback))?;
+    let Cloned::Parent { .. } = cloned else {
+        if let Err(errno) = make_network(first) {
+            let _ = rustix::io::write(control, &Failure::at(Step::Loopback)(errno).report().encode());
+            let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
+        }
+        kernel::exit_now(0)
+    };
+    Ok(())
+}
+
+fn make_network(first: &First) -> Result<(), Errno> {
+    kernel::enter_namespace(first.pidfd.as_fd(), libc::CLONE_NEWUSER)?;
+    kernel::unshare(libc::CLONE_NEWNET)?;
+    kernel::loopback_up()?;
+    let namespace = rustix::fs::open(c"/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    channel::send(first.channel.as_fd(), Message::Network, &[namespace.as_fd()])
+}
+
+fn make_scratch(plan: &LaunchPlan, scratch: &Scratch) -> Result<(), Errno> {
+    rustix::fs::mkdirat(&scratch.parent, scratch.name.as_c_str(), Mode::RWXU)?;
+    if plan.identity.privileged && plan.drop_privileges {
+        let uid = rustix::fs::Uid::from_raw(plan.identity.outside_uid);
+        let gid = rustix::fs::Gid::from_raw(plan.identity.outside_gid);
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(&scratch.parent, scratch.name.as_c_str(), Some(uid), Some(gid), flags)?;
+    }
+    Ok(())
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+fn tell(control: BorrowedFd<'_>, phase: LaunchPhase) {
+    let _ = rustix::io::write(control, &phase.reached().encode());
+}
+
+fn make_cgroup(plan: &LaunchPlan, group: &CgroupPlan, index: usize) -> Result<OwnedFd, Failure> {
+    let make = Failure::item(Step::CgroupMake, index);
+    rustix::fs::mkdir(group.dir.as_c_str(), Mode::from_raw_mode(0o755)).map_err(&make)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()).map_err(&make)?;
+    for setting in &group.settings {
+        if taken_away(plan, &setting.file) {
+            continue;
+        }
+        let file = match rustix::fs::openat(
+            &dir,
+            setting.file.as_c_str(),
+            OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) {
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) if setting.optional => continue,
+            other => other.map_err(Failure::item(Step::CgroupSet, index))?,
+        };
+        match rustix::io::write(&file, setting.value.to_bytes()) {
+            Ok(_) => {}
+            Err(_) if setting.optional => {}
+            Err(errno) => return Err(Failure::item(Step::CgroupSet, index)(errno)),
+        }
+    }
+    Ok(dir)
+}
+
+fn taken_away(plan: &LaunchPlan, file: &CStr) -> bool {
+    let name = file.to_bytes();
+    (plan.without.has(Wall::Memory) && name.starts_with(b"memory."))
+        || (plan.without.has(Wall::Pids) && name.starts_with(b"pids."))
+        || (plan.without.has(Wall::Cpu) && name.starts_with(b"cpu."))
+}
+
+/// A string built without allocation.
+struct Line<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Line<N> {
+    const fn new() -> Self {
+        Self { bytes: [0; N], length: 0 }
+    }
+
+    fn text(mut self, text: &[u8]) -> Self {
+        for byte in text {
+            // The last byte stays zero, so that the whole is a C string.
+            if self.length + 1 < N {
+                self.bytes[self.length] = *byte;
+                self.length += 1;
+            }
+        }
+        self
+    }
+
+    fn number(self, number: u32) -> Self {
+        let mut digits = [0u8; 10];
+        let mut start = digits.len();
+        let mut rest = number;
+        loop {
+            start -= 1;
+            digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.text(&digits[start..])
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn as_cstr(&self) -> Result<&CStr, Errno> {
+        CStr::from_bytes_until_nul(&self.bytes).map_err(|_| Errno::NAMETOOLONG)
+    }
+}
+
+fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
+    let dir = Line::<32>::new().text(b"/proc/").number(pid.unsigned_abs());
+    let dir =
+        rustix::fs::open(dir.as_cstr()?, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    if !identity.privileged {
+        // Without this an ordinary user may not map a group at all (user_namespaces(7)).
+        write_file(dir.as_fd(), c"setgroups", b"deny")?;
+    }
+    let uid = Line::<48>::new().number(identity.inside).text(b" ").number(identity.outside_uid).text(b" 1");
+    write_file(dir.as_fd(), c"uid_map", uid.as_bytes())?;
+    let gid = Line::<48>::new().number(identity.inside).text(b" ").number(identity.outside_gid).text(b" 1");
+    write_file(dir.as_fd(), c"gid_map", gid.as_bytes())
+}
+
+fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Errno> {
+    let file = rustix::fs::openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, content).map(drop)
+}
+
+fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd) {
+    // The guest's end of its connection must not stay open here, or nobody would notice the guest's end.
+    let mut keep = [
+        control.as_raw_fd(),
+        pidfd.as_raw_fd(),
+        channel.as_raw_fd(),
+        plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
+    ];
+    let _ = kernel::close_all_but(&mut keep);
+    loop {
+        let mut polls = [PollFd::new(&control, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)];
+        match rustix::event::poll(&mut polls, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => break,
+        }
+        if !polls[0].revents().is_empty() || !polls[1].revents().is_empty() {
+            break;
+        }
+    }
+    // A byte that is left unread would break the connection when this end closes, and the last records with it.
+    let _ = rustix::net::recv(control, &mut [0u8; 16], rustix::net::RecvFlags::DONTWAIT);
+    let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
+    let ended = reap(pidfd);
+    clean(plan, control, ended.map(|status| Report::Ended { status }));
+}
+
+/// Takes note of the first process's end: its exit status, or minus its signal.
+fn reap(pidfd: &OwnedFd) -> Option<i32> {
+    loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Err(Errno::INTR) => {}
+            Ok(Some(status)) => {
+                return status.exit_status().or_else(|| status.terminating_signal().map(|signal| -signal));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Ends whatever is left, removes what was made, and says so.
+fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>) {
+    if let Some(report) = first {
+        let _ = rustix::io::write(control, &report.encode());
+    }
+    if plan.namespaces.is_none() {
+        end_stragglers(plan);
+    }
+    let mut left = 0;
+    let mut reason = 0;
+    for group in plan.cgroups.iter().rev() {
+        if let Err(errno) = remove_cgroup(group) {
+            left += 1;
+            reason = errno.raw_os_error();
+        }
+    }
+    if let Some(scratch) = &plan.scratch
+        && let Err(errno) = crate::remove::remove_tree(scratch.parent.as_fd(), &scratch.name)
+    {
+        left += 1;
+        reason = errno.raw_os_error();
+    }
+    let _ = rustix::io::write(control, &Report::Cleaned { left, errno: reason }.encode());
+}
+
+/// Without a pid namespace the guest's end does not end its descendants: they become ours, being a subreaper, and
+/// are in the control group if there is one.
+fn end_stragglers(plan: &LaunchPlan) {
+    for _ in 0..CLEAN_TRIES {
+        for group in &plan.cgroups {
+            kill_cgroup(group);
+        }
+        kill_children();
+        match rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+            Err(Errno::CHILD) => return,
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => pause(),
+        }
+    }
+}
+
+fn kill_children() {
+    let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    let path = Line::<64>::new().text(b"/proc/self/task/").number(own).text(b"/children");
+    if let Ok(path) = path.as_cstr() {
+        kill_listed(path, b' ');
+    }
+}
+
+fn kill_cgroup(group: &CgroupPlan) {
+    let Ok(dir) = rustix::fs::open(
+        group.dir.as_c_str(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return;
+    };
+    if group.can_kill {
+        let _ = write_file(dir.as_fd(), c"cgroup.kill", b"1");
+        return;
+    }
+    if let Ok(file) =
+        rustix::fs::openat(&dir, c"cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    {
+        kill_numbers(file.as_fd(), b'\n');
+    }
+}
+
+fn kill_listed(path: &CStr, separator: u8) {
+    if let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        kill_numbers(file.as_fd(), separator);
+    }
+}
+
+/// Kills every pid of a list that the kernel wrote: of our own children, or of a control group that only this
+/// sandbox is in, so no number here can be anybody else's.
+fn kill_numbers(file: BorrowedFd<'_>, separator: u8) {
+    let mut buffer = [0u8; 4096];
+    let mut number = 0i32;
+    while let Ok(length @ 1..) = rustix::io::read(file, &mut buffer) {
+        for byte in &buffer[..length] {
+            if byte.is_ascii_digit() {
+                number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0'));
+            } else if *byte == separator && number > 1 {
+                let _ = kernel::kill(number, libc::SIGKILL);
+                number = 0;
+            }
+        }
+    }
+}
+
+fn remove_cgroup(group: &CgroupPlan) -> Result<(), Errno> {
+    let mut last = Errno::BUSY;
+    for _ in 0..CLEAN_TRIES {
+        match rustix::fs::rmdir(group.dir.as_c_str()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) => kill_cgroup(group),
+            Err(errno) => last = errno,
+        }
+        pause();
+    }
+    Err(last)
+}
+
+fn pause() {
+    let one_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let _ = rustix::event::poll(&mut [], Some(&one_millisecond));
+}

@@ -1,0 +1,71 @@
+//! User namespaces made only for their map, and the test whether an ordinary user may make any.
+
+#![expect(unsafe_code, reason = "a raw clone; the blocks say why they are sound")]
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::kernel::{self, CLONE_NEWTIME, Cloned};
+
+/// All the namespaces of a sandbox, as `CLONE_NEW*` bits.
+pub const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64
+    | CLONE_NEWTIME;
+
+/// Tries to make all the namespaces of a sandbox and lets them go again.
+///
+/// # Errors
+/// `EPERM` where the machine forbids it, `ENOSPC` where `user.max_user_namespaces` is used up, `EINVAL` where the
+/// kernel lacks a kind.
+pub fn try_user_namespace() -> Result<(), Errno> {
+    // SAFETY: the child only exits.
+    match unsafe { kernel::clone3(NAMESPACES, None) }? {
+        Cloned::Child => kernel::exit_now(0),
+        Cloned::Parent { pidfd, .. } => reap(&pidfd),
+    }
+}
+
+/// A user namespace that maps the one id `inside` to the one id `outside`, for users and for groups: what an idmapped
+/// mount takes. Needs CAP_SETUID and CAP_SETGID.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Result<OwnedFd, Errno> {
+    // SAFETY: the child only waits for its end.
+    let (pid, pidfd) = match unsafe { kernel::clone3(libc::CLONE_NEWUSER as u64, None) }? {
+        Cloned::Child => loop {
+            let _ = rustix::event::poll(&mut [], None);
+        },
+        Cloned::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    let write = |name: &str, text: String| {
+        let path = format!("/proc/{pid}/{name}");
+        let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, text.as_bytes()).map(drop)
+    };
+    let made = write("uid_map", format!("{} {} 1", inside.0, outside.0))
+        .and_then(|()| write("gid_map", format!("{} {} 1", inside.1, outside.1)))
+        .and_then(|()| {
+            rustix::fs::open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        });
+    let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
+    reap(&pidfd)?;
+    made
+}
+
+fn reap(pidfd: &OwnedFd) -> Result<(), Errno> {
+    use rustix::process::{WaitId, WaitIdOptions};
+    loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What this machine can enforce, what is missing, and the exact fix.
+
+use belljar_linux::CgroupLayout;
+use belljar_model::EngineKind;
+
+use crate::engine::{LocalConfig, LocalEngine};
+use crate::failure::NAMESPACE_FIX;
+
+/// What to do where no control group may be made.
+pub(crate) const CGROUP_FIX: &str = "start it in a delegated group: systemd-run --user --scope -p Delegate=yes belljar …; \
+     or run it as root; or accept limits that are only watched, a weaker grade, with --limits watched";
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Finding {
+    /// What.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub state: FindingState,
+    /// What was found.
+    pub detail: String,
+    /// What to do, where something is missing.
+    pub fix: Option<String>,
+}
+
+/// How a finding is to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingState {
+    /// As it should be.
+    Good,
+    /// Something works in a weaker way, or only when asked for.
+    Weaker,
+    /// Sandboxes of the default kind cannot be made.
+    Missing,
+}
+
+impl LocalEngine {
+    /// Looks at everything that the walls need. Changes nothing.
+    #[must_use]
+    pub fn examine(config: LocalConfig) -> Vec<Finding> {
+        let engine = Self::new(LocalConfig { kind: EngineKind::Local, ..config });
+        vec![
+            kernel(),
+            user(),
+            namespaces(),
+            proc_mount(),
+            cgroups(engine.layout()),
+            seccomp(),
+            landlock(),
+            tree(),
+        ]
+    }
+}
+
+fn good(name: &'static str, detail: impl Into<String>) -> Finding {
+    Finding { name, state: FindingState::Good, detail: detail.into(), fix: None }
+}
+
+fn bad(name: &'static str, state: FindingState, detail: impl Into<String>, fix: &str) -> Finding {
+    Finding { name, state, detail: detail.into(), fix: Some(fix.to_owned()) }
+}
+
+/// The oldest kernel with all that a launch calls: `mount_setattr` came with 5.12, Landlock with 5.13, and counting
+/// processes per user namespace with 5.14.
+const LEAST_KERNEL: (u32, u32) = (5, 14);
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let fix = "use Linux 5.14 or newer, such as that of Debian 12 or Ubuntu 22.04";
+    if version >= LEAST_KERNEL {
+        good("kernel", format!("Linux {release}"))
+    } else {
+        bad("kernel", FindingState::Missing, format!("Linux {release} is too old"), fix)
+    }
+}
+
+fn user() -> Finding {
+    if rustix::process::geteuid().is_root() {
+        good("user", "root: each sandbox gets a user id of its own")
+    } else {
+        let uid = rustix::process::geteuid().as_raw();
+        good("user", format!("uid {uid}: sandboxes run as this user, behind a user namespace"))
+    }
+}
+
+fn namespaces() -> Finding {
+    match belljar_linux::try_user_namespace() {
+        Ok(()) => good("namespaces", "user, mount, pid, network, ipc, uts, cgroup and time can be made"),
+        Err(errno) => {
+            bad("namespaces", FindingState::Missing, format!("they cannot be made: {errno}"), NAMESPACE_FIX)
+        }
+    }
+}
+
+/// The kernel allows a fresh `/proc` in a user namespace only where the present one is wholly visible.
+fn proc_mount() -> Finding {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let covered = mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|target| target.starts_with("/proc/") && *target != "/proc/sys/fs/binfmt_misc")
+        .count();
+    let is_root = rustix::process::geteuid().is_root();
+    if covered == 0 {
+        good("proc", "wholly visible, so sandboxes can have their own")
+    } else {
+        let fix =
+            "run Belljar outside of the container, or with docker run --security-opt systempaths=unconfined";
+        let state = if is_root { FindingState::Weaker } else { FindingState::Missing };
+        bad("proc", state, format!("{covered} parts of it are covered, as in a container"), fix)
+    }
+}
+
+fn cgroups(layout: &CgroupLayout) -> Finding {
+    if layout.is_complete() {
+        return good("control groups", format!("{}: memory, processors and processes", layout.describe()));
+    }
+    let reasons: Vec<String> =
+        layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
+    bad("control groups", FindingState::Missing, reasons.join("; "), CGROUP_FIX)
+}
+
+fn seccomp() -> Finding {
+    let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    if actions.split_whitespace().any(|action| action == "errno") {
+        good("seccomp", "filters are available")
+    } else {
+        let fix = "use a kernel with CONFIG_SECCOMP_FILTER";
+        bad("seccomp", FindingState::Missing, "the kernel has no filters", fix)
+    }
+}
+
+fn landlock() -> Finding {
+    let fix = "use a kernel with CONFIG_SECURITY_LANDLOCK, and \"landlock\" in its lsm= list";
+    match belljar_linux::landlock_abi() {
+        0 => bad("landlock", FindingState::Missing, "the kernel has none, or it is off", fix),
+        abi @ 1..6 => bad(
+            "landlock",
+            FindingState::Weaker,
+            format!("ABI {abi}: signals and abstract sockets are kept in by namespaces only"),
+            "use Linux 6.12 or newer for ABI 6; the engine process needs it for an ordinary user",
+        ),
+        abi => good("landlock", format!("ABI {abi}")),
+    }
+}
+
+fn tree() -> Finding {
+    bad(
+        "tree",
+        FindingState::Weaker,
+        "host: sandboxes read this machine's /usr and share its page cache",
+        "this is right for one user on their own machine; do not serve several tenants with it",
+    )
+}

@@ -1,0 +1,490 @@
+//! The local engine, and its weaker kin `process` and `none`: the same guest behind fewer walls.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use belljar_engine::{Engine, EngineError, GuestClient, Sandbox};
+use belljar_guest::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+use belljar_linux::{
+    CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
+    MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
+};
+use belljar_model::{EngineKind, LimitsGrade, MountMode, MountPolicy, SandboxId, SandboxSpec};
+use futures::future::BoxFuture;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::SocketType;
+
+use crate::failure::Failures;
+use crate::host_tree::{self, HostTree, c_string};
+use crate::lease::Lease;
+use crate::mounts::{self, Checked};
+use crate::walls::{LocalWalls, control_pair, pair};
+
+/// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
+const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+
+/// What the guest speaks first; a launch that takes longer has hung.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How a [`LocalEngine`] is set up: by the operator, never by what runs inside.
+#[derive(Debug, Clone)]
+pub struct LocalConfig {
+    /// `local`, `process` or `none`.
+    pub kind: EngineKind,
+    /// What may be mounted.
+    pub mount_policy: MountPolicy,
+    /// A delegated v2 control group to make groups in, instead of this process's own.
+    pub cgroup_base: Option<PathBuf>,
+    /// Whether a sandbox ends with this process or goes on until its deadline.
+    pub when_alone: WhenAlone,
+    /// The program that is the guest when it is given the argument `guest`: this very program by default.
+    pub guest: Option<PathBuf>,
+}
+
+impl LocalConfig {
+    /// The default set-up of an engine of this kind: no mounts, sandboxes end with their host.
+    #[must_use]
+    pub fn new(kind: EngineKind) -> Self {
+        Self {
+            kind,
+            mount_policy: MountPolicy::new(&[]),
+            cgroup_base: None,
+            when_alone: WhenAlone::End,
+            guest: None,
+        }
+    }
+}
+
+/// Runs sandboxes on this machine, without a daemon.
+#[derive(Debug)]
+pub struct LocalEngine {
+    config: LocalConfig,
+    layout: OnceLock<CgroupLayout>,
+}
+
+impl LocalEngine {
+    /// An engine with this set-up.
+    #[must_use]
+    pub fn new(config: LocalConfig) -> Self {
+        Self { config, layout: OnceLock::new() }
+    }
+
+    /// Where control groups can be made here.
+    pub(crate) fn layout(&self) -> &CgroupLayout {
+        self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
+    }
+
+    async fn start(&self, spec: &SandboxSpec) -> Result<Sandbox, EngineError> {
+        let begin = Instant::now();
+        if spec.engine != self.config.kind {
+            return Err(EngineError::WrongEngine { asked: spec.engine, this: self.config.kind });
+        }
+        let without = Without::from_environment().map_err(|reason| EngineError::Layer {
+            layer: "the walls that a test asked for",
+            reason,
+            fix: "name walls that there are".to_owned(),
+        })?;
+        let entropy = entropy()?;
+        let id = SandboxId::from_entropy(entropy.0);
+        let (host_socket, guest_socket) =
+            pair(SocketType::STREAM).map_err(launch("make the guest's connection"))?;
+        let (control, sandbox_control) =
+            control_pair().map_err(launch("make the supervisor's connection"))?;
+        let mut planner = Planner { engine: self, spec, id: &id, without, watched: false, cgroups: false };
+        let plan = planner.plan(entropy.1, guest_socket)?;
+        let isolation = crate::layers::isolation(&plan, spec, planner.watched, self.layout());
+        let failures = Failures::of(&plan);
+        let planned = begin.elapsed();
+        let launched_ns = monotonic_ns();
+        let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
+            EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
+        })?;
+        drop(sandbox_control);
+        let home = self.home(&id);
+        // The plan's descriptors are the supervisor's from here on.
+        drop(plan);
+        let cgroups = planner.cgroups.then(|| self.layout().clone());
+        let walls = LocalWalls::new(id.clone(), control, supervisor, cgroups)
+            .map_err(launch("follow the supervisor"))?;
+        let guest = GuestClient::new(stream(host_socket).map_err(launch("open the guest's connection"))?);
+        let answer = tokio::select! {
+            // A failed launch also breaks the connection; its own reason is the better one.
+            biased;
+            error = walls.failure(failures) => Err(error),
+            answer = tokio::time::timeout(START_TIMEOUT, guest.check()) => match answer {
+                Ok(answer) => answer.map_err(EngineError::from),
+                Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),
+            }
+        };
+        let mut timings = vec![("plan", planned)];
+        timings.extend(walls.phases(launched_ns));
+        let so_far: Duration = timings.iter().map(|(_, time)| *time).sum();
+        timings.push(("guest", begin.elapsed().saturating_sub(so_far)));
+        let sandbox = Sandbox::new(id, isolation, home, timings, guest, Box::new(walls));
+        match answer {
+            Ok(_) => Ok(sandbox),
+            Err(error) => {
+                // What the launch left is removed before its failure is told.
+                let _ = sandbox.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn home(&self, id: &SandboxId) -> PathBuf {
+        match self.config.kind {
+            EngineKind::Local => PathBuf::from(host_tree::HOME),
+            _ => scratch_parent().join(scratch_name(id)),
+        }
+    }
+}
+
+impl Engine for LocalEngine {
+    fn kind(&self) -> EngineKind {
+        self.config.kind
+    }
+
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(self.start(spec))
+    }
+}
+
+fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> EngineError {
+    move |source| EngineError::Launch { step: step.to_owned(), source }
+}
+
+fn stream(socket: OwnedFd) -> std::io::Result<tokio::net::UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(socket)
+}
+
+/// CLOCK_MONOTONIC, as the launch's processes report it.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// Random bytes for an id, and a place to begin the search for a user id.
+fn entropy() -> Result<([u8; 20], u32), EngineError> {
+    let mut bytes = [0u8; 24];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).map_err(
+                |errno| EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() },
+            )?;
+    }
+    let (id, place) = bytes.split_at(20);
+    let id = <[u8; 20]>::try_from(id).unwrap_or_default();
+    Ok((id, u32::from_ne_bytes(place.try_into().unwrap_or_default())))
+}
+
+/// Where scratch directories are made for sandboxes without a tree of their own.
+fn scratch_parent() -> PathBuf {
+    std::env::temp_dir()
+}
+
+fn scratch_name(id: &SandboxId) -> String {
+    format!("belljar-{id}")
+}
+
+/// Works out one launch.
+struct Planner<'a> {
+    engine: &'a LocalEngine,
+    spec: &'a SandboxSpec,
+    id: &'a SandboxId,
+    without: Without,
+    /// Whether limits are watched instead of enforced.
+    watched: bool,
+    /// Whether there are control groups.
+    cgroups: bool,
+}
+
+impl Planner<'_> {
+    fn plan(&mut self, random: u32, guest_socket: OwnedFd) -> Result<LaunchPlan, EngineError> {
+        let kind = self.engine.config.kind;
+        let privileged = rustix::process::geteuid().is_root();
+        let lease = if privileged && kind != EngineKind::None { Some(Lease::take(random)?) } else { None };
+        let identity = Identity {
+            inside: host_tree::USER_ID,
+            outside_uid: lease
+                .as_ref()
+                .map_or_else(|| rustix::process::geteuid().as_raw(), |lease| lease.uid),
+            outside_gid: lease
+                .as_ref()
+                .map_or_else(|| rustix::process::getegid().as_raw(), |lease| lease.uid),
+            privileged,
+        };
+        let cgroups = self.cgroup_plan()?;
+        self.cgroups = !cgroups.is_empty();
+        let checked = self
+            .spec
+            .mounts
+            .iter()
+            .map(|mount| Checked::new(mount, &self.engine.config.mount_policy))
+            .collect::<Result<Vec<_>, _>>()?;
+        if kind != EngineKind::Local && !checked.is_empty() {
+            return Err(EngineError::Layer {
+                layer: "mounts",
+                reason: format!("the engine {kind} has no tree of its own to mount into"),
+                fix: "use the engine local, or put files in with -f".to_owned(),
+            });
+        }
+        let namespaces = match kind {
+            EngineKind::Local => {
+                let mut tree = HostTree::new(self.spec, self.without);
+                let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
+                for mount in checked {
+                    mount.add_to(&mut tree, outside)?;
+                }
+                Some(self.namespaces(tree))
+            }
+            _ => None,
+        };
+        let scratch = match kind {
+            EngineKind::Local => None,
+            _ => Some(self.scratch()?),
+        };
+        let dev_null =
+            rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(
+                |errno| EngineError::Launch { step: "open /dev/null".to_owned(), source: errno.into() },
+            )?;
+        let profile = match kind {
+            EngineKind::Process => seccomp::Profile::NoNetwork,
+            _ => seccomp::Profile::Default,
+        };
+        Ok(LaunchPlan {
+            guest: self.guest_program(privileged)?,
+            guest_socket,
+            dev_null,
+            cgroups,
+            uid_lease: lease.map(|lease| lease.lock),
+            identity,
+            namespaces,
+            seccomp: (kind != EngineKind::None).then(|| seccomp::program(profile)),
+            drop_privileges: kind != EngineKind::None,
+            rlimits: self.rlimits(),
+            scratch,
+            without: self.without,
+        })
+    }
+
+    /// Control groups: required for `local` unless the weaker grade was asked for by name, used by the others where
+    /// there are any.
+    fn cgroup_plan(&mut self) -> Result<Vec<belljar_linux::CgroupPlan>, EngineError> {
+        let layout = self.engine.layout();
+        let kind = self.engine.config.kind;
+        let wanted = kind != EngineKind::None && self.spec.grade != LimitsGrade::Watched;
+        if wanted && layout.is_complete() {
+            let limits = CgroupLimits {
+                memory_bytes: self.spec.limits.memory.bytes(),
+                cpu_millis: self.spec.limits.cpus.millis(),
+                // The guest is a process as well, and not the code's affair.
+                pids: self.spec.limits.pids.get().saturating_add(1),
+            };
+            return Ok(layout.plan(self.id.as_str(), &limits));
+        }
+        if kind == EngineKind::Local && wanted {
+            let reasons: Vec<String> =
+                layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
+            return Err(EngineError::Layer {
+                layer: "the limits of memory, processors and processes by control groups",
+                reason: reasons.join("; "),
+                fix: crate::doctor::CGROUP_FIX.to_owned(),
+            });
+        }
+        self.watched = kind != EngineKind::None;
+        Ok(Vec::new())
+    }
+
+    fn namespaces(&self, tree: HostTree) -> NamespacePlan {
+        let mut flags = NAMESPACES;
+        for (wall, bit) in crate::layers::NAMESPACE_WALLS {
+            if self.without.has(*wall) {
+                flags &= !bit;
+            }
+        }
+        NamespacePlan {
+            flags,
+            hostname: c_string(self.spec.hostname.as_str()),
+            staging: c_string(host_tree::STAGING),
+            root_options: host_tree::options(&[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")]),
+            nodes: tree.nodes,
+            mounts: tree.mounts,
+            proc_target: c"proc".to_owned(),
+            proc_masks: HostTree::proc_masks(),
+        }
+    }
+
+    fn scratch(&self) -> Result<Scratch, EngineError> {
+        let parent = scratch_parent();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&parent, flags, Mode::empty()).map_err(|errno| EngineError::HostFile {
+            action: "open",
+            path: parent,
+            source: errno.into(),
+        })?;
+        Ok(Scratch { parent: dir, name: c_string(scratch_name(self.id)) })
+    }
+
+    fn rlimits(&self) -> Vec<(u32, u64)> {
+        if self.engine.config.kind == EngineKind::None {
+            return Vec::new();
+        }
+        let mut limits = vec![
+            // A limit of 1 also keeps a core from being piped to a helper on the host, which 0 does not (core(5)).
+            (rlimit::RLIMIT_CORE, 1),
+            (rlimit::RLIMIT_MEMLOCK, 64 << 10),
+            (rlimit::RLIMIT_MSGQUEUE, 819_200),
+            (rlimit::RLIMIT_SIGPENDING, 1024),
+        ];
+        if self.engine.config.kind == EngineKind::Process {
+            limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));
+        }
+        if self.watched && self.engine.config.kind == EngineKind::Local {
+            // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
+            limits.push((rlimit::RLIMIT_NPROC, u64::from(self.spec.limits.pids.get()) + 1));
+        }
+        limits
+    }
+
+    fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
+        let config = serde_json::to_string(&self.guest_config()).map_err(|error| EngineError::Launch {
+            step: "write the guest's configuration".to_owned(),
+            source: error.into(),
+        })?;
+        let path = match &self.engine.config.guest {
+            Some(path) => c_string(path.as_os_str()),
+            None => mounts::program_path().map_err(launch("find Belljar's own program"))?,
+        };
+        let exe = if privileged && self.engine.config.kind == EngineKind::Local {
+            GuestExe::Fd(
+                read_only_program(&path).map_err(launch("open Belljar's own program for the sandbox"))?,
+            )
+        } else {
+            GuestExe::Path(path)
+        };
+        let argv = vec![c"belljar".to_owned(), c"guest".to_owned(), CString::new(config).unwrap_or_default()];
+        Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
+    }
+
+    fn guest_config(&self) -> GuestConfig {
+        let kind = self.engine.config.kind;
+        let home = self.engine.home(self.id);
+        let deadline = self.spec.limits.timeout.duration() + DEADLINE_SLACK;
+        GuestConfig {
+            env: self.environment(&home),
+            landlock: self.domain(&home),
+            confine_guest: kind == EngineKind::Process,
+            deadline_ms: millis(deadline),
+            grace_ms: millis(belljar_engine::STOP_GRACE),
+            when_alone: self.engine.config.when_alone,
+            first_process: kind == EngineKind::Local,
+            own_proc: kind == EngineKind::Local,
+            open_files: (kind != EngineKind::None && !self.without.has(Wall::Rlimits))
+                .then(|| self.spec.limits.open_files.get()),
+            watched: self.watched.then(|| WatchedLimits {
+                memory_bytes: self.spec.limits.memory.bytes(),
+                pids: self.spec.limits.pids.get(),
+            }),
+            home,
+            #[cfg(feature = "mutation")]
+            without: Wall::ALL
+                .iter()
+                .filter(|(wall, _)| self.without.has(*wall))
+                .map(|(_, name)| (*name).to_owned())
+                .collect(),
+        }
+    }
+
+    fn environment(&self, home: &std::path::Path) -> Vec<(String, String)> {
+        let home = home.to_string_lossy();
+        let mut env: Vec<(String, String)> = [
+            ("PATH", host_tree::PATH),
+            ("HOME", &home),
+            ("USER", "user"),
+            ("LOGNAME", "user"),
+            ("SHELL", "/bin/sh"),
+            ("LANG", "C.UTF-8"),
+            ("BELLJAR_SANDBOX", self.id.as_str()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec();
+        if self.engine.config.kind != EngineKind::Local {
+            env.push(("TMPDIR".to_owned(), home.into_owned()));
+        }
+        for variable in &self.spec.env {
+            env.retain(|(name, _)| name != variable.name());
+            env.push((variable.name().to_owned(), variable.value().to_owned()));
+        }
+        env
+    }
+
+    fn domain(&self, home: &std::path::Path) -> Option<Domain> {
+        match self.engine.config.kind {
+            EngineKind::Local => {
+                let mut write: Vec<PathBuf> =
+                    [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
+                let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
+                write.extend(writable.map(|mount| mount.target.clone()));
+                Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
+            }
+            EngineKind::Process => Some(Domain {
+                read: PROCESS_READS.map(PathBuf::from).into(),
+                write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
+                tcp: false,
+                // From ABI 6 on, code cannot signal processes outside; an administrator's sandboxes have ids of their own.
+                least_abi: if rustix::process::geteuid().is_root() { 1 } else { 6 },
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
+const PROCESS_READS: [&str; 14] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/alternatives",
+    "/etc/ssl/certs",
+    "/etc/ld.so.cache",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/proc",
+];
+
+const PROCESS_DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The program on a read-only mount that nothing else uses, so that no writable descriptor of it can ever be got
+/// through `/proc` (CVE-2019-5736).
+fn read_only_program(path: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
+    use rustix::mount::OpenTreeFlags;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
+    let attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    belljar_linux::mount_setattr(std::os::fd::AsFd::as_fd(&tree), attributes, 0, false, None)?;
+    Ok(tree)
+}

@@ -1,0 +1,100 @@
+//! From a failed step's number to a sentence for the person in front of it.
+
+use std::io;
+
+use belljar_engine::EngineError;
+use belljar_linux::{LaunchPlan, MountSource, Node, Step};
+
+/// The names of a launch's parts, kept for the case that one of them fails.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Failures {
+    cgroups: Vec<String>,
+    nodes: Vec<String>,
+    mounts: Vec<String>,
+    masks: Vec<String>,
+}
+
+impl Failures {
+    pub(crate) fn of(plan: &LaunchPlan) -> Self {
+        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        let mut failures =
+            Self { cgroups: plan.cgroups.iter().map(|group| text(&group.dir)).collect(), ..Self::default() };
+        if let Some(tree) = &plan.namespaces {
+            failures.nodes = tree
+                .nodes
+                .iter()
+                .map(|node| match node {
+                    Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. } => {
+                        text(path)
+                    }
+                })
+                .collect();
+            failures.mounts = tree
+                .mounts
+                .iter()
+                .map(|step| {
+                    let source = match &step.source {
+                        MountSource::Path(path) | MountSource::Checked { path, .. } => text(path),
+                        MountSource::Detached(_) => "a directory of the host".to_owned(),
+                        MountSource::New { kind, .. } => text(kind),
+                    };
+                    format!("{source} on /{}", text(&step.target))
+                })
+                .collect();
+            failures.masks = tree.proc_masks.iter().map(|name| text(name)).collect();
+        }
+        failures
+    }
+
+    pub(crate) fn explain(&self, step: Step, item: u32, source: io::Error) -> EngineError {
+        let item = |list: &[String]| {
+            usize::try_from(item)
+                .ok()
+                .and_then(|index| list.get(index))
+                .cloned()
+                .unwrap_or_else(|| "?".to_owned())
+        };
+        let layer =
+            |layer, fix: &str| EngineError::Layer { layer, reason: source.to_string(), fix: fix.to_owned() };
+        let what = match step {
+            Step::CgroupMake => format!("make the control group {}", item(&self.cgroups)),
+            Step::CgroupSet => format!("write the limits of the control group {}", item(&self.cgroups)),
+            Step::CgroupJoin => format!("join the control group {}", item(&self.cgroups)),
+            Step::Clone => return layer("namespaces", NAMESPACE_FIX),
+            Step::IdMap => return layer("the user namespace's id map", NAMESPACE_FIX),
+            Step::SetIds => "take on the sandbox's user id".to_owned(),
+            Step::ParentDeath => "tie the sandbox to its supervisor".to_owned(),
+            Step::Keyring => {
+                return layer("a keyring of its own", "use a kernel whose keyctl works in this environment");
+            }
+            Step::Hostname => "set the sandbox's host name".to_owned(),
+            Step::Loopback => "bring up loopback in the sandbox's network namespace".to_owned(),
+            Step::Propagation => "make the sandbox's mounts private".to_owned(),
+            Step::Root => "make the sandbox's root file system".to_owned(),
+            Step::Node => format!("make /{} in the sandbox", item(&self.nodes)),
+            Step::Mount => format!("mount {}", item(&self.mounts)),
+            Step::Proc => return layer("a /proc of its own", PROC_FIX),
+            Step::ProcMask => format!("cover /proc/{} in the sandbox", item(&self.masks)),
+            Step::Pivot => "change the sandbox's root".to_owned(),
+            Step::GuestExe => "open Belljar's own program for the sandbox".to_owned(),
+            Step::Rlimit => "set the sandbox's resource limits".to_owned(),
+            Step::Capabilities => "give up capabilities".to_owned(),
+            Step::NoNewPrivileges => "give up new privileges".to_owned(),
+            Step::Seccomp => {
+                return layer("the system call filter", "use a kernel with CONFIG_SECCOMP_FILTER");
+            }
+            Step::Descriptors => "arrange the sandbox's descriptors".to_owned(),
+            Step::Exec => "start the guest".to_owned(),
+            Step::Scratch => "make the scratch directory".to_owned(),
+        };
+        EngineError::Launch { step: what, source }
+    }
+}
+
+/// What to do where user namespaces are refused.
+pub(crate) const NAMESPACE_FIX: &str = "allow unprivileged user namespaces: \
+     sysctl -w user.max_user_namespaces=10000; on Debian also kernel.unprivileged_userns_clone=1, \
+     on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; or run Belljar as root";
+
+const PROC_FIX: &str = "a container hides parts of /proc, and the kernel then refuses a fresh one: \
+     run Belljar outside of it, or let the container see the whole /proc (docker run --security-opt systempaths=unconfined)";

@@ -1,0 +1,287 @@
+//! The `host` tree: the machine's own read-only `/usr` and the few files of `/etc` that programs need, with a writable
+//! home and `/tmp`. It shares page cache with the host and with every other sandbox on it, so it is for one user on
+//! their own machine (docs/threat-model.md).
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use belljar_linux::{
+    MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node,
+    Wall, Without,
+};
+use belljar_model::{Limits, SandboxSpec};
+
+/// The home directory inside.
+pub(crate) const HOME: &str = "/home/user";
+
+/// Where programs are looked up inside.
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The user's number inside, and the group's.
+pub(crate) const USER_ID: u32 = 1000;
+
+/// Where the new root is put until it takes over. Every system has it, and nothing is mounted from below it by path.
+pub(crate) const STAGING: &str = "/tmp";
+
+/// Directories of the root that are links into `/usr` on today's systems, and trees of their own on older ones.
+const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What programs need of `/etc` and cannot do without: link targets, certificates, interpreters' settings. No names,
+/// no keys, no addresses of the host.
+const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php"];
+/// Small files of `/etc` that are copied, which costs less than a mount.
+const ETC_FILES: &[&str] = &["ld.so.cache", "localtime"];
+/// Copied only up to this size, in bytes; larger ones are mounted.
+const COPY_LIMIT: u64 = 16 * 1024;
+
+/// Device files that are harmless and that programs expect.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Parts of `/proc` that tell about the machine, or reach into it, and that everybody may read. What only the host's root
+/// may open needs no cover: no id inside is the host's root.
+const PROC_MASKS: &[&str] = &[
+    "acpi",
+    "asound",
+    "bus",
+    "driver",
+    "fs",
+    "irq",
+    "scsi",
+    "tty",
+    "kcore",
+    "keys",
+    "key-users",
+    "kallsyms",
+    "interrupts",
+    "iomem",
+    "ioports",
+    "modules",
+    "sched_debug",
+    "latency_stats",
+    "timer_stats",
+    "mtrr",
+];
+
+const SYSTEM: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+
+/// The tree of one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct HostTree {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) mounts: Vec<MountStep>,
+    /// Directories made so far, so that parents are made once.
+    made: std::collections::BTreeSet<String>,
+}
+
+impl HostTree {
+    /// Works out the tree for a specification. Missing parts of the host's `/etc` are simply not there inside.
+    pub(crate) fn new(spec: &SandboxSpec, without: Without) -> Self {
+        let mut tree = Self::default();
+        let limits = &spec.limits;
+        tree.dir("usr", 0o755);
+        tree.bind("/usr", "usr", SYSTEM);
+        for name in ROOT_LINKS {
+            tree.root_link(name);
+        }
+        tree.etc(spec);
+        tree.dir("proc", 0o555);
+        tree.dir("dev", 0o755);
+        for name in DEVICES {
+            tree.file(&format!("dev/{name}"), Vec::new());
+            tree.bind(&format!("/dev/{name}"), &format!("dev/{name}"), DEVICE);
+        }
+        for (name, target) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
+            tree.link(&format!("dev/{name}"), target);
+        }
+        tree.dir("dev/pts", 0o755);
+        tree.mounts.push(MountStep {
+            source: MountSource::New {
+                kind: c"devpts".to_owned(),
+                options: options(&[("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")]),
+            },
+            target: c"dev/pts".to_owned(),
+            attributes: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+            make: Vec::new(),
+        });
+        tree.memory_disk("dev/shm", limits.tmp.bytes(), "1777", limits, without);
+        tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
+        tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
+        tree.dir("run", 0o755);
+        tree.dir("var/lib", 0o755);
+        tree.link("var/tmp", "/tmp");
+        tree.link("var/run", "/run");
+        tree
+    }
+
+    fn etc(&mut self, spec: &SandboxSpec) {
+        self.dir("etc", 0o755);
+        let hostname = spec.hostname.as_str();
+        let user = format!(
+            "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nuser:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash\n\
+             nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        );
+        let group = format!("root:x:0:\ntty:x:5:\nuser:x:{USER_ID}:\nnogroup:x:65534:\n");
+        for (name, content) in [
+            ("passwd", user),
+            ("group", group),
+            ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
+            ("hostname", format!("{hostname}\n")),
+            ("resolv.conf", "# The network of this sandbox is disabled.\n".to_owned()),
+            (
+                "nsswitch.conf",
+                "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+                    .to_owned(),
+            ),
+        ] {
+            self.file(&format!("etc/{name}"), content.into_bytes());
+        }
+        for name in ETC_FILES {
+            self.etc_file(name);
+        }
+        for name in ETC_DIRS {
+            self.etc_dir(name);
+        }
+        // Java's settings carry the version in their name.
+        for entry in std::fs::read_dir("/etc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if let Some(name) = name.to_str().filter(|name| name.starts_with("java-")) {
+                self.etc_dir(name);
+            }
+        }
+    }
+
+    fn etc_file(&mut self, name: &str) {
+        let path = format!("/etc/{name}");
+        let target = format!("etc/{name}");
+        let Ok(metadata) = std::fs::metadata(&path) else { return };
+        if !metadata.is_file() {
+            return;
+        }
+        if metadata.len() <= COPY_LIMIT {
+            if let Ok(content) = std::fs::read(&path) {
+                self.file(&target, content);
+            }
+        } else {
+            self.file(&target, Vec::new());
+            self.bind(&path, &target, SYSTEM);
+        }
+    }
+
+    fn etc_dir(&mut self, name: &str) {
+        let path = format!("/etc/{name}");
+        if Path::new(&path).is_dir() {
+            self.dir(&format!("etc/{name}"), 0o755);
+            self.bind(&path, &format!("etc/{name}"), SYSTEM);
+        }
+    }
+
+    fn root_link(&mut self, name: &str) {
+        let path = Path::new("/").join(name);
+        if let Ok(target) = std::fs::read_link(&path) {
+            self.nodes.push(Node::Symlink { path: c_string(name), target: c_string(target.as_os_str()) });
+        } else if path.is_dir() {
+            self.dir(name, 0o755);
+            self.bind(&format!("/{name}"), name, SYSTEM);
+        }
+    }
+
+    fn memory_disk(&mut self, target: &str, bytes: u64, mode: &str, limits: &Limits, without: Without) {
+        self.dir(target, 0o755);
+        let (size, inodes) = (bytes.to_string(), limits.inodes.get().to_string());
+        let mut list = vec![("mode", mode)];
+        if !without.has(Wall::Quota) {
+            list.extend([("size", size.as_str()), ("nr_inodes", inodes.as_str())]);
+        }
+        self.mounts.push(MountStep {
+            source: MountSource::New { kind: c"tmpfs".to_owned(), options: options(&list) },
+            target: c_string(target),
+            attributes: WRITABLE,
+            make: Vec::new(),
+        });
+    }
+
+    /// Adds a directory and its parents.
+    pub(crate) fn dir(&mut self, path: &str, mode: u32) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.dir(parent, 0o755);
+        }
+        if self.made.insert(path.to_owned()) {
+            self.nodes.push(Node::Dir { path: c_string(path), mode });
+        }
+    }
+
+    /// Adds a file.
+    pub(crate) fn file(&mut self, path: &str, content: Vec<u8>) {
+        self.nodes.push(Node::File { path: c_string(path), content });
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.nodes.push(Node::Symlink { path: c_string(path), target: c_string(target) });
+    }
+
+    fn bind(&mut self, source: &str, target: &str, attributes: u64) {
+        self.mounts.push(MountStep {
+            source: MountSource::Path(c_string(source)),
+            target: c_string(target),
+            attributes,
+            make: Vec::new(),
+        });
+    }
+
+    /// The covers for `/proc`.
+    pub(crate) fn proc_masks() -> Vec<CString> {
+        PROC_MASKS.iter().map(c_string).collect()
+    }
+}
+
+/// Options of a new filesystem.
+pub(crate) fn options(list: &[(&str, &str)]) -> Vec<(CString, CString)> {
+    list.iter().map(|(key, value)| (c_string(key), c_string(value))).collect()
+}
+
+/// A C string of something that holds no NUL; validated input only comes here.
+pub(crate) fn c_string(text: impl AsRef<std::ffi::OsStr>) -> CString {
+    CString::new(text.as_ref().as_bytes()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_made_before_what_is_in_them_and_once() {
+        let tree = HostTree::new(&SandboxSpec::default(), Without::default());
+        let mut seen = std::collections::BTreeSet::new();
+        for node in &tree.nodes {
+            let (Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. }) = node;
+            let path = path.to_str().unwrap();
+            if let Some((parent, _)) = path.rsplit_once('/') {
+                assert!(seen.contains(parent), "{parent} is missing for {path}");
+            }
+            assert!(seen.insert(path.to_owned()), "{path} is made twice");
+        }
+        for step in &tree.mounts {
+            assert!(seen.contains(step.target.to_str().unwrap()), "{:?} has no place", step.target);
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_host_is_writable() {
+        let tree = HostTree::new(&SandboxSpec::default(), Without::default());
+        for step in &tree.mounts {
+            assert_ne!(step.attributes & MOUNT_ATTR_NOSUID, 0, "{:?}", step.target);
+            if matches!(step.source, MountSource::Path(_)) {
+                assert_ne!(step.attributes & MOUNT_ATTR_RDONLY, 0, "{:?}", step.target);
+            }
+        }
+    }
+}

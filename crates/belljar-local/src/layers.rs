@@ -1,0 +1,145 @@
+//! The walls of a launch as a report names them.
+
+use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
+use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsGrade, SandboxSpec};
+
+/// Namespaces that a test can take away one by one.
+pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
+    (Wall::Network, 0x4000_0000),
+    (Wall::Ipc, 0x0800_0000),
+    (Wall::Uts, 0x0400_0000),
+    (Wall::CgroupNamespace, 0x0200_0000),
+];
+
+/// What is in force for a sandbox that was launched by `plan`.
+pub(crate) fn isolation(
+    plan: &LaunchPlan,
+    spec: &SandboxSpec,
+    watched: bool,
+    layout: &CgroupLayout,
+) -> Isolation {
+    let mut layers = Vec::new();
+    let mut add = |name: &str, state: LayerState, detail: String| {
+        layers.push(Layer { name: name.to_owned(), state, detail });
+    };
+    let kind = spec.engine;
+    let if_in_force = |condition: bool| if condition { LayerState::InForce } else { LayerState::Absent };
+    let has_namespaces = plan.namespaces.is_some();
+    add(
+        "namespaces",
+        if_in_force(has_namespaces),
+        if has_namespaces { "user, mount, pid, network, ipc, uts, cgroup, time" } else { "the host's own" }
+            .to_owned(),
+    );
+    add(
+        "user",
+        match (plan.uid_lease.is_some(), has_namespaces) {
+            (true, _) => LayerState::InForce,
+            (false, true) => LayerState::InForce,
+            (false, false) => LayerState::Absent,
+        },
+        if plan.uid_lease.is_some() {
+            format!("uid {} outside, used by no other sandbox", plan.identity.outside_uid)
+        } else {
+            format!("uid {} outside, the caller's own", plan.identity.outside_uid)
+        },
+    );
+    add(
+        "tree",
+        match kind {
+            EngineKind::Local => LayerState::Weaker,
+            _ => LayerState::Absent,
+        },
+        match kind {
+            EngineKind::Local => {
+                "host: a root of its own with the host's /usr read-only, whose page cache it shares"
+            }
+            EngineKind::Process => "the host's own root; Landlock decides what of it can be read",
+            _ => "the host's own root",
+        }
+        .to_owned(),
+    );
+    add(
+        "network",
+        if_in_force(kind != EngineKind::None),
+        match kind {
+            EngineKind::Local => "disabled: a network namespace with loopback only",
+            EngineKind::Process => "disabled: no sockets but socket pairs, by seccomp and Landlock",
+            _ => "the host's own",
+        }
+        .to_owned(),
+    );
+    add(
+        "seccomp",
+        if_in_force(plan.seccomp.is_some()),
+        plan.seccomp.map_or_else(
+            || "no filter".to_owned(),
+            |program| format!("allow-list, {} instructions", program.len()),
+        ),
+    );
+    let abi = belljar_linux::landlock_abi();
+    add(
+        "landlock",
+        if_in_force(kind != EngineKind::None),
+        if kind == EngineKind::None { "none".to_owned() } else { format!("ABI {abi}") },
+    );
+    add(
+        "capabilities",
+        if_in_force(plan.drop_privileges),
+        if plan.drop_privileges { "none, and no new privileges" } else { "the caller's own" }.to_owned(),
+    );
+    limits(&mut add, plan, spec, watched, layout);
+    let grade = if watched { LimitsGrade::Watched } else { spec.grade };
+    let tree = if kind == EngineKind::Local { "host" } else { "none" };
+    Isolation { engine: kind, grade, tree: tree.to_owned(), layers }
+}
+
+fn limits(
+    add: &mut impl FnMut(&str, LayerState, String),
+    plan: &LaunchPlan,
+    spec: &SandboxSpec,
+    watched: bool,
+    layout: &CgroupLayout,
+) {
+    let enforced = !plan.cgroups.is_empty();
+    let state = match (enforced, watched) {
+        (true, _) => LayerState::InForce,
+        (false, true) => LayerState::Weaker,
+        (false, false) => LayerState::Absent,
+    };
+    let by = match (enforced, watched) {
+        (true, _) => format!("control groups {}", layout.describe()),
+        (false, true) => "watched by the guest".to_owned(),
+        (false, false) => "not limited".to_owned(),
+    };
+    let limits = &spec.limits;
+    add("memory", state, format!("{} by {by}", limits.memory));
+    add("pids", state, format!("{} by {by}", limits.pids));
+    let cpu_state = if enforced { LayerState::InForce } else { LayerState::Absent };
+    add(
+        "cpu",
+        cpu_state,
+        if enforced { format!("{} by {by}", limits.cpus) } else { "not limited".to_owned() },
+    );
+    let disk = match spec.engine {
+        EngineKind::Local => (
+            LayerState::InForce,
+            format!("{} and {} inodes, in memory: files count as memory", limits.disk, limits.inodes),
+        ),
+        EngineKind::Process => (LayerState::Weaker, format!("each file at most {}", limits.disk)),
+        _ => (LayerState::Absent, "not limited".to_owned()),
+    };
+    add("disk", disk.0, disk.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespace_bits_are_the_kernels() {
+        let all = NAMESPACE_WALLS.iter().fold(0, |all, (_, bit)| all | bit);
+        assert_eq!(all & !belljar_linux::NAMESPACES, 0);
+        assert_eq!(all.count_ones(), 4);
+    }
+}

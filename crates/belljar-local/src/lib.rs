@@ -1,0 +1,51 @@
+//! The local engine: sandboxes of Linux namespaces, control groups, seccomp and Landlock, as root or as an ordinary user,
+//! without a daemon and without an image. `process` and `none` are the same engine with fewer walls.
+//!
+//! A program that uses this crate is also the guest of its sandboxes: it calls [`enter_guest`] first thing in `main`.
+
+mod doctor;
+mod engine;
+mod failure;
+mod host_tree;
+mod layers;
+mod lease;
+mod mounts;
+mod walls;
+
+pub use belljar_guest::WhenAlone;
+pub use doctor::{Finding, FindingState};
+pub use engine::{LocalConfig, LocalEngine};
+
+/// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it
+/// starts neither threads nor a runtime unless it has to.
+pub fn enter_guest() {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().as_deref() != Some(std::ffi::OsStr::new("guest")) {
+        return;
+    }
+    let config = args.next().and_then(|config| config.into_string().ok()).unwrap_or_default();
+    let status = match belljar_guest::run(&config) {
+        Ok(()) => 0,
+        Err(error) => {
+            report(&error);
+            GUEST_FAILED
+        }
+    };
+    std::process::exit(status);
+}
+
+/// The status of a guest that could not start.
+const GUEST_FAILED: i32 = 125;
+
+/// The guest's standard error leads nowhere in a sandbox; it is for the person who starts one by hand.
+fn report(error: &belljar_guest::GuestError) {
+    use std::error::Error as _;
+    use std::io::Write as _;
+    let mut text = format!("belljar: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

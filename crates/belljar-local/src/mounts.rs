@@ -1,0 +1,133 @@
+//! Directories of the host that a specification mounts: resolved once, checked, and mounted by what was checked.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use belljar_engine::EngineError;
+use belljar_linux::{
+    MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, PROPAGATION_PRIVATE,
+};
+use belljar_model::{Mount, MountMode, MountPolicy};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+use crate::host_tree::{HostTree, c_string};
+
+/// A mount whose source has been opened and allowed.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    asked: Mount,
+    file: OwnedFd,
+    canonical: PathBuf,
+    is_dir: bool,
+    owner: (u32, u32),
+    device: u64,
+    inode: u64,
+}
+
+impl Checked {
+    /// Opens the source, finds where it really is, and asks the policy about that.
+    pub(crate) fn new(mount: &Mount, policy: &MountPolicy) -> Result<Self, EngineError> {
+        let refused =
+            |errno: Errno| EngineError::MountSource { path: mount.source.clone(), source: errno.into() };
+        // The one look-up that follows links. What it finds is held open, and only that is ever mounted.
+        let file = rustix::fs::open(&mount.source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(refused)?;
+        let canonical = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .map_err(|source| EngineError::MountSource { path: mount.source.clone(), source })?;
+        policy.check(mount, &canonical)?;
+        let stat = rustix::fs::fstat(&file).map_err(refused)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(kind, FileType::Directory | FileType::RegularFile) {
+            let source =
+                std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is neither a directory nor a file");
+            return Err(EngineError::MountSource { path: mount.source.clone(), source });
+        }
+        Ok(Self {
+            asked: mount.clone(),
+            is_dir: kind == FileType::Directory,
+            owner: (stat.st_uid, stat.st_gid),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            canonical,
+            file,
+        })
+    }
+
+    /// Adds the mount to a tree. An administrator detaches it here, with the source's owner shown as the sandbox's user
+    /// where the filesystem can do that; an ordinary user's sandbox opens it again itself, and insists on the same file.
+    pub(crate) fn add_to(self, tree: &mut HostTree, outside: Option<(u32, u32)>) -> Result<(), EngineError> {
+        let target = self.asked.target.strip_prefix("/").unwrap_or(&self.asked.target);
+        let name = target.to_string_lossy();
+        let make = if self.is_on_own_disk() { self.nodes(&name) } else { Vec::new() };
+        if make.is_empty() {
+            match (self.is_dir, name.rsplit_once('/')) {
+                (true, _) => tree.dir(&name, 0o755),
+                (false, parent) => {
+                    if let Some((parent, _)) = parent {
+                        tree.dir(parent, 0o755);
+                    }
+                    tree.file(&name, Vec::new());
+                }
+            }
+        }
+        let mut attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+        if self.asked.mode == MountMode::ReadOnly {
+            attributes |= MOUNT_ATTR_RDONLY;
+        }
+        let source = match outside {
+            Some(outside) => MountSource::Detached(self.detach(attributes, outside)?),
+            None => MountSource::Checked {
+                path: c_string(self.canonical.as_os_str()),
+                device: self.device,
+                inode: self.inode,
+            },
+        };
+        tree.mounts.push(MountStep { source, target: c_string(target.as_os_str()), attributes, make });
+        Ok(())
+    }
+
+    /// Whether its place is on one of the sandbox's own disks, which are mounted only after the root has been made.
+    fn is_on_own_disk(&self) -> bool {
+        ["/home/user", "/tmp", "/dev/shm"].iter().any(|disk| self.asked.target.starts_with(disk))
+    }
+
+    /// The target and the directories above it.
+    fn nodes(&self, name: &str) -> Vec<Node> {
+        let ends = name.match_indices('/').map(|(index, _)| index);
+        let mut nodes: Vec<Node> =
+            ends.map(|end| Node::Dir { path: c_string(&name[..end]), mode: 0o755 }).collect();
+        nodes.push(if self.is_dir {
+            Node::Dir { path: c_string(name), mode: 0o755 }
+        } else {
+            Node::File { path: c_string(name), content: Vec::new() }
+        });
+        nodes
+    }
+
+    fn detach(&self, attributes: u64, outside: (u32, u32)) -> Result<OwnedFd, EngineError> {
+        let failed =
+            |errno: Errno| EngineError::MountSource { path: self.asked.source.clone(), source: errno.into() };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH
+            | OpenTreeFlags::AT_RECURSIVE;
+        let tree = rustix::mount::open_tree(&self.file, c"", flags).map_err(failed)?;
+        belljar_linux::mount_setattr(tree.as_fd(), attributes, PROPAGATION_PRIVATE, true, None)
+            .map_err(failed)?;
+        let map = belljar_linux::user_namespace_with_map(self.owner, outside).map_err(failed)?;
+        match belljar_linux::mount_setattr(tree.as_fd(), 0, 0, false, Some(map.as_fd())) {
+            Ok(()) => Ok(tree),
+            // Without a map the source's own permissions decide what the sandbox may read; writing needs one.
+            Err(_) if self.asked.mode == MountMode::ReadOnly => Ok(tree),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+}
+
+/// The path of a program as the kernel shows it.
+pub(crate) fn program_path() -> std::io::Result<CString> {
+    Ok(c_string(std::fs::read_link("/proc/self/exe")?.as_os_str()))
+}

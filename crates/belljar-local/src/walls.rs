@@ -1,0 +1,241 @@
+//! A launched sandbox from outside: its supervisor, what that reports, and its end.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use belljar_engine::{EngineError, Usage, Walls};
+use belljar_linux::{CgroupLayout, LaunchPhase, REPORT_LEN, Report, Supervisor};
+use belljar_model::SandboxId;
+use futures::future::BoxFuture;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use crate::failure::Failures;
+
+/// How long a supervisor may take to remove everything. It gives up itself before that.
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The walls of one sandbox.
+pub(crate) struct LocalWalls {
+    id: SandboxId,
+    control: OwnedFd,
+    supervisor: Option<Supervisor>,
+    /// Whether there are control groups to ask.
+    cgroups: Option<CgroupLayout>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// What the supervisor has reported so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) failed: Option<(belljar_linux::Step, u32, i32)>,
+    pub(crate) ended: Option<i32>,
+    pub(crate) cleaned: Option<(u32, i32)>,
+    /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) phases: Vec<(&'static str, u64)>,
+    /// The supervisor is gone.
+    pub(crate) closed: bool,
+}
+
+impl LocalWalls {
+    pub(crate) fn new(
+        id: SandboxId,
+        control: OwnedFd,
+        supervisor: Supervisor,
+        cgroups: Option<CgroupLayout>,
+    ) -> io::Result<Self> {
+        let (sender, progress) = watch::channel(Progress::default());
+        let reader = control.try_clone()?;
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
+        let reader = async_fd(reader)?;
+        tokio::spawn(follow(reader, sender));
+        Ok(Self { id, control, supervisor: Some(supervisor), cgroups, progress })
+    }
+
+    /// How long each phase of the launch took, from `begin` by CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) fn phases(&self, begin_ns: u64) -> Vec<(&'static str, Duration)> {
+        let mut last = begin_ns;
+        let progress = self.progress.borrow();
+        let phases = progress.phases.iter().map(|(name, at_ns)| {
+            let took = Duration::from_nanos(at_ns.saturating_sub(last));
+            last = *at_ns;
+            (*name, took)
+        });
+        phases.collect()
+    }
+
+    /// Resolves with the reason when the launch fails, and never when it does not.
+    pub(crate) fn failure(&self, failures: Failures) -> impl Future<Output = EngineError> + use<> {
+        let mut progress = self.progress.clone();
+        async move {
+            loop {
+                let now = progress.borrow_and_update().clone();
+                if let Some((step, item, errno)) = now.failed {
+                    return failures.explain(step, item, io::Error::from_raw_os_error(errno));
+                }
+                if now.closed || now.ended.is_some() {
+                    return EngineError::Ended { how: how_ended(&now) };
+                }
+                if progress.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+/// Watches a descriptor with tokio.
+#[expect(
+    deprecated,
+    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
+)]
+fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)
+}
+
+fn how_ended(progress: &Progress) -> String {
+    match progress.ended {
+        Some(status) if status < 0 => {
+            let signal = belljar_model::signal_name(-status)
+                .map_or_else(|| format!("signal {}", -status), str::to_owned);
+            format!("its first process was ended by {signal}")
+        }
+        Some(status) => format!("its first process exited with status {status}"),
+        None => "its supervisor is gone".to_owned(),
+    }
+}
+
+async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progress>) {
+    let mut record = [0u8; REPORT_LEN];
+    loop {
+        let Ok(mut ready) = reader.readable().await else { break };
+        // Records are written whole, and the kernel keeps their borders (SOCK_SEQPACKET).
+        match rustix::net::recv(&reader, &mut record, RecvFlags::DONTWAIT) {
+            Ok((REPORT_LEN, _)) => {
+                let report = Report::decode(&record);
+                sender.send_modify(|progress| match report {
+                    Some(Report::Failed { step, item, errno }) => progress.failed = Some((step, item, errno)),
+                    Some(Report::Ended { status }) => progress.ended = Some(status),
+                    Some(Report::Cleaned { left, errno }) => progress.cleaned = Some((left, errno)),
+                    Some(Report::Reached { phase, at_ns }) => {
+                        let name =
+                            LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
+                        progress.phases.extend(name.map(|name| (name, at_ns)));
+                    }
+                    Some(Report::Started { .. }) | None => {}
+                });
+            }
+            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    sender.send_modify(|progress| progress.closed = true);
+}
+
+impl Walls for LocalWalls {
+    fn usage(&self) -> Usage {
+        let Some(layout) = &self.cgroups else { return Usage::default() };
+        let usage = layout.usage(self.id.as_str());
+        Usage {
+            peak_memory_bytes: usage.peak_memory,
+            cpu: usage.cpu_us.map(Duration::from_micros),
+            oom_kills: usage.oom_kills.unwrap_or(0),
+            pids_denied: usage.pids_denied.unwrap_or(0),
+        }
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {
+        Box::pin(self.end())
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        let mut progress = self.progress.clone();
+        Box::pin(async move {
+            // A closed channel means that its task has ended, after it had said all there was.
+            let _ = progress.wait_for(|progress| progress.ended.is_some() || progress.closed).await;
+            let last = progress.borrow().clone();
+            how_ended(&last)
+        })
+    }
+}
+
+impl LocalWalls {
+    async fn end(mut self: Box<Self>) -> Result<(), EngineError> {
+        // Any byte asks for the end; a supervisor that is gone already has cleaned up before it went.
+        let _ = rustix::net::send(&self.control, b"k", SendFlags::NOSIGNAL);
+        let mut progress = self.progress.clone();
+        let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
+        let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
+        let last = self.progress.borrow().clone();
+        if let Some(supervisor) = self.supervisor.take() {
+            // It exits right after its last record.
+            supervisor.reap();
+        }
+        match last.cleaned {
+            Some((0, _)) => Ok(()),
+            Some((count, errno)) => Err(EngineError::Left {
+                id: self.id.clone(),
+                count,
+                source: io::Error::from_raw_os_error(errno),
+            }),
+            None => Err(EngineError::Ended {
+                how: "the supervisor did not say that it removed everything".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for LocalWalls {
+    fn drop(&mut self) {
+        let Some(supervisor) = self.supervisor.take() else { return };
+        // Nobody asked for a proper end: the supervisor is told all the same, and somebody must take note of its end.
+        let _ = rustix::net::send(&self.control, b"k", SendFlags::NOSIGNAL);
+        ORPHANS.adopt(supervisor);
+    }
+}
+
+/// Supervisors whose sandboxes were dropped; each is reaped when the next one comes, or at the end of the process.
+static ORPHANS: Orphans = Orphans { list: Mutex::new(Vec::new()) };
+
+struct Orphans {
+    list: Mutex<Vec<Supervisor>>,
+}
+
+impl Orphans {
+    fn adopt(&self, supervisor: Supervisor) {
+        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        list.retain(|old| !has_ended(old));
+        list.push(supervisor);
+    }
+}
+
+fn has_ended(supervisor: &Supervisor) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let pidfd = supervisor.pidfd();
+    let mut polls = [PollFd::new(&pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if matches!(rustix::event::poll(&mut polls, Some(&now)), Ok(1)) {
+        supervisor.reap();
+        return true;
+    }
+    false
+}
+
+/// A pair of sockets that keep the borders of records, closed by an exec.
+pub(crate) fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (host, sandbox) = pair(rustix::net::SocketType::SEQPACKET)?;
+    // Out of the way of the low numbers, which the sandbox's first process rearranges.
+    let sandbox = rustix::io::fcntl_dupfd_cloexec(sandbox.as_fd(), 64)?;
+    debug_assert!(sandbox.as_raw_fd() >= 64, "asked for above");
+    Ok((host, sandbox))
+}
+
+/// A connected pair of sockets, closed by an exec.
+pub(crate) fn pair(kind: rustix::net::SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    Ok(rustix::net::socketpair(rustix::net::AddressFamily::UNIX, kind, flags, None)?)
+}

@@ -1,0 +1,64 @@
+//! Bytes in JSON: as they are when they are UTF-8, in base64 when they are not. Nothing is ever lost.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+/// How bytes are written in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Encoding {
+    /// As they are: they are valid UTF-8.
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// In base64, with padding: they are not valid UTF-8.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+impl Encoding {
+    /// Writes bytes as text, and says how.
+    pub fn encode(bytes: &[u8]) -> (Self, String) {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => (Self::Utf8, text.to_owned()),
+            Err(_) => (Self::Base64, STANDARD.encode(bytes)),
+        }
+    }
+
+    /// Gives back the bytes of a text; none when it is not base64 although it should be.
+    pub fn decode(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Utf8 => Some(text.as_bytes().to_vec()),
+            Self::Base64 => STANDARD.decode(text).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_written() {
+        let cases: [(&[u8], Encoding, &str); 4] = [
+            (b"", Encoding::Utf8, ""),
+            (b"a\0b\n", Encoding::Utf8, "a\0b\n"),
+            ("ü".as_bytes(), Encoding::Utf8, "ü"),
+            (b"\xff\xfe", Encoding::Base64, "//4="),
+        ];
+        for (bytes, encoding, text) in cases {
+            assert_eq!(Encoding::encode(bytes), (encoding, text.to_owned()));
+            assert_eq!(encoding.decode(text).unwrap(), bytes);
+        }
+        assert_eq!(Encoding::Base64.decode("*"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_comes_back(bytes: Vec<u8>) {
+            let (encoding, text) = Encoding::encode(&bytes);
+            prop_assert_eq!(encoding.decode(&text), Some(bytes));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! One or two sentences that say what to do about an outcome.
+
+use crate::outcome::{LimitKind, Outcome};
+use crate::spec::SandboxSpec;
+
+/// The most bytes of the standard error that are searched, from its end.
+const MAX_SEARCHED_BYTES: usize = 64 * 1024;
+
+/// What programs write when there is no way to another host.
+const NO_NETWORK: [&str; 14] = [
+    "Could not resolve host",
+    "could not resolve host",
+    "unable to resolve host address",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Network is unreachable",
+    "network is unreachable",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ENETUNREACH",
+    "UnknownHostException",
+    "failed to lookup address information",
+    "Temporary failure resolving",
+    "dial tcp: lookup ",
+];
+
+/// What programs write when no more processes or threads can be made.
+const NO_PIDS: [&str; 4] = [
+    "Resource temporarily unavailable",
+    "fork: retry",
+    "can't start new thread",
+    "unable to create native thread",
+];
+
+/// What programs write when something that they need is not there, and how the need is called.
+const NOT_INSTALLED: [(&str, &str); 4] = [
+    ("ModuleNotFoundError: No module named ", "Python module"),
+    ("Error: Cannot find module ", "Node.js module"),
+    ("cannot load such file -- ", "Ruby library"),
+    ("there is no package called ", "R package"),
+];
+
+/// Says in plain words what to do, if that is clear.
+///
+/// `stderr_tail` is the end of the standard error. It is hostile: only fixed patterns are looked for, and at
+/// most one short name is quoted from it.
+pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec) -> Option<String> {
+    match outcome {
+        Outcome::Exited { code: 0 } => None,
+        Outcome::TimedOut => Some(format!(
+            "The code was stopped after {}, the limit timeout. If it needs longer, raise it with --timeout.",
+            spec.limits.timeout
+        )),
+        Outcome::OutOfMemory => Some(format!(
+            "The code needed more than {}, the limit memory. If it needs more, raise it with --memory.",
+            spec.limits.memory
+        )),
+        Outcome::Limit { limit } => Some(limit_hint(*limit, spec)),
+        Outcome::Denied { rule } => {
+            Some(format!("The code was not run: the rule {rule:?} does not allow it."))
+        }
+        Outcome::Infrastructure { .. } => Some(
+            "Belljar failed, not the code, which may be right. `belljar doctor` says what this host lacks."
+                .to_owned(),
+        ),
+        Outcome::Exited { .. } | Outcome::Signalled { .. } => {
+            let start = stderr_tail.len().saturating_sub(MAX_SEARCHED_BYTES);
+            stderr_hint(&String::from_utf8_lossy(&stderr_tail[start..]), spec)
+        }
+    }
+}
+
+fn limit_hint(limit: LimitKind, spec: &SandboxSpec) -> String {
+    let limits = &spec.limits;
+    match limit {
+        LimitKind::Pids => pids_hint(spec),
+        LimitKind::Disk => format!(
+            "The code filled its disk of {}, the limit disk. If it needs more, raise it with --disk.",
+            limits.disk
+        ),
+        LimitKind::Tmp => format!(
+            "The code filled its /tmp of {}, the limit tmp. If it needs more, raise it with --tmp.",
+            limits.tmp
+        ),
+        LimitKind::Inodes => format!(
+            "The code made more than {} files and directories, the limit inodes. If it needs more, raise it with --inodes.",
+            limits.inodes
+        ),
+        LimitKind::Output => format!(
+            "The code wrote more than the limits output ({}) and log ({}) keep. Write less, or to a file.",
+            limits.output, limits.log
+        ),
+        LimitKind::OpenFiles => format!(
+            "A process held {} open files, the limit open_files. Close files, or raise it with --open-files.",
+            limits.open_files
+        ),
+        LimitKind::Cpu => format!(
+            "The code used up its processor time at {} CPU. If it needs more, raise --cpus or --timeout.",
+            limits.cpus
+        ),
+    }
+}
+
+fn pids_hint(spec: &SandboxSpec) -> String {
+    format!(
+        "The code could start no more processes or threads: the limit pids is {}. If it needs more, raise it with \
+         --pids.",
+        spec.limits.pids
+    )
+}
+
+fn stderr_hint(stderr: &str, spec: &SandboxSpec) -> Option<String> {
+    let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
+    if has(&NO_NETWORK) {
+        return Some(format!(
+            "The sandbox has no network: the rule is network = {}. This is not the code's fault; give it what it \
+             needs as files.",
+            spec.network
+        ));
+    }
+    if has(&["No space left on device", "ENOSPC", "Disk quota exceeded"]) {
+        return Some(format!(
+            "A file system of the sandbox is full: the disk has {} (raise it with --disk), /tmp has {} (--tmp), \
+             and each holds {} files (--inodes).",
+            spec.limits.disk, spec.limits.tmp, spec.limits.inodes
+        ));
+    }
+    if has(&NO_PIDS) {
+        return Some(pids_hint(spec));
+    }
+    if has(&["Too many open files", "EMFILE"]) {
+        return Some(limit_hint(LimitKind::OpenFiles, spec));
+    }
+    if has(&["Read-only file system", "EROFS"]) {
+        return Some(
+            "The code wrote to a place that is read-only in the sandbox. It can write to its home directory, to \
+             /tmp, and to mounts with :rw."
+                .to_owned(),
+        );
+    }
+    NOT_INSTALLED.iter().find_map(|(pattern, kind)| {
+        let (_, rest) = stderr.rsplit_once(pattern)?;
+        let name = quoted_name(rest)?;
+        Some(format!(
+            "The {kind} {name} is not installed in the sandbox, and it cannot be fetched: the rule is network = {}.",
+            spec.network
+        ))
+    })
+}
+
+/// The name at the beginning of a text, in quotes or not, if it looks like one that a person chose.
+fn quoted_name(text: &str) -> Option<&str> {
+    let text = text.trim_start_matches(['\'', '"', '‘', '“']);
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./@".contains(byte);
+    let length = text.bytes().take_while(fits).count();
+    // A path is a file of the code's own that is missing, not something to install.
+    let is_name = (1..=64).contains(&length) && !text.starts_with(['.', '/']);
+    is_name.then(|| &text[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec_file::SpecFile;
+
+    #[test]
+    fn hints_fit_the_outcome() {
+        use LimitKind::{Cpu, Disk, Inodes, OpenFiles, Output, Pids, Tmp};
+        let limit = |limit| Outcome::Limit { limit };
+        let failed = || Outcome::Exited { code: 1 };
+        let no_network = Some("the rule is network = disabled. This is not the code's fault");
+        let cases: Vec<(Outcome, &str, Option<&str>)> = vec![
+            (Outcome::Exited { code: 0 }, "curl: (6) Could not resolve host: example.org", None),
+            (failed(), "", None),
+            (failed(), "Traceback: ValueError", None),
+            (failed(), "Operation not permitted", None),
+            (failed(), "connect: Connection refused", None),
+            (Outcome::signalled(11), "", None),
+            (
+                Outcome::TimedOut,
+                "",
+                Some("stopped after 30 s, the limit timeout. If it needs longer, raise it with --timeout"),
+            ),
+            (
+                Outcome::OutOfMemory,
+                "",
+                Some("more than 256 MiB, the limit memory. If it needs more, raise it with --memory"),
+            ),
+            (limit(Pids), "", Some("no more processes or threads: the limit pids is 64")),
+            (limit(Disk), "", Some("filled its disk of 1 GiB, the limit disk")),
+            (limit(Tmp), "", Some("filled its /tmp of 100 MiB, the limit tmp")),
+            (limit(Inodes), "", Some("more than 65536 files and directories, the limit inodes")),
+            (limit(Output), "", Some("the limits output (8 MiB) and log (256 MiB)")),
+            (limit(OpenFiles), "", Some("held 1024 open files, the limit open_files")),
+            (limit(Cpu), "", Some("processor time at 1 CPU")),
+            (Outcome::Denied { rule: "r".into() }, "", Some("the rule \"r\" does not allow it")),
+            (Outcome::Infrastructure { cause: "c".into() }, "", Some("Belljar failed, not the code")),
+            (failed(), "curl: (6) Could not resolve host: example.org", no_network),
+            (failed(), "fatal: unable to access 'https://x/': Could not resolve host: x", no_network),
+            (failed(), "socket.gaierror: [Errno -3] Temporary failure in name resolution", no_network),
+            (failed(), "socket.gaierror: [Errno -2] Name or service not known", no_network),
+            (failed(), "OSError: [Errno 101] Network is unreachable", no_network),
+            (failed(), "Error: getaddrinfo ENOTFOUND example.org", no_network),
+            (failed(), "Error: getaddrinfo EAI_AGAIN example.org", no_network),
+            (failed(), "Error: connect ENETUNREACH 1.1.1.1:80", no_network),
+            (failed(), "wget: unable to resolve host address 'x'", no_network),
+            (failed(), "java.net.UnknownHostException: example.org", no_network),
+            (failed(), "dial tcp: lookup example.org on [::1]:53", no_network),
+            (
+                failed(),
+                "OSError: [Errno 28] No space left on device",
+                Some("the disk has 1 GiB (raise it with --disk), /tmp has 100 MiB (--tmp)"),
+            ),
+            (failed(), "bash: fork: retry: Resource temporarily unavailable", Some("raise it with --pids")),
+            (failed(), "RuntimeError: can't start new thread", Some("raise it with --pids")),
+            (failed(), "OSError: [Errno 24] Too many open files: 'x'", Some("raise it with --open-files")),
+            (
+                failed(),
+                "touch: cannot touch '/usr/x': Read-only file system",
+                Some("read-only in the sandbox"),
+            ),
+            (
+                failed(),
+                "ModuleNotFoundError: No module named 'numpy'\n",
+                Some("The Python module numpy is not installed in the sandbox"),
+            ),
+            (
+                failed(),
+                "Error: Cannot find module 'left-pad'\n",
+                Some("The Node.js module left-pad is not installed"),
+            ),
+            (
+                failed(),
+                "cannot load such file -- nokogiri (LoadError)",
+                Some("The Ruby library nokogiri is not installed"),
+            ),
+            (failed(), "there is no package called ‘dplyr’", Some("The R package dplyr is not installed")),
+            (failed(), "ModuleNotFoundError: No module named '\u{1b}[31m'", None),
+            (failed(), "Error: Cannot find module './mine.js'", None),
+            (Outcome::signalled(6), "Network is unreachable", no_network),
+        ];
+        let flags = r#"{"limits": {"memory": "256m", "timeout": "30", "pids": "64"}}"#;
+        let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
+        for (outcome, stderr, expected) in cases {
+            let found = hint(&outcome, stderr.as_bytes(), &spec);
+            match (&found, expected) {
+                (None, None) => {}
+                (Some(found), Some(expected)) => {
+                    assert!(found.contains(expected), "{found}");
+                    assert!(found.ends_with('.') && !found.contains("  "), "{found}");
+                }
+                _ => panic!("{outcome:?} {stderr:?}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_end_is_searched_and_any_bytes_will_do() {
+        let spec = SandboxSpec::default();
+        let failed = Outcome::Exited { code: 1 };
+        let mut stderr = b"Network is unreachable".to_vec();
+        stderr.extend(vec![0xff; MAX_SEARCHED_BYTES]);
+        assert_eq!(hint(&failed, &stderr, &spec), None);
+        stderr.extend(b"Network is unreachable\xc3");
+        assert!(hint(&failed, &stderr, &spec).is_some());
+    }
+}

@@ -1,0 +1,56 @@
+//! What a sandbox may do, and what came of it: ids, limits, mounts, languages, outcomes, results.
+//!
+//! Everything here is plain data with its parsing and its rules. There is no I/O, no clock and no
+//! randomness: callers bring those.
+#![forbid(unsafe_code)]
+
+mod encoding;
+mod engine;
+mod env;
+mod error;
+mod event;
+mod files;
+mod hint;
+mod id;
+mod isolation;
+mod language;
+mod languages;
+mod limits;
+mod mount_policy;
+mod mounts;
+mod nearest;
+mod network;
+mod node;
+mod outcome;
+mod result;
+mod size;
+mod spec;
+mod spec_file;
+mod stream;
+mod text;
+mod timeout;
+
+pub use encoding::Encoding;
+pub use engine::{EngineKind, choose_engine};
+pub use env::EnvVar;
+pub use error::ModelError;
+pub use event::Event;
+pub use files::{ChangeKind, FileChange, FilePath};
+pub use hint::hint;
+pub use id::SandboxId;
+pub use isolation::{Isolation, Layer, LayerState};
+pub use language::{CommandTemplate, Language, LanguageLimits};
+pub use languages::Languages;
+pub use limits::{
+    Cpus, DiskSize, Inodes, Limits, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids, TmpSize,
+};
+pub use mount_policy::{MountPolicy, MountRefusal};
+pub use mounts::{Mount, MountMode, check_targets};
+pub use network::NetworkPolicy;
+pub use outcome::{LimitKind, Outcome, signal_name};
+pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};
+pub use size::ByteSize;
+pub use spec::{Hostname, SandboxSpec};
+pub use spec_file::{LimitsFile, MAX_SPEC_BYTES, SpecFile};
+pub use stream::StreamOutput;
+pub use timeout::Timeout;

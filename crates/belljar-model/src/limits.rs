@@ -1,0 +1,413 @@
+//! What a sandbox may use. A limit that exists is a limit that is allowed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::ModelError;
+use crate::size::ByteSize;
+use crate::text::serde_as_text;
+use crate::timeout::{Timeout, parse_decimal};
+
+/// Makes a limit that is a number of bytes.
+macro_rules! size_limit {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $min:expr, $max:expr, $default:expr, $allowed:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(ByteSize);
+
+        impl $name {
+            /// The least that is allowed.
+            pub const MIN: Self = Self($min);
+            /// The most that is allowed.
+            pub const MAX: Self = Self($max);
+            const DEFAULT: Self = Self($default);
+            const FIELD: &'static str = $field;
+            const ALLOWED: &'static str = $allowed;
+
+            /// Makes the limit from a number of bytes.
+            ///
+            /// # Errors
+            ///
+            /// When the number is out of range.
+            pub fn new(bytes: u64) -> Result<Self, ModelError> {
+                let size = ByteSize::new(bytes);
+                Self::checked(size).ok_or_else(|| ModelError::not_allowed(Self::FIELD, size.to_string(), Self::ALLOWED))
+            }
+
+            /// The limit in bytes.
+            pub const fn bytes(self) -> u64 {
+                self.0.bytes()
+            }
+
+            fn checked(size: ByteSize) -> Option<Self> {
+                (Self::MIN.0..=Self::MAX.0).contains(&size).then_some(Self(size))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ModelError;
+
+            fn from_str(text: &str) -> Result<Self, ModelError> {
+                ByteSize::parse(text)
+                    .and_then(Self::checked)
+                    .ok_or_else(|| ModelError::not_allowed(Self::FIELD, text, Self::ALLOWED))
+            }
+        }
+
+        limit_traits!($name);
+    };
+}
+
+/// Makes a limit that is a plain number.
+macro_rules! count_limit {
+    ($(#[$doc:meta])* $name:ident, $number:ty, $field:literal, $min:expr, $max:expr, $default:expr, $allowed:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($number);
+
+        impl $name {
+            /// The least that is allowed.
+            pub const MIN: Self = Self($min);
+            /// The most that is allowed.
+            pub const MAX: Self = Self($max);
+            const DEFAULT: Self = Self($default);
+            const FIELD: &'static str = $field;
+            const ALLOWED: &'static str = $allowed;
+
+            /// Makes the limit.
+            ///
+            /// # Errors
+            ///
+            /// When the number is out of range.
+            pub fn new(count: $number) -> Result<Self, ModelError> {
+                Self::checked(count).ok_or_else(|| ModelError::not_allowed(Self::FIELD, count.to_string(), Self::ALLOWED))
+            }
+
+            /// The limit as a number.
+            pub const fn get(self) -> $number {
+                self.0
+            }
+
+            fn checked(count: $number) -> Option<Self> {
+                (Self::MIN.0..=Self::MAX.0).contains(&count).then_some(Self(count))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ModelError;
+
+            fn from_str(text: &str) -> Result<Self, ModelError> {
+                let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                digits
+                    .then(|| text.parse().ok())
+                    .flatten()
+                    .and_then(Self::checked)
+                    .ok_or_else(|| ModelError::not_allowed(Self::FIELD, text, Self::ALLOWED))
+            }
+        }
+
+        limit_traits!($name);
+    };
+}
+
+macro_rules! limit_traits {
+    ($name:ident) => {
+        impl Default for $name {
+            fn default() -> Self {
+                Self::DEFAULT
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        serde_as_text!($name);
+    };
+}
+
+/// Everything that a sandbox may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Memory and swap of all processes together.
+    pub memory: Memory,
+    /// Processor time a second.
+    pub cpus: Cpus,
+    /// Time until everything is stopped.
+    pub timeout: Timeout,
+    /// Processes and threads at once.
+    pub pids: Pids,
+    /// Size of `/tmp`.
+    pub tmp: TmpSize,
+    /// Size of everything else that can be written.
+    pub disk: DiskSize,
+    /// Files and directories in each file system that can be written.
+    pub inodes: Inodes,
+    /// What is kept of each output stream.
+    pub output: OutputSize,
+    /// What is written to disk of each output stream.
+    pub log: LogSize,
+    /// Descriptors that one process may hold.
+    pub open_files: OpenFiles,
+}
+
+/// How limits are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitsGrade {
+    /// By a control group: the kernel counts all processes of the sandbox together.
+    #[default]
+    Cgroup,
+    /// By resource limits of each process and a watcher that sums them up. Weaker: a burst can pass a limit
+    /// before it is seen. In force only when it is asked for by name.
+    Watched,
+}
+
+impl LimitsGrade {
+    /// The grade's name: `cgroup` or `watched`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::Watched => "watched",
+        }
+    }
+}
+
+impl FromStr for LimitsGrade {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text {
+            "cgroup" => Ok(Self::Cgroup),
+            "watched" => Ok(Self::Watched),
+            _ => Err(ModelError::not_allowed("grade", text, "cgroup, or watched, which is weaker")),
+        }
+    }
+}
+
+impl fmt::Display for LimitsGrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+size_limit!(
+    /// Memory and swap of a sandbox: from 16 MiB to 1 TiB, 512 MiB by default.
+    Memory, "memory", ByteSize::mib(16), ByteSize::mib(1 << 20), ByteSize::mib(512),
+    "a size from 16 MiB to 1 TiB, such as 256m"
+);
+
+size_limit!(
+    /// Size of `/tmp`: from 1 MiB to 1 TiB, 100 MiB by default.
+    TmpSize, "tmp", ByteSize::mib(1), ByteSize::mib(1 << 20), ByteSize::mib(100),
+    "a size from 1 MiB to 1 TiB, such as 100m"
+);
+
+size_limit!(
+    /// Size of the writable disk: from 1 MiB to 16 TiB, 1 GiB by default.
+    DiskSize, "disk", ByteSize::mib(1), ByteSize::mib(16 << 20), ByteSize::mib(1024),
+    "a size from 1 MiB to 16 TiB, such as 1g"
+);
+
+size_limit!(
+    /// What is kept of each output stream, head and tail: from 4 KiB to 256 MiB, 8 MiB by default.
+    OutputSize, "output", ByteSize::new(4096), ByteSize::mib(256), ByteSize::mib(8),
+    "a size from 4 KiB to 256 MiB, such as 8m"
+);
+
+size_limit!(
+    /// What is written to disk of each output stream: up to 1 TiB, 256 MiB by default. 0 is no log at all.
+    LogSize, "log", ByteSize::new(0), ByteSize::mib(1 << 20), ByteSize::mib(256),
+    "a size from 0 bytes (no log) to 1 TiB, such as 256m"
+);
+
+count_limit!(
+    /// Processes and threads at once: from 1 to 4194304, 128 by default.
+    Pids, u32, "pids", 1, 4_194_304, 128,
+    "a whole number from 1 to 4194304, such as 64"
+);
+
+count_limit!(
+    /// Files and directories in each writable file system: from 16 to 4294967296, 65536 by default.
+    Inodes, u64, "inodes", 16, 1 << 32, 65_536,
+    "a whole number from 16 to 4294967296, such as 65536"
+);
+
+count_limit!(
+    /// Descriptors that one process may hold: from 16 to 1048576, 1024 by default.
+    OpenFiles, u64, "open_files", 16, 1_048_576, 1024,
+    "a whole number from 16 to 1048576, such as 1024"
+);
+
+/// Processor time: from 0.01 to 1024 processors, 1 by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cpus(u32);
+
+impl Cpus {
+    /// The least that is allowed, 0.01 processors.
+    pub const MIN: Self = Self(10);
+    /// The most that is allowed, 1024 processors.
+    pub const MAX: Self = Self(1_024_000);
+    const DEFAULT: Self = Self(1000);
+    const ALLOWED: &'static str = "a number from 0.01 to 1024 with at most three decimals, such as 0.5";
+
+    /// Makes the limit from thousandths of a processor.
+    ///
+    /// # Errors
+    ///
+    /// When the number is out of range.
+    pub fn new(millis: u32) -> Result<Self, ModelError> {
+        Self::checked(millis)
+            .ok_or_else(|| ModelError::not_allowed("cpus", Self(millis).to_string(), Self::ALLOWED))
+    }
+
+    /// The limit in thousandths of a processor.
+    pub const fn millis(self) -> u32 {
+        self.0
+    }
+
+    fn checked(millis: u32) -> Option<Self> {
+        (Self::MIN.0..=Self::MAX.0).contains(&millis).then_some(Self(millis))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (value, scale) = parse_decimal(text, 3)?;
+        Self::checked(u32::try_from(value.checked_mul(1000)? / scale).ok()?)
+    }
+}
+
+impl Default for Cpus {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        Self::parse(text).ok_or_else(|| ModelError::not_allowed("cpus", text, Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:03}", self.0 / 1000, self.0 % 1000);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+serde_as_text!(Cpus);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Checks one limit: its range as written in the refusal, its default, and texts just in and just out of range.
+    macro_rules! check_limit {
+        ($name:ident, default $default:literal, in [$($inside:literal),*], out [$($outside:literal),*]) => {{
+            assert_eq!($name::default(), $default.parse().unwrap());
+            let allowed = $name::ALLOWED;
+            for edge in [$name::MIN, $name::MAX] {
+                assert!(allowed.contains(&edge.to_string()), "{allowed} lacks {edge}");
+                assert_eq!(edge.to_string().parse::<$name>().unwrap(), edge);
+            }
+            $(assert!($inside.parse::<$name>().is_ok(), "{}", $inside);)*
+            for text in [$($outside),*] {
+                let expected = format!("{}: {text:?} is not allowed; give {allowed}", stringify_field::<$name>(text));
+                assert_eq!(text.parse::<$name>().unwrap_err().to_string(), expected);
+            }
+        }};
+    }
+
+    fn stringify_field<T: FromStr<Err = ModelError>>(text: &str) -> &'static str {
+        match text.parse::<T>() {
+            Err(ModelError::NotAllowed { field, .. }) => field,
+            _ => "nothing was refused",
+        }
+    }
+
+    #[test]
+    fn limits_hold_their_ranges() {
+        check_limit!(Memory, default "512m", in ["16m", "1t", "16777216"], out ["0", "16777215", "1025g", "", "5 parsecs", "-1m"]);
+        check_limit!(Cpus, default "1", in ["0.01", "1024", "0.5", "1.250"], out ["0", "0.009", "0.0101", "1024.001", "1e1", "-1", "", "NaN", "1 cpu"]);
+        check_limit!(Pids, default "128", in ["1", "4194304"], out ["0", "4194305", "99999999999", "-1", "+1", "1k", "", "1.0"]);
+        check_limit!(TmpSize, default "100m", in ["1m", "1t"], out ["0", "1048575", "2t"]);
+        check_limit!(DiskSize, default "1g", in ["1m", "16t"], out ["0", "17t"]);
+        check_limit!(Inodes, default "65536", in ["16", "4294967296"], out ["0", "15", "4294967297"]);
+        check_limit!(OutputSize, default "8m", in ["4k", "256m"], out ["0", "4095", "257m"]);
+        check_limit!(LogSize, default "256m", in ["0", "1", "1t"], out ["2t", "none"]);
+        check_limit!(OpenFiles, default "1024", in ["16", "1048576"], out ["0", "15", "1048577"]);
+    }
+
+    #[test]
+    fn a_refusal_reads_as_promised() {
+        assert_eq!(
+            "0".parse::<Memory>().unwrap_err().to_string(),
+            "memory: \"0\" is not allowed; give a size from 16 MiB to 1 TiB, such as 256m"
+        );
+        assert_eq!(
+            Memory::new(1 << 20).unwrap_err().to_string(),
+            "memory: \"1 MiB\" is not allowed; give a size from 16 MiB to 1 TiB, such as 256m"
+        );
+        assert!(Pids::new(0).is_err() && Cpus::new(9).is_err() && Inodes::new(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn cpus_are_written() {
+        for (text, millis, written) in [
+            ("0.5", 500, "0.5"),
+            ("2", 2000, "2"),
+            ("1.250", 1250, "1.25"),
+            ("10", 10_000, "10"),
+            ("0.01", 10, "0.01"),
+        ] {
+            let cpus: Cpus = text.parse().unwrap();
+            assert_eq!((cpus.millis(), cpus.to_string().as_str()), (millis, written));
+        }
+    }
+
+    #[test]
+    fn grades_are_read_and_written() {
+        for grade in [LimitsGrade::Cgroup, LimitsGrade::Watched] {
+            assert_eq!(grade.to_string().parse::<LimitsGrade>().unwrap(), grade);
+            assert_eq!(serde_json::to_value(grade).unwrap(), grade.as_str());
+        }
+        assert_eq!(
+            "none".parse::<LimitsGrade>().unwrap_err().to_string(),
+            "grade: \"none\" is not allowed; give cgroup, or watched, which is weaker"
+        );
+    }
+
+    #[test]
+    fn serde_keeps_and_checks_limits() {
+        let limits =
+            Limits { memory: "1g".parse().unwrap(), cpus: "0.25".parse().unwrap(), ..Limits::default() };
+        let json = serde_json::to_string(&limits).unwrap();
+        assert_eq!(serde_json::from_str::<Limits>(&json).unwrap(), limits);
+        assert!(serde_json::from_str::<Limits>(&json.replace("1 GiB", "1 MiB")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_allowed_limit_is_read_back(millis in 10_u32..=1_024_000, bytes in (16_u64 << 20)..=(1 << 40)) {
+            let cpus = Cpus::new(millis).unwrap();
+            prop_assert_eq!(cpus.to_string().parse::<Cpus>().unwrap(), cpus);
+            let memory = Memory::new(bytes).unwrap();
+            prop_assert_eq!(memory.to_string().parse::<Memory>().unwrap(), memory);
+        }
+
+        #[test]
+        fn no_text_passes_a_range(text: String, number: u64) {
+            if let Ok(pids) = text.parse::<Pids>() {
+                prop_assert!(pids >= Pids::MIN && pids <= Pids::MAX);
+            }
+            prop_assert_eq!(number.to_string().parse::<OpenFiles>().is_ok(), (16..=1_048_576).contains(&number));
+        }
+    }
+}

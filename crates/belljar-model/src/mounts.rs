@@ -1,0 +1,259 @@
+//! Host directories inside of a sandbox.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use crate::error::ModelError;
+
+/// The longest path that the kernel takes, without its final NUL.
+const MAX_PATH_BYTES: usize = 4095;
+
+/// What a sandbox needs for itself: nothing may be mounted on these paths or inside of them.
+const PROTECTED_TARGETS: [&str; 11] =
+    ["/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+const MOUNT_FORM: &str = "SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, such as /data:/data:ro";
+
+/// Whether a mounted path can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+pub enum MountMode {
+    /// It can be read only. The default.
+    #[default]
+    #[serde(rename = "ro")]
+    ReadOnly,
+    /// It can be read and written.
+    #[serde(rename = "rw")]
+    ReadWrite,
+}
+
+impl MountMode {
+    /// The mode as it is written in a mount: `ro` or `rw`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+        }
+    }
+}
+
+impl fmt::Display for MountMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A path of the host that a sandbox sees.
+///
+/// Read from `SOURCE:TARGET[:ro|rw]`. A path with a colon in it can be given to [`Mount::new`] only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mount {
+    /// The path on the host: absolute, without `..`.
+    pub source: PathBuf,
+    /// The path in the sandbox: absolute, without `..`.
+    pub target: PathBuf,
+    /// Whether it can be written.
+    pub mode: MountMode,
+}
+
+impl Mount {
+    /// Makes a mount. Needless slashes and dots are taken out of both paths.
+    ///
+    /// # Errors
+    ///
+    /// When a path is not absolute, is `/`, is too long, or has `..` or a NUL in it; when the target is one
+    /// that the sandbox needs for itself, such as `/proc` or `/usr/lib`.
+    pub fn new(
+        source: impl AsRef<Path>,
+        target: impl AsRef<Path>,
+        mode: MountMode,
+    ) -> Result<Self, ModelError> {
+        let source = normalise("mount source", source.as_ref())?;
+        let target = normalise("mount target", target.as_ref())?;
+        if PROTECTED_TARGETS.iter().any(|protected| target.starts_with(protected)) {
+            return Err(ModelError::not_allowed(
+                "mount target",
+                target.to_string_lossy(),
+                format!("a path outside of {}", PROTECTED_TARGETS.join(", ")),
+            ));
+        }
+        Ok(Self { source, target, mode })
+    }
+}
+
+impl FromStr for Mount {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        let mut parts = text.split(':');
+        let (source, target, mode, rest) = (parts.next(), parts.next(), parts.next(), parts.next());
+        let mode = match (mode, rest) {
+            (None | Some("ro"), None) => Some(MountMode::ReadOnly),
+            (Some("rw"), None) => Some(MountMode::ReadWrite),
+            _ => None,
+        };
+        match (source, target, mode) {
+            (Some(source), Some(target), Some(mode)) => Self::new(source, target, mode),
+            _ => Err(ModelError::not_allowed("mount", text, MOUNT_FORM)),
+        }
+    }
+}
+
+impl fmt::Display for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.source.display(), self.target.display(), self.mode)
+    }
+}
+
+/// Checks that no mount stands on or hides another.
+///
+/// A mount inside of another is fine when the outer one comes first.
+///
+/// # Errors
+///
+/// When two mounts have one target, or when one would hide a mount that comes before it.
+pub fn check_targets(mounts: &[Mount]) -> Result<(), ModelError> {
+    for (index, later) in mounts.iter().enumerate() {
+        for earlier in &mounts[..index] {
+            if earlier.target == later.target {
+                return Err(ModelError::SameTarget {
+                    first: earlier.source.clone(),
+                    second: later.source.clone(),
+                    target: later.target.clone(),
+                });
+            }
+            if earlier.target.starts_with(&later.target) {
+                return Err(ModelError::HiddenTarget {
+                    outer: later.target.clone(),
+                    inner: earlier.target.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes needless slashes and dots out of a path that a mount can have.
+pub(crate) fn normalise(field: &'static str, path: &Path) -> Result<PathBuf, ModelError> {
+    let refuse = |allowed: &str| Err(ModelError::not_allowed(field, path.to_string_lossy(), allowed));
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if bytes.first() == Some(&b'~') {
+        return refuse("the whole path, which begins with /; ~ is not expanded here");
+    }
+    if !path.is_absolute() {
+        return refuse("an absolute path, which begins with /");
+    }
+    if bytes.contains(&0) {
+        return refuse("a path without a NUL in it");
+    }
+    if bytes.len() > MAX_PATH_BYTES {
+        return refuse("a path of at most 4095 bytes");
+    }
+    if path.components().any(|component| component == Component::ParentDir) {
+        return refuse("a path without .. in it");
+    }
+    if path.parent().is_none() {
+        return refuse("a directory or a file below /, not / itself");
+    }
+    Ok(path.components().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PROTECTED: &str = "/proc, /sys, /dev, /etc, /usr, /bin, /sbin, /lib, /lib32, /lib64, /libx32";
+
+    #[test]
+    fn mounts_are_read() {
+        let cases = [
+            ("/data:/data", "/data:/data:ro"),
+            ("/data:/in:ro", "/data:/in:ro"),
+            ("/data:/out:rw", "/data:/out:rw"),
+            ("//data/./a/:/in//b/", "/data/a:/in/b:ro"),
+            ("/usr/share/dict:/words", "/usr/share/dict:/words:ro"),
+            ("/a b:/ü", "/a b:/ü:ro"),
+            ("/a:/etcetera", "/a:/etcetera:ro"),
+            ("/a/..b:/c..", "/a/..b:/c..:ro"),
+        ];
+        for (text, expected) in cases {
+            let mount: Mount = text.parse().unwrap();
+            assert_eq!(mount.to_string(), expected);
+            assert_eq!(mount.to_string().parse::<Mount>().unwrap(), mount);
+        }
+    }
+
+    #[test]
+    fn mounts_are_refused() {
+        let form = format!("give {MOUNT_FORM}");
+        let outside = format!("give a path outside of {PROTECTED}");
+        let cases = [
+            ("", "mount: \"\"", form.as_str()),
+            ("/data", "mount: \"/data\"", &form),
+            ("/data:/data:rx", "mount: \"/data:/data:rx\"", &form),
+            ("/data:/data:ro:z", "mount: \"/data:/data:ro:z\"", &form),
+            ("data:/data", "mount source: \"data\"", "give an absolute path, which begins with /"),
+            (":/data", "mount source: \"\"", "give an absolute path, which begins with /"),
+            ("/data:data", "mount target: \"data\"", "give an absolute path, which begins with /"),
+            ("/data:", "mount target: \"\"", "give an absolute path, which begins with /"),
+            (
+                "~/.ssh:/keys",
+                "mount source: \"~/.ssh\"",
+                "give the whole path, which begins with /; ~ is not expanded here",
+            ),
+            ("/:/host", "mount source: \"/\"", "give a directory or a file below /, not / itself"),
+            ("/./:/host", "mount source: \"/./\"", "give a directory or a file below /, not / itself"),
+            ("/data:/", "mount target: \"/\"", "give a directory or a file below /, not / itself"),
+            ("/data/../etc:/d", "mount source: \"/data/../etc\"", "give a path without .. in it"),
+            ("/data:/d/..", "mount target: \"/d/..\"", "give a path without .. in it"),
+            ("/da\0ta:/d", "mount source: \"/da\\0ta\"", "give a path without a NUL in it"),
+            ("/data:/proc", "mount target: \"/proc\"", &outside),
+            ("/data:/usr//lib/x", "mount target: \"/usr/lib/x\"", &outside),
+            ("/data:/etc/./passwd", "mount target: \"/etc/passwd\"", &outside),
+            ("/data:/lib64:rw", "mount target: \"/lib64\"", &outside),
+        ];
+        for (text, field_and_value, allowed) in cases {
+            let expected = format!("{field_and_value} is not allowed; {allowed}");
+            assert_eq!(text.parse::<Mount>().unwrap_err().to_string(), expected);
+        }
+        let long = format!("/{}:/d", "a".repeat(MAX_PATH_BYTES));
+        assert!(
+            long.parse::<Mount>().unwrap_err().to_string().ends_with("give a path of at most 4095 bytes")
+        );
+    }
+
+    #[test]
+    fn targets_are_compared() {
+        let hidden = "mounts: \"/a\" would hide \"/a/b\", which comes before it; list the outer path first";
+        let same = "mounts: \"/x\" and \"/y\" are both mounted on \"/a\"; give each a path of its own";
+        let cases: [(&[&str], Option<&str>); 6] = [
+            (&[], None),
+            (&["/x:/a", "/x:/b"], None),
+            (&["/x:/a", "/y:/a/b"], None),
+            (&["/x:/ab", "/y:/a"], None),
+            (&["/x:/a", "/y:/a/"], Some(same)),
+            (&["/x:/a/b", "/z:/c", "/y:/a"], Some(hidden)),
+        ];
+        for (texts, expected) in cases {
+            let mounts: Vec<Mount> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            let error = check_targets(&mounts).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected, "{texts:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_mount_that_is_read_is_normal(text in "[/.~a-c:]{0,24}|.*") {
+            if let Ok(mount) = text.parse::<Mount>() {
+                for path in [&mount.source, &mount.target] {
+                    prop_assert!(path.is_absolute() && path.parent().is_some());
+                    prop_assert!(path.components().skip(1).all(|part| matches!(part, Component::Normal(_))));
+                }
+                prop_assert!(PROTECTED_TARGETS.iter().all(|protected| !mount.target.starts_with(protected)));
+                prop_assert_eq!(mount.to_string().parse::<Mount>().unwrap(), mount);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! One sandbox, as it is to be built. Every value in it has been checked.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::engine::EngineKind;
+use crate::env::EnvVar;
+use crate::error::ModelError;
+use crate::limits::{Limits, LimitsGrade};
+use crate::mounts::Mount;
+use crate::network::NetworkPolicy;
+use crate::spec_file::SpecFile;
+use crate::text::serde_as_text;
+
+/// What a sandbox is to be. Made by [`SpecFile::resolve`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SandboxSpec {
+    /// What builds the walls.
+    pub engine: EngineKind,
+    /// What the sandbox may use.
+    pub limits: Limits,
+    /// How limits are held.
+    pub grade: LimitsGrade,
+    /// What the sandbox may reach.
+    pub network: NetworkPolicy,
+    /// Host paths that it sees, outer ones first.
+    pub mounts: Vec<Mount>,
+    /// Environment variables, each name once.
+    pub env: Vec<EnvVar>,
+    /// The sandbox's host name.
+    pub hostname: Hostname,
+    /// Whether a person sits in front of it.
+    pub interactive: bool,
+}
+
+impl SandboxSpec {
+    /// Reads what a TOML text says about a sandbox; see [`SpecFile::from_toml`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SpecFile::from_toml`].
+    pub fn from_toml(text: &str) -> Result<SpecFile, ModelError> {
+        SpecFile::from_toml(text)
+    }
+
+    /// Reads what a JSON text says about a sandbox; see [`SpecFile::from_json`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SpecFile::from_json`].
+    pub fn from_json(text: &str) -> Result<SpecFile, ModelError> {
+        SpecFile::from_json(text)
+    }
+}
+
+/// A host name of one label, as RFC 1123 has it: 1 to 63 letters, digits and hyphens, no hyphen at either end.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Hostname(String);
+
+impl Hostname {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Hostname {
+    fn default() -> Self {
+        Self("belljar".to_owned())
+    }
+}
+
+impl FromStr for Hostname {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        let letters = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if !letters || !(1..=63).contains(&text.len()) || text.starts_with('-') || text.ends_with('-') {
+            return Err(ModelError::not_allowed(
+                "hostname",
+                text,
+                "1 to 63 letters, digits and hyphens, with no hyphen at either end, such as belljar",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+serde_as_text!(Hostname);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_names_are_checked() {
+        let label_63 = "a".repeat(63);
+        let label_64 = "a".repeat(64);
+        for good in ["belljar", "a", "A-1", "0", "a--b", &label_63] {
+            assert_eq!(good.parse::<Hostname>().unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", "a-", "a.b", "a_b", "é", "a b", "a\n", "a\0", &label_64] {
+            let error = bad.parse::<Hostname>().unwrap_err().to_string();
+            assert!(error.starts_with("hostname: "), "{error}");
+        }
+        assert_eq!(Hostname::default().to_string().parse::<Hostname>().unwrap(), Hostname::default());
+    }
+}

@@ -1,0 +1,298 @@
+//! What a file or the flags of a command say about a sandbox, before it is checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::engine::EngineKind;
+use crate::env::EnvVar;
+use crate::error::ModelError;
+use crate::limits::Limits;
+use crate::mounts::{Mount, check_targets};
+use crate::node::{Fields, Node};
+use crate::spec::{Hostname, SandboxSpec};
+use crate::timeout::Timeout;
+
+/// The longest specification that is read, in bytes: 1 MiB.
+pub const MAX_SPEC_BYTES: usize = 1 << 20;
+
+/// What is said about a sandbox: each value as it was written, and only those that were.
+///
+/// Flags, TOML and JSON all go through this type, so all have the same keys, values and messages. Unknown
+/// keys and keys that are given twice are refused. A number may be written as such or as a text; null counts
+/// as not given.
+#[derive(Clone, PartialEq, Eq, Default, Serialize)]
+pub struct SpecFile {
+    /// What builds the walls, such as `local`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// The language of the code, by name or alias. It is for whoever runs the code: the sandbox does not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// What the sandbox may use.
+    pub limits: LimitsFile,
+    /// How limits are held: `cgroup` or `watched`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grade: Option<String>,
+    /// What the sandbox may reach, such as `disabled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Host paths, each as `SOURCE:TARGET[:ro|rw]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Vec<String>>,
+    /// Environment variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeMap<String, String>>,
+    /// The sandbox's host name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Whether a person sits in front of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interactive: Option<bool>,
+}
+
+/// What is said about limits: each value as it was written, and only those that were.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct LimitsFile {
+    /// See [`Limits::memory`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// See [`Limits::cpus`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// See [`Limits::timeout`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// See [`Limits::pids`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<String>,
+    /// See [`Limits::tmp`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmp: Option<String>,
+    /// See [`Limits::disk`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// See [`Limits::inodes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<String>,
+    /// See [`Limits::output`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// See [`Limits::log`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// See [`Limits::open_files`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<String>,
+}
+
+impl SpecFile {
+    /// Reads TOML.
+    ///
+    /// # Errors
+    ///
+    /// When the text is longer than [`MAX_SPEC_BYTES`], is not TOML, or has a key that is unknown or whose
+    /// value is of the wrong type. Values themselves are checked by [`resolve`](Self::resolve).
+    pub fn from_toml(text: &str) -> Result<Self, ModelError> {
+        check_length(text)?;
+        Self::from_node(Node::from_toml(text)?)
+    }
+
+    /// Reads JSON.
+    ///
+    /// # Errors
+    ///
+    /// When the text is longer than [`MAX_SPEC_BYTES`], is not JSON, or has a key that is unknown, given
+    /// twice, or whose value is of the wrong type. Values themselves are checked by [`resolve`](Self::resolve).
+    pub fn from_json(text: &str) -> Result<Self, ModelError> {
+        check_length(text)?;
+        Self::from_node(Node::from_json(text)?)
+    }
+
+    /// Adds an environment variable, written as `NAME=value`. A variable of that name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the text has no `=`, or name or value cannot be those of a variable.
+    pub fn add_env(&mut self, text: &str) -> Result<(), ModelError> {
+        let variable: EnvVar = text.parse()?;
+        let (name, value) = (variable.name().to_owned(), variable.value().to_owned());
+        self.env.get_or_insert_default().insert(name, value);
+        Ok(())
+    }
+
+    /// Adds a mount, written as `SOURCE:TARGET[:ro|rw]`. It is checked by [`resolve`](Self::resolve).
+    pub fn add_mount(&mut self, text: impl Into<String>) {
+        self.mounts.get_or_insert_default().push(text.into());
+    }
+
+    /// Lays another one over this: what `over` says wins. Its mounts come after those that are here, and its
+    /// environment variables join those that are here.
+    #[must_use]
+    pub fn merge(self, over: Self) -> Self {
+        let mounts = match (self.mounts, over.mounts) {
+            (Some(here), Some(over)) => Some(here.into_iter().chain(over).collect()),
+            (here, over) => over.or(here),
+        };
+        let env = match (self.env, over.env) {
+            (Some(here), Some(over)) => Some(here.into_iter().chain(over).collect()),
+            (here, over) => over.or(here),
+        };
+        Self {
+            engine: over.engine.or(self.engine),
+            language: over.language.or(self.language),
+            limits: self.limits.merge(over.limits),
+            grade: over.grade.or(self.grade),
+            network: over.network.or(self.network),
+            mounts,
+            env,
+            hostname: over.hostname.or(self.hostname),
+            interactive: over.interactive.or(self.interactive),
+        }
+    }
+
+    /// Checks every value and fills in the defaults. `language` is left to the caller.
+    ///
+    /// # Errors
+    ///
+    /// When a value is not allowed, when the engine is not in this version, or when mounts are in each
+    /// other's way.
+    pub fn resolve(self) -> Result<SandboxSpec, ModelError> {
+        let engine = match &self.engine {
+            Some(text) => EngineKind::parse_available("engine", text)?,
+            None => EngineKind::default(),
+        };
+        let mounts: Vec<Mount> =
+            self.mounts.unwrap_or_default().iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        check_targets(&mounts)?;
+        let env = self.env.unwrap_or_default().into_iter();
+        Ok(SandboxSpec {
+            engine,
+            limits: self.limits.resolve(engine)?,
+            grade: parse_or_default(self.grade)?,
+            network: parse_or_default(self.network)?,
+            mounts,
+            env: env.map(|(name, value)| EnvVar::new(name, value)).collect::<Result<_, _>>()?,
+            hostname: parse_or_default::<Hostname>(self.hostname)?,
+            interactive: self.interactive.unwrap_or(false),
+        })
+    }
+
+    fn from_node(node: Node) -> Result<Self, ModelError> {
+        let mut fields = Fields::root(node)?;
+        let spec = Self {
+            engine: fields.text("engine")?,
+            language: fields.text("language")?,
+            limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
+            grade: fields.text("grade")?,
+            network: fields.text("network")?,
+            mounts: fields.texts("mounts")?,
+            env: fields.text_table("env")?,
+            hostname: fields.text("hostname")?,
+            interactive: fields.flag("interactive")?,
+        };
+        fields.finish()?;
+        Ok(spec)
+    }
+}
+
+impl fmt::Debug for SpecFile {
+    /// Shows all but the values of environment variables, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpecFile")
+            .field("engine", &self.engine)
+            .field("language", &self.language)
+            .field("limits", &self.limits)
+            .field("grade", &self.grade)
+            .field("network", &self.network)
+            .field("mounts", &self.mounts)
+            .field("env", &self.env.as_ref().map(|env| env.keys().collect::<Vec<_>>()))
+            .field("hostname", &self.hostname)
+            .field("interactive", &self.interactive)
+            .finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for SpecFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_node(Node::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl LimitsFile {
+    /// Lays other limits over these: what `over` says wins.
+    #[must_use]
+    pub fn merge(self, over: Self) -> Self {
+        Self {
+            memory: over.memory.or(self.memory),
+            cpus: over.cpus.or(self.cpus),
+            timeout: over.timeout.or(self.timeout),
+            pids: over.pids.or(self.pids),
+            tmp: over.tmp.or(self.tmp),
+            disk: over.disk.or(self.disk),
+            inodes: over.inodes.or(self.inodes),
+            output: over.output.or(self.output),
+            log: over.log.or(self.log),
+            open_files: over.open_files.or(self.open_files),
+        }
+    }
+
+    /// Checks every limit and fills in the defaults; that of the timeout depends on the engine.
+    ///
+    /// # Errors
+    ///
+    /// When a limit cannot be read or is out of range.
+    pub fn resolve(self, engine: EngineKind) -> Result<Limits, ModelError> {
+        Ok(Limits {
+            memory: parse_or_default(self.memory)?,
+            cpus: parse_or_default(self.cpus)?,
+            timeout: match self.timeout {
+                Some(text) => text.parse()?,
+                None => Timeout::default_for(engine),
+            },
+            pids: parse_or_default(self.pids)?,
+            tmp: parse_or_default(self.tmp)?,
+            disk: parse_or_default(self.disk)?,
+            inodes: parse_or_default(self.inodes)?,
+            output: parse_or_default(self.output)?,
+            log: parse_or_default(self.log)?,
+            open_files: parse_or_default(self.open_files)?,
+        })
+    }
+
+    fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
+        let limits = Self {
+            memory: fields.scalar("memory")?,
+            cpus: fields.scalar("cpus")?,
+            timeout: fields.scalar("timeout")?,
+            pids: fields.scalar("pids")?,
+            tmp: fields.scalar("tmp")?,
+            disk: fields.scalar("disk")?,
+            inodes: fields.scalar("inodes")?,
+            output: fields.scalar("output")?,
+            log: fields.scalar("log")?,
+            open_files: fields.scalar("open_files")?,
+        };
+        fields.finish()?;
+        Ok(limits)
+    }
+}
+
+fn check_length(text: &str) -> Result<(), ModelError> {
+    if text.len() > MAX_SPEC_BYTES {
+        return Err(ModelError::TooLong { bytes: text.len(), max_bytes: MAX_SPEC_BYTES });
+    }
+    Ok(())
+}
+
+fn parse_or_default<T>(text: Option<String>) -> Result<T, ModelError>
+where
+    T: std::str::FromStr<Err = ModelError> + Default,
+{
+    text.map_or_else(|| Ok(T::default()), |text| text.parse())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! Writes `src/generated/` anew from `proto/`. Needs `protoc`; run as `make proto`.
+
+use std::path::Path;
+
+use buffa_codegen::{BytesRepr, CodeGenConfig};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let proto = root.join("../../proto");
+    let out = root.join("src/generated");
+    std::fs::create_dir_all(&out)?;
+    connectrpc_build::Config::new()
+        .files(&["guest", "filesystem", "process"].map(|name| proto.join(format!("belljar/v1/{name}.proto"))))
+        .includes(&[proto])
+        .out_dir(out)
+        .buffa_config(buffa())
+        .emit_rerun_directives(false)
+        .include_file("mod.rs")
+        .compile()?;
+    Ok(())
+}
+
+fn buffa() -> CodeGenConfig {
+    let mut config = CodeGenConfig::default();
+    config.generate_json = false;
+    // `bytes::Bytes` is shared, not copied, on the way from a pipe to the wire.
+    config.bytes_fields = vec![(".".into(), BytesRepr::Bytes)];
+    config
+}

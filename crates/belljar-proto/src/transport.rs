@@ -1,0 +1,102 @@
+//! HTTP/2 over a connected stream, for either end.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use connectrpc::client::{ClientConfig, Http2Connection, SharedHttp2Connection};
+use connectrpc::{ConnectRpcService, Limits, Router};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The longest message that either side accepts, in bytes. Streams are cut into pieces far below it.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Bytes that may be on their way on one stream before the reader has taken them. It bounds what a flood from the
+/// other side can pile up in memory.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Largest HTTP/2 frame: fewer, longer frames carry bulk faster.
+const FRAME_BYTES: u32 = 256 * 1024;
+/// Calls that wait for a free connection slot on the client side.
+const CALL_QUEUE: usize = 64;
+
+/// The host's end of the connection to one guest.
+pub type Connection = SharedHttp2Connection;
+
+/// Messages that the guest sends in answer to one.
+pub type ServerStream<View> = connectrpc::client::ServerStream<hyper::body::Incoming, View>;
+
+/// Messages that go both ways.
+pub type BidiStream<Request, View> = connectrpc::client::BidiStream<hyper::body::Incoming, Request, View>;
+
+/// Serves `router` on `stream` until the other side closes it.
+///
+/// # Errors
+/// What broke the connection; an orderly close is fine.
+pub async fn serve<S>(stream: S, router: Router) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limits = Limits::default()
+        .with_max_message_size(MAX_MESSAGE_BYTES)
+        .with_max_request_body_size(MAX_MESSAGE_BYTES);
+    let service = ConnectRpcService::new(router).with_limits(limits);
+    let service = hyper_util::service::TowerToHyperService::new(service);
+    hyper::server::conn::http2::Builder::new(LocalExecutor)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_BYTES)
+        .max_send_buf_size(FRAME_BYTES as usize * 4)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(io::Error::other)
+}
+
+/// Runs a connection's tasks on the current tokio runtime.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::spawn(future);
+    }
+}
+
+/// Speaks HTTP/2 on `stream` as the client. Nothing is sent before the first call.
+#[must_use]
+pub fn connect<S>(stream: S) -> Connection
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let slot = Arc::new(Mutex::new(Some(stream)));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let taken = slot.lock().map(|mut slot| slot.take()).unwrap_or_default();
+        async move {
+            // There is one stream and no way to get another: when it breaks, the guest is gone.
+            taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+        }
+    });
+    Http2Connection::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .lazy_with_connector(connector, authority())
+        .shared(CALL_QUEUE)
+}
+
+/// How calls to a guest are made: binary messages in the Connect protocol, bounded in size.
+#[must_use]
+pub fn client_config(call_timeout: Option<Duration>) -> ClientConfig {
+    let config = ClientConfig::new(authority()).with_default_max_message_size(MAX_MESSAGE_BYTES);
+    match call_timeout {
+        Some(timeout) => config.with_default_timeout(timeout),
+        None => config,
+    }
+}
+
+fn authority() -> http::Uri {
+    http::Uri::from_static("http://guest")
+}

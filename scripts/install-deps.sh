@@ -1,0 +1,147 @@
+#!/bin/bash
+# Installs what Belljar needs to be built, shown or tested. Safe to run again: it does nothing when all is there.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/install-deps.sh build|demo|test
+
+  build  the C toolchain and make, which the build needs besides Rust
+  demo   build, and the languages of the examples
+  test   demo, every language of languages/*.toml, the tools of the tests, and the account belljar-test
+
+Uses apt-get on Debian 12 and Ubuntu 22.04 or newer, as root or through sudo. On other systems it says what is missing.
+TEXT
+}
+
+say() {
+  printf 'install-deps: %s\n' "$*"
+}
+
+die() {
+  printf 'install-deps: %s\n' "$*" >&2
+  exit 1
+}
+
+root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+test_user=belljar-test
+
+# A set is made of the Debian packages and of the commands by which another system is judged.
+packages=()
+commands=()
+
+need() {
+  local -n list=$1
+  shift
+  list+=("$@")
+}
+
+# The value of one key in every language file, a word a line.
+language_values() {
+  sed -n "s/^$1 = \"\\(.*\\)\"\$/\\1/p" "$root_dir"/languages/*.toml | tr ' ' '\n' | sort -u
+}
+
+build_set() {
+  need packages gcc libc6-dev make
+  need commands gcc make
+}
+
+demo_set() {
+  build_set
+  need packages python3 nodejs rustc
+  need commands python3 node rustc
+}
+
+test_set() {
+  demo_set
+  need packages bubblewrap uidmap strace util-linux procps curl
+  need commands bwrap newuidmap strace unshare ps curl
+  local word
+  while read -r word; do need packages "$word"; done < <(language_values package)
+  while read -r word; do need commands "$word"; done < <(language_values program)
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "not root, and there is no sudo; run as root: $*"
+  fi
+}
+
+has_apt() {
+  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null
+}
+
+# Prints those of the packages that are not installed, each once.
+missing_packages() {
+  local installed
+  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p') || true
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)
+}
+
+install_packages() {
+  local missing=()
+  mapfile -t missing < <(missing_packages "${packages[@]}")
+  if [ "${#missing[@]}" -eq 0 ]; then
+    return
+  fi
+  say "installing with apt-get: ${missing[*]}"
+  local apt=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  # Lists that are out of date in one part may still do for what is needed here.
+  as_root "${apt[@]}" update -qq || say "apt-get update failed; going on with the package lists that are there"
+  as_root "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+}
+
+check_commands() {
+  local missing=() name
+  for name in "${commands[@]}"; do
+    command -v "$name" >/dev/null || missing+=("$name")
+  done
+  if [ "${#missing[@]}" -gt 0 ]; then
+    say "this system has no apt-get; needed are the packages that Debian calls: $(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')"
+    die "not found: ${missing[*]}"
+  fi
+}
+
+# Tests that run as an ordinary user need one who is not root, with a range of subordinate user numbers.
+make_test_user() {
+  if getent passwd "$test_user" >/dev/null; then
+    return
+  fi
+  say "adding the account $test_user"
+  as_root /usr/sbin/useradd --create-home --user-group --shell /bin/bash --comment 'runs tests of Belljar' "$test_user"
+}
+
+check_cargo() {
+  command -v cargo >/dev/null || die "cargo is not installed; see https://rustup.rs"
+}
+
+make_nextest() {
+  if ! command -v cargo-nextest >/dev/null; then
+    say "building cargo-nextest, which takes some minutes"
+    cargo install --locked cargo-nextest
+  fi
+}
+
+case "${1:-}" in
+  build | demo | test) wanted=$1 ;;
+  -h | --help) usage && exit 0 ;;
+  *) usage >&2 && exit 2 ;;
+esac
+[ "$#" -eq 1 ] || { usage >&2 && exit 2; }
+
+"${wanted}_set"
+if has_apt; then
+  install_packages
+else
+  check_commands
+fi
+check_cargo
+if [ "$wanted" = test ]; then
+  make_test_user
+  make_nextest
+fi
+say "all that \`$wanted\` needs is there"

@@ -1,0 +1,3 @@
+#!/bin/bash
+words=(hello from bash)
+echo "${words[*]}"

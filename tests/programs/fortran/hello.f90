@@ -1,0 +1,4 @@
+program hello
+  implicit none
+  print '(a)', 'hello from fortran'
+end program hello

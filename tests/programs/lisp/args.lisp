@@ -1,0 +1,6 @@
+(dolist (argument (rest sb-ext:*posix-argv*))
+  (write-line argument))
+(loop for line = (read-line *standard-input* nil)
+      while line do (write-line line))
+(finish-output)
+(sb-ext:exit :code 3)

@@ -1,0 +1,6 @@
+arguments <- commandArgs(trailingOnly = TRUE)
+cat(paste0(arguments, "\n"), sep = "")
+input <- file("stdin")
+writeLines(readLines(input))
+close(input)
+quit(status = 3)

@@ -1,0 +1,3 @@
+puts ARGV
+IO.copy_stream($stdin, $stdout)
+exit 3

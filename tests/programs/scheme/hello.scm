@@ -1,0 +1,2 @@
+(display "hello from scheme")
+(newline)

@@ -1,0 +1,5 @@
+foreach argument $argv {
+    puts $argument
+}
+chan copy stdin stdout
+exit 3

@@ -1,0 +1,2 @@
+const language: string = "typescript";
+console.log(`hello from ${language}`);
