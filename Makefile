@@ -36,7 +36,7 @@ lint: ## Checks format and lints.
 
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
-	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py
+	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py --write
 
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate

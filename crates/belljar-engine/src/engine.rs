@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{EngineKind, Isolation, MountRefusal, SandboxId, SandboxSpec};
+use belljar_model::{EngineKind, Isolation, Memory, MountRefusal, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 
 use crate::client::{GuestClient, GuestError};
@@ -45,6 +45,12 @@ impl std::fmt::Debug for Sandbox {
 pub trait Walls: Send + Sync {
     /// What the sandbox has used so far, as far as its engine can tell.
     fn usage(&self) -> Usage;
+
+    /// Changes the memory limit, where it is enforced from outside: a compiler may need more than its program.
+    ///
+    /// # Errors
+    /// The kernel's reason; a limit below what is in use is refused.
+    fn set_memory(&self, memory: Memory) -> Result<(), EngineError>;
 
     /// Ends everything in the sandbox and removes all that it held. Returns when that is done.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>>;
@@ -90,6 +96,14 @@ impl Sandbox {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.walls.usage()
+    }
+
+    /// Changes the memory limit.
+    ///
+    /// # Errors
+    /// The kernel's reason; a limit below what is in use is refused.
+    pub fn set_memory(&self, memory: Memory) -> Result<(), EngineError> {
+        self.walls.set_memory(memory)
     }
 
     /// Waits until it ends by itself, and says how.

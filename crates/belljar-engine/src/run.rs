@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, FileChange, Language, LimitKind, Outcome, Phase, PhaseResult, RunResult, SandboxSpec,
-    milliseconds, signal_name,
+    CommandTemplate, CommandValues, FileChange, Language, LimitKind, Memory, Outcome, Phase, PhaseResult,
+    RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
 use bytes::Bytes;
@@ -95,7 +95,6 @@ pub async fn run<S: Sink>(
     let source_path = sandbox.home.join(&request.source_name);
     guest.write(&source_path, 0o644, request.source).await?;
     timings.insert("upload".to_owned(), milliseconds(begin.elapsed()));
-    let before = if request.track_files { Some(Snapshot::take(guest, &sandbox.home).await?) } else { None };
 
     let runner = Runner {
         sandbox,
@@ -107,15 +106,20 @@ pub async fn run<S: Sink>(
     let mut compile = None;
     if let Some(template) = &request.language.compile {
         let time = Instant::now();
-        let command = runner.command(template, &[]);
+        let memory = runner.compile_memory();
+        let command = runner.command(template, memory, &[]);
+        sandbox.set_memory(memory)?;
         let phase = runner.phase("compile", command, runner.compile_timeout(), None, sink).await?;
+        sandbox.set_memory(spec.limits.memory)?;
         timings.insert("compile".to_owned(), milliseconds(time.elapsed()));
         compile = Some(phase.into_phase_result(Phase::Compile));
     }
+    // What a compiler leaves is not the program's doing.
+    let before = if request.track_files { Some(Snapshot::take(guest, &sandbox.home).await?) } else { None };
     let compiled = compile.as_ref().is_none_or(|phase| phase.outcome == Outcome::Exited { code: 0 });
     let phase = if compiled {
         let time = Instant::now();
-        let command = runner.command(&request.language.run, &request.args);
+        let command = runner.command(&request.language.run, spec.limits.memory, &request.args);
         let timeout = spec.limits.timeout.duration();
         let phase = runner.phase("run", command, timeout, request.stdin, sink).await?;
         timings.insert("run".to_owned(), milliseconds(time.elapsed()));
@@ -186,10 +190,14 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn command(&self, template: &CommandTemplate, args: &[String]) -> v1::StartRequest {
-        let file = self.source_path.to_string_lossy();
-        let stem = self.source_path.file_stem().unwrap_or_default().to_string_lossy();
-        let argv = template.render(&file, &self.sandbox.home.to_string_lossy(), &stem, args);
+    fn command(&self, template: &CommandTemplate, memory: Memory, args: &[String]) -> v1::StartRequest {
+        let values = CommandValues {
+            file: &self.source_path.to_string_lossy(),
+            dir: &self.sandbox.home.to_string_lossy(),
+            stem: &self.source_path.file_stem().unwrap_or_default().to_string_lossy(),
+            memory,
+        };
+        let argv = template.render(&values, args);
         let env = self.language.env.iter().map(|(name, value)| v1::EnvVar {
             name: Bytes::copy_from_slice(name.as_bytes()),
             value: Bytes::copy_from_slice(value.as_bytes()),
@@ -203,6 +211,12 @@ impl Runner<'_> {
             grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
             ..Default::default()
         }
+    }
+
+    /// A compiler may need more memory than its program is given.
+    fn compile_memory(&self) -> Memory {
+        let own = self.spec.limits.memory;
+        self.language.limits.compile_memory.map_or(own, |least| own.max(least))
     }
 
     /// A compiler's time is its language's own affair, but never more than the run may take at most.

@@ -150,7 +150,7 @@ mod tests {
     fn only_an_attached_reader_that_lags_makes_the_process_wait() {
         let mut log = OutputLog::new(0);
         for _ in 0..3 {
-            log.append(Bytes::from(vec![0; READ_AHEAD as usize]));
+            log.append(Bytes::from(vec![0; usize::try_from(READ_AHEAD).unwrap()]));
         }
         assert!(!log.must_wait());
         log.reader_at(1, 0);

@@ -153,7 +153,8 @@ impl Download {
             let mut data = Vec::with_capacity(CHUNK_BYTES);
             match download.reader.read_buf(&mut data).await {
                 Ok(0) => {
-                    download.upload = None;
+                    // What the client still sends goes on without this.
+                    drop(download.upload.take());
                     Ok(None)
                 }
                 Ok(_) => Ok(Some((v1::TunnelResponse { data: data.into(), ..Default::default() }, download))),
@@ -206,3 +207,6 @@ fn takes_ipv4(address: &str) -> bool {
         if cfg!(target_endian = "little") { "0000000000000000FFFF0000" } else { "00000000000000000000FFFF" };
     address.bytes().all(|byte| byte == b'0') || address.starts_with(mapped)
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,6 +117,32 @@ impl CgroupLayout {
         groups
     }
 
+    /// Changes the memory limit of the sandbox `id`.
+    ///
+    /// # Errors
+    /// The kernel's reason; `EBUSY` when more is in use and cannot be given back.
+    pub fn set_memory(&self, id: &str, bytes: u64) -> std::io::Result<()> {
+        let name = format!("belljar-{id}");
+        let text = bytes.to_string();
+        if let (Some(dir), true) = (&self.v2, self.v2_limits) {
+            return std::fs::write(dir.join(&name).join("memory.max"), &text);
+        }
+        for (_, dir) in self.v1.iter().filter(|(controller, _)| controller == "memory") {
+            let group = dir.join(&name);
+            let with_swap = group.join("memory.memsw.limit_in_bytes");
+            let plain = group.join("memory.limit_in_bytes");
+            // The one must never be below the other, so which goes first depends on the direction; without swap
+            // accounting there is only one.
+            if with_swap.exists() && std::fs::write(&with_swap, &text).is_err() {
+                std::fs::write(&plain, &text)?;
+                std::fs::write(&with_swap, &text)?;
+            } else {
+                std::fs::write(&plain, &text)?;
+            }
+        }
+        Ok(())
+    }
+
     /// What the groups of the sandbox `id` have used so far.
     #[must_use]
     pub fn usage(&self, id: &str) -> CgroupUsage {

@@ -29,7 +29,7 @@ const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// What programs need of `/etc` and cannot do without: link targets, certificates, interpreters' settings. No names,
 /// no keys, no addresses of the host.
-const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php"];
+const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php", "mono", "nim"];
 /// Small files of `/etc` that are copied, which costs less than a mount.
 const ETC_FILES: &[&str] = &["ld.so.cache", "localtime"];
 /// Copied only up to this size, in bytes; larger ones are mounted.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, Usage, Walls};
 use belljar_linux::{CgroupLayout, LaunchPhase, REPORT_LEN, Report, Supervisor};
-use belljar_model::SandboxId;
+use belljar_model::{Memory, SandboxId};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::unix::AsyncFd;
@@ -146,6 +146,15 @@ impl Walls for LocalWalls {
             oom_kills: usage.oom_kills.unwrap_or(0),
             pids_denied: usage.pids_denied.unwrap_or(0),
         }
+    }
+
+    fn set_memory(&self, memory: Memory) -> Result<(), EngineError> {
+        // Without control groups the guest watches, by the limit that it was started with.
+        let Some(layout) = &self.cgroups else { return Ok(()) };
+        layout.set_memory(self.id.as_str(), memory.bytes()).map_err(|source| EngineError::Launch {
+            step: format!("set the sandbox's memory limit to {memory}"),
+            source,
+        })
     }
 
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {

@@ -58,7 +58,8 @@ pub struct LanguageLimits {
 /// A command with placeholders: a program and its arguments, never a shell's text.
 ///
 /// `{file}`, `{dir}` and `{stem}` may stand within an argument: the source file, its directory, and its name
-/// without the extension. `{args}` is an argument of its own and becomes as many as the code is given.
+/// without the extension. `{heap}` is three quarters of the sandbox's memory in MiB, for runtimes that cannot see
+/// the limit and would grow into it instead of collecting garbage. `{args}` is an argument of its own and becomes as many as the code is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandTemplate(Vec<String>);
 
@@ -128,9 +129,9 @@ impl CommandTemplate {
             }
             for piece in pieces(argument) {
                 let allowed = match piece {
-                    Piece::Text(_) | Piece::Placeholder("file" | "dir" | "stem") => continue,
+                    Piece::Text(_) | Piece::Placeholder("file" | "dir" | "stem" | "heap") => continue,
                     Piece::Placeholder("args") => "{args} as an argument of its own, after the program",
-                    Piece::Placeholder(_) => "the placeholders {file}, {dir}, {stem} and {args}",
+                    Piece::Placeholder(_) => "the placeholders {file}, {dir}, {stem}, {heap} and {args}",
                 };
                 return Err(ModelError::not_allowed("command", argument, allowed));
             }
@@ -144,7 +145,8 @@ impl CommandTemplate {
     }
 
     /// Fills in the placeholders. What is filled in is not looked at again.
-    pub fn render<A: AsRef<str>>(&self, file: &str, dir: &str, stem: &str, args: &[A]) -> Vec<String> {
+    pub fn render<A: AsRef<str>>(&self, values: &CommandValues<'_>, args: &[A]) -> Vec<String> {
+        let heap = (values.memory.bytes() / 4 * 3 / MIB).to_string();
         let mut argv = Vec::with_capacity(self.0.len() + args.len());
         for argument in &self.0 {
             if argument == ARGS {
@@ -152,9 +154,10 @@ impl CommandTemplate {
                 continue;
             }
             let fill = |piece| match piece {
-                Piece::Placeholder("file") => file,
-                Piece::Placeholder("dir") => dir,
-                Piece::Placeholder("stem") => stem,
+                Piece::Placeholder("file") => values.file,
+                Piece::Placeholder("dir") => values.dir,
+                Piece::Placeholder("stem") => values.stem,
+                Piece::Placeholder("heap") => &heap,
                 Piece::Placeholder(text) | Piece::Text(text) => text,
             };
             argv.push(pieces(argument).map(fill).collect());
@@ -162,6 +165,21 @@ impl CommandTemplate {
         argv
     }
 }
+
+/// What the placeholders of a [`CommandTemplate`] stand for.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandValues<'a> {
+    /// The source file.
+    pub file: &'a str,
+    /// Its directory.
+    pub dir: &'a str,
+    /// Its name without the extension.
+    pub stem: &'a str,
+    /// The memory that the sandbox may use.
+    pub memory: Memory,
+}
+
+const MIB: u64 = 1 << 20;
 
 /// A part of an argument.
 enum Piece<'a> {

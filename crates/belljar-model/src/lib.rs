@@ -39,7 +39,7 @@ pub use files::{ChangeKind, FileChange, FilePath};
 pub use hint::hint;
 pub use id::SandboxId;
 pub use isolation::{Isolation, Layer, LayerState};
-pub use language::{CommandTemplate, Language, LanguageLimits};
+pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{
     Cpus, DiskSize, Inodes, Limits, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids, TmpSize,

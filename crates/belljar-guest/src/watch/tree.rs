@@ -76,8 +76,7 @@ impl Tree {
     pub(super) fn new(inotify: OwnedFd, root: &[u8], recursive: bool) -> Result<Self, Errno> {
         let watch = inotify::add_watch(&inotify, root, EVENTS | WatchFlags::ONLYDIR)?;
         let mut tree = Self {
-            inotify: AsyncFd::new(inotify)
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
+            inotify: async_fd(inotify).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
             root: root.to_vec(),
             recursive,
             watches: HashMap::from([(watch, Vec::new())]),
@@ -304,6 +303,14 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
+)]
+fn async_fd(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)
 }
 
 fn join(base: &[u8], name: &[u8]) -> Vec<u8> {

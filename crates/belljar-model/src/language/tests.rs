@@ -23,6 +23,16 @@ memory = 67108864
 pids = 16
 "#;
 
+fn values<'a>(file: &'a str, dir: &'a str, stem: &'a str) -> CommandValues<'a> {
+    CommandValues { file, dir, stem, memory: "512m".parse().unwrap() }
+}
+
+#[test]
+fn the_heap_is_three_quarters_of_the_memory() {
+    let template = CommandTemplate::new(vec!["node".into(), "--max={heap}".into()]).unwrap();
+    assert_eq!(template.render::<&str>(&values("f", "/d", "s"), &[]), ["node", "--max=384"]);
+}
+
 #[test]
 fn a_language_file_is_read() {
     let c = Language::from_toml(C).unwrap();
@@ -37,10 +47,10 @@ fn a_language_file_is_read() {
     assert_eq!(c.limits.compile_memory.unwrap().bytes(), 1 << 30);
     assert_eq!(c.limits.memory.unwrap().bytes(), 64 << 20);
     assert_eq!(c.limits.pids.unwrap().get(), 16);
-    let compile = c.compile.unwrap().render("/home/user/a.c", "/home/user", "a", &["x"]);
+    let compile = c.compile.unwrap().render(&values("/home/user/a.c", "/home/user", "a"), &["x"]);
     assert_eq!(compile, ["gcc", "-O2", "-o", "/home/user/main", "/home/user/a.c", "-lm"]);
-    assert_eq!(c.run.render("f", "/d", "s", &["x", "y z", ""]), ["/d/main", "x", "y z", ""]);
-    assert_eq!(c.run.render::<&str>("f", "/d", "s", &[]), ["/d/main"]);
+    assert_eq!(c.run.render(&values("f", "/d", "s"), &["x", "y z", ""]), ["/d/main", "x", "y z", ""]);
+    assert_eq!(c.run.render::<&str>(&values("f", "/d", "s"), &[]), ["/d/main"]);
 }
 
 #[test]
@@ -82,7 +92,7 @@ fn bad_language_files_are_refused() {
         (
             "\"{args}\"",
             "\"{arg}\"",
-            "command: \"{arg}\" is not allowed; give the placeholders {file}, {dir}, {stem} and {args}",
+            "command: \"{arg}\" is not allowed; give the placeholders {file}, {dir}, {stem}, {heap} and {args}",
         ),
         (
             "LANG = \"C\"",
@@ -106,7 +116,7 @@ fn bad_language_files_are_refused() {
 fn braces_that_are_no_placeholder_are_text() {
     let texts = ["p", "{ print $1 }", "{}", "{", "}", "a{file}b{stem}{", "{{dir}}", "${HOME}", "{1}"];
     let template = CommandTemplate::new(texts.map(str::to_owned).to_vec()).unwrap();
-    let rendered = template.render::<&str>("F", "D", "S", &[]);
+    let rendered = template.render::<&str>(&values("F", "D", "S"), &[]);
     assert_eq!(rendered, ["p", "{ print $1 }", "{}", "{", "}", "aFbS{", "{D}", "${HOME}", "{1}"]);
 }
 
@@ -114,7 +124,7 @@ proptest! {
     #[test]
     fn what_is_filled_in_is_not_looked_at(file: String, args: Vec<String>) {
         let argv = ["p", "-f={file}", "{args}", "--", "{args}"].map(str::to_owned).to_vec();
-        let rendered = CommandTemplate::new(argv).unwrap().render(&file, "{args}", "{file}", &args);
+        let rendered = CommandTemplate::new(argv).unwrap().render(&values(&file, "{args}", "{file}"), &args);
         let mut expected = vec!["p".to_owned(), format!("-f={file}")];
         expected.extend(args.clone());
         expected.push("--".to_owned());

@@ -1,0 +1,251 @@
+//! Files on their way out. What is inside is hostile: only regular files come out, of a bounded size, and nothing of the
+//! host is replaced before all of a file has come.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use belljar_engine::{ErrorCode, GuestClient, GuestError, v1};
+use belljar_model::SandboxSpec;
+
+use crate::files::{plain, split_pair};
+use crate::input::kind_name;
+use crate::message::Quit;
+
+/// How long the next piece of a file may take.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Files to bring out, with their checked places on the host.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs(Vec<Output>);
+
+#[derive(Debug)]
+struct Output {
+    source: PathBuf,
+    target: PathBuf,
+}
+
+/// Why a file did not come out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CopyError {
+    /// It is not there.
+    #[error("out: {path:?} is not there after the run")]
+    Missing { path: PathBuf },
+    /// It is something else than a file with bytes in it.
+    #[error("out: {path:?} is {kind} in the sandbox; only a regular file comes out")]
+    NotAFile { path: PathBuf, kind: &'static str },
+    /// It is longer than the sandbox's disk.
+    #[error("out: {path:?} has {bytes} bytes; at most {most} come out, the size of the sandbox's disk")]
+    TooLong { path: PathBuf, bytes: u64, most: u64 },
+    /// The guest does not hand it out.
+    #[error("out: cannot read {path:?} in the sandbox")]
+    Guest { path: PathBuf, source: GuestError },
+    /// The guest stalls.
+    #[error("out: {path:?} does not come out of the sandbox in time")]
+    Stalled { path: PathBuf },
+    /// It cannot be written here.
+    #[error("out: cannot write {path:?}")]
+    Host { path: PathBuf, source: std::io::Error },
+}
+
+impl CopyError {
+    /// Whether a program that failed may be the reason.
+    pub(crate) fn may_follow_failure(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Stalled { .. })
+            || matches!(self, Self::Guest { source, .. } if !matches!(source, GuestError::Refused { .. }))
+    }
+}
+
+impl Outputs {
+    /// Checks where everything that `pairs` name is to go.
+    pub(crate) fn find(pairs: &[OsString]) -> Result<Self, Quit> {
+        let mut outputs: Vec<Output> = Vec::new();
+        for pair in pairs {
+            let (source, target) = split_pair(pair);
+            let source = plain(&source)?;
+            let name = source.file_name().unwrap_or_default().to_owned();
+            let target = place(target.as_deref().unwrap_or(Path::new(&name)), &name)?;
+            if let Some(first) = outputs.iter().find(|output| output.target == target) {
+                let first = &first.source;
+                return Err(anyhow::anyhow!(
+                    "out: {first:?} and {source:?} would both go to {target:?}; give each a place of its own"
+                )
+                .into());
+            }
+            outputs.push(Output { source, target });
+        }
+        Ok(Self(outputs))
+    }
+
+    /// Whether nothing was asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Brings out every file, and hands back what went wrong with those that did not come.
+    pub(crate) async fn bring(&self, guest: &GuestClient, spec: &SandboxSpec) -> Vec<CopyError> {
+        let most = spec.limits.disk.bytes().max(spec.limits.tmp.bytes());
+        let mut errors = Vec::new();
+        for output in &self.0 {
+            errors.extend(output.bring(guest, most).await.err());
+        }
+        errors
+    }
+}
+
+/// Where a file goes: into `target` if that is a directory, else to `target` itself, which must be free or a regular file.
+fn place(target: &Path, name: &OsStr) -> Result<PathBuf, Quit> {
+    let refuse = |path: &Path, kind: &str| {
+        anyhow::anyhow!("out: {path:?} is {kind}; give a place that is free or a regular file")
+    };
+    let target = match std::fs::metadata(target) {
+        Ok(metadata) if metadata.is_dir() => target.join(name),
+        _ if target.as_os_str().as_bytes().ends_with(b"/") => {
+            return Err(anyhow::anyhow!("out: {target:?} is not a directory").into());
+        }
+        _ => target.to_owned(),
+    };
+    match std::fs::symlink_metadata(&target) {
+        Ok(metadata) => {
+            if let Some(kind) = kind_name(&metadata) {
+                return Err(refuse(&target, kind).into());
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            return Err(anyhow::Error::new(error).context(format!("out: cannot use {target:?}")).into());
+        }
+    }
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match std::fs::metadata(parent) {
+        Ok(metadata) if metadata.is_dir() => Ok(target),
+        Ok(_) => Err(anyhow::anyhow!("out: {parent:?} is not a directory").into()),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("out: cannot use {parent:?}")).into()),
+    }
+}
+
+impl Output {
+    async fn bring(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
+        let path = || self.source.clone();
+        let entry = in_time(&self.source, guest.stat(&self.source, false)).await?;
+        self.check(&entry, most)?;
+        let mut download = in_time(&self.source, guest.read(&self.source, 0, 0, true)).await?;
+        // It may be another file by now.
+        self.check(&download.entry, most)?;
+        let host = |source| CopyError::Host { path: self.target.clone(), source };
+        let mut file = Replacement::begin(&self.target).map_err(host)?;
+        let mut bytes = 0;
+        while let Some(piece) = in_time(&self.source, download.next()).await? {
+            bytes += piece.len() as u64;
+            if bytes > most {
+                return Err(CopyError::TooLong { path: path(), bytes, most });
+            }
+            file.file.write_all(&piece).map_err(host)?;
+        }
+        file.finish().map_err(host)
+    }
+
+    fn check(&self, entry: &v1::Entry, most: u64) -> Result<(), CopyError> {
+        let path = self.source.clone();
+        let kind = match entry.kind.as_known().unwrap_or_default() {
+            v1::FileKind::FILE_KIND_FILE if entry.size > most => {
+                return Err(CopyError::TooLong { path, bytes: entry.size, most });
+            }
+            v1::FileKind::FILE_KIND_FILE => return Ok(()),
+            v1::FileKind::FILE_KIND_DIRECTORY => "a directory",
+            v1::FileKind::FILE_KIND_SYMLINK => "a symbolic link",
+            v1::FileKind::FILE_KIND_FIFO => "a FIFO",
+            v1::FileKind::FILE_KIND_SOCKET => "a socket",
+            v1::FileKind::FILE_KIND_DEVICE => "a device",
+            v1::FileKind::FILE_KIND_UNSPECIFIED => "of an unknown kind",
+        };
+        Err(CopyError::NotAFile { path, kind })
+    }
+}
+
+async fn in_time<T>(path: &Path, call: impl Future<Output = Result<T, GuestError>>) -> Result<T, CopyError> {
+    match tokio::time::timeout(PIECE_TIMEOUT, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if error.is(ErrorCode::NotFound) => Err(CopyError::Missing { path: path.to_owned() }),
+        Ok(Err(source)) => Err(CopyError::Guest { path: path.to_owned(), source }),
+        Err(_) => Err(CopyError::Stalled { path: path.to_owned() }),
+    }
+}
+
+/// A file that takes its place only when it is complete.
+struct Replacement<'a> {
+    file: File,
+    temporary: PathBuf,
+    target: &'a Path,
+    is_done: bool,
+}
+
+impl<'a> Replacement<'a> {
+    /// Makes a new file next to `target`.
+    fn begin(target: &'a Path) -> std::io::Result<Self> {
+        let mut number = 0u32;
+        loop {
+            let mut name = OsString::from(".");
+            name.push(
+                target
+                    .file_name()
+                    .unwrap_or_default()
+                    .as_bytes()
+                    .get(..200)
+                    .map_or_else(|| target.file_name().unwrap_or_default(), OsStr::from_bytes),
+            );
+            name.push(format!(".{}-{number}", std::process::id()));
+            let temporary = target.with_file_name(name);
+            match File::create_new(&temporary) {
+                Ok(file) => return Ok(Self { file, temporary, target, is_done: false }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => {
+                    number += 1
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Puts it into its place. A link that has come there meanwhile is replaced, not followed.
+    fn finish(mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        std::fs::rename(&self.temporary, self.target)?;
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_takes_its_place_only_when_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("x");
+        std::fs::write(&target, "old").unwrap();
+        let mut file = Replacement::begin(&target).unwrap();
+        file.file.write_all(b"half").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read(&target).unwrap(), b"old");
+        let mut file = Replacement::begin(&target).unwrap();
+        file.file.write_all(b"whole").unwrap();
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"whole");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

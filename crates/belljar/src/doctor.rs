@@ -1,0 +1,167 @@
+//! `belljar doctor`: what this machine can enforce, what is missing, and the exact fix.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use belljar_engine::{Engine as _, ProcessEvent, Sandbox, v1};
+use belljar_local::{Finding, FindingState, LocalEngine};
+use belljar_model::{EngineKind, Isolation, LayerState};
+use bytes::Bytes;
+
+use crate::cli::{DoctorArgs, SandboxArgs};
+use crate::message::{Quit, chain, clean};
+use crate::output::write_failed;
+use crate::run::runtime;
+use crate::spec::{Asked, Sandboxed};
+
+/// What is run in the sandbox that is tried.
+const PROBE: &str = "/bin/true";
+
+/// How long it may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Everything that was found.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    /// The version of this form.
+    schema: u32,
+    engines: Vec<EngineState>,
+    findings: Vec<Finding>,
+    /// Why no sandbox of the default engine can be made.
+    failure: Option<String>,
+    /// What is in force in a sandbox of the default engine.
+    isolation: Option<Isolation>,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct EngineState {
+    name: EngineKind,
+    is_default: bool,
+    is_in_this_version: bool,
+}
+
+/// Looks at this machine, and tries a sandbox. The status is 0 if the default engine works, else 1.
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
+    let sandboxed = Asked::from_args(&SandboxArgs::default())?.resolve(None, None)?;
+    let default = sandboxed.spec.engine;
+    let findings = LocalEngine::examine(sandboxed.config());
+    let (isolation, failure) = match runtime()?.block_on(attempt(&sandboxed)) {
+        Ok(isolation) => (Some(isolation), None),
+        Err(error) => (None, Some(chain(error.as_ref()))),
+    };
+    let engine = |name: EngineKind| EngineState {
+        name,
+        is_default: name == default,
+        is_in_this_version: name.is_in_this_version(),
+    };
+    let engines = EngineKind::ALL.into_iter().map(engine).collect();
+    let report = Report { schema: 1, engines, findings, failure, isolation };
+    let text = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        in_words(&report, Marks::for_stdout())
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)?;
+    Ok(u8::from(report.failure.is_some()))
+}
+
+/// Makes a sandbox, and runs a program in it.
+async fn attempt(sandboxed: &Sandboxed) -> anyhow::Result<Isolation> {
+    let sandbox = sandboxed.engine().create(&sandboxed.spec).await?;
+    let probed = tokio::time::timeout(PROBE_TIMEOUT, probe(&sandbox)).await;
+    let isolation = sandbox.isolation.clone();
+    sandbox.stop().await?;
+    probed.map_err(|_| anyhow::anyhow!("{PROBE} did not end in time in a sandbox"))??;
+    Ok(isolation)
+}
+
+async fn probe(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let argv = vec![Bytes::from_static(PROBE.as_bytes())];
+    let request = v1::StartRequest { argv, ..Default::default() };
+    let mut execution = sandbox.guest().start(request).await?;
+    while let Some(event) = execution.next().await? {
+        match event {
+            ProcessEvent::Exited(exited) if exited.code == 0 && exited.signal == 0 => return Ok(()),
+            ProcessEvent::Exited(exited) => {
+                anyhow::bail!(
+                    "{PROBE} failed in a sandbox: exit code {}, signal {}",
+                    exited.code,
+                    exited.signal
+                );
+            }
+            _ => {}
+        }
+    }
+    anyhow::bail!("the sandbox ended unexpectedly: {}", sandbox.ended().await)
+}
+
+/// How a line says whether something is as it should be.
+#[derive(Debug, Clone, Copy)]
+struct Marks {
+    good: &'static str,
+    weaker: &'static str,
+    missing: &'static str,
+    absent: &'static str,
+}
+
+impl Marks {
+    const SIGNS: Self = Self { good: "✓", weaker: "!", missing: "✗", absent: "-" };
+    const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing", absent: "no     " };
+
+    fn for_stdout() -> Self {
+        if rustix::termios::isatty(rustix::stdio::stdout()) { Self::SIGNS } else { Self::WORDS }
+    }
+
+    fn finding(self, state: FindingState) -> &'static str {
+        match state {
+            FindingState::Good => self.good,
+            FindingState::Weaker => self.weaker,
+            FindingState::Missing => self.missing,
+        }
+    }
+
+    fn layer(self, state: LayerState) -> &'static str {
+        match state {
+            LayerState::InForce => self.good,
+            LayerState::Weaker => self.weaker,
+            LayerState::Absent => self.missing,
+        }
+    }
+}
+
+fn in_words(report: &Report, marks: Marks) -> String {
+    let mut text = String::from("This machine\n");
+    let mut line = |mark: &str, name: &str, detail: &str| {
+        let _ = writeln!(text, "  {mark} {name:<15} {}", clean(detail));
+    };
+    for finding in &report.findings {
+        line(marks.finding(finding.state), finding.name, &finding.detail);
+        if let Some(fix) = &finding.fix {
+            line(&" ".repeat(marks.good.chars().count()), "", &format!("to do: {fix}"));
+        }
+    }
+    text.push_str("\nEngines\n");
+    for engine in &report.engines {
+        let (mark, detail) = match (engine.is_default, engine.name) {
+            (true, _) if report.failure.is_none() => (marks.good, "the default here; a sandbox was started"),
+            (true, _) => (marks.missing, "the default here; no sandbox can be started"),
+            (false, EngineKind::Local) => (marks.good, "every wall; with --engine local"),
+            (false, EngineKind::Process) => (marks.weaker, "fewer walls; only with --engine process"),
+            (false, EngineKind::None) => (marks.weaker, "no walls at all; only with --engine none"),
+            (false, _) => (marks.absent, "not in this version"),
+        };
+        let _ = writeln!(text, "  {mark} {:<15} {detail}", engine.name.as_str());
+    }
+    if let Some(failure) = &report.failure {
+        let _ = writeln!(text, "\nA sandbox cannot be started\n  {}", clean(failure));
+    }
+    if let Some(isolation) = &report.isolation {
+        let _ = writeln!(text, "\nIn force in a sandbox of the engine {}", isolation.engine);
+        for layer in &isolation.layers {
+            let _ =
+                writeln!(text, "  {} {:<15} {}", marks.layer(layer.state), layer.name, clean(&layer.detail));
+        }
+    }
+    text
+}

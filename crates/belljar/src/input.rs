@@ -1,0 +1,235 @@
+//! What is to be run: where its text comes from, and in which language it is.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use belljar_model::{Language, Languages, ModelError};
+use bytes::Bytes;
+use rustix::fs::OFlags;
+
+/// The longest script that is read, in bytes: 64 MiB.
+pub(crate) const MAX_SCRIPT_BYTES: u64 = 64 << 20;
+
+/// The language of code that comes without a name and says nothing itself.
+const DEFAULT_LANGUAGE: &str = "python";
+
+/// Why a file or a script is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    /// It cannot be opened or read.
+    #[error("{what}: cannot read {path:?}")]
+    Read { what: &'static str, path: PathBuf, source: io::Error },
+    /// It is something else than a file with bytes in it.
+    #[error("{what}: {path:?} is {kind}; give a regular file")]
+    NotAFile { what: &'static str, path: PathBuf, kind: &'static str },
+    /// It is too long to be read.
+    #[error("{what}: {path:?} has {bytes} bytes; at most {most} are allowed")]
+    TooLong { what: &'static str, path: PathBuf, bytes: u64, most: u64 },
+    /// A stream does not end in time.
+    #[error("{what}: standard input has more than {most} bytes, which is the most that is allowed")]
+    StreamTooLong { what: &'static str, most: u64 },
+    /// It is not text.
+    #[error("{what}: byte {offset} of {name} is not UTF-8; give text in UTF-8")]
+    NotUtf8 { what: &'static str, name: String, offset: usize },
+    /// Neither the name nor the first line says what language it is.
+    #[error(
+        "language: {path:?} has no ending and no #! line that is known; name it with -l; known are {known}"
+    )]
+    NoLanguage { path: PathBuf, known: String },
+    /// See [`Languages::by_name`].
+    #[error(transparent)]
+    Language(#[from] ModelError),
+}
+
+/// Code with everything that is needed to run it.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) language: &'static Language,
+    /// The source's file name in the sandbox.
+    pub(crate) source_name: PathBuf,
+    pub(crate) source: Bytes,
+    pub(crate) args: Vec<String>,
+    /// Whether the source was read from standard input, so that the program has none.
+    pub(crate) took_stdin: bool,
+}
+
+impl Program {
+    /// Reads the program that the command line names: `code`, or else the first of `words`; the rest are arguments.
+    /// `None` is that it names none.
+    pub(crate) fn read(
+        code: Option<&str>,
+        words: &[OsString],
+        language: Option<&str>,
+    ) -> Result<Option<Self>, InputError> {
+        // The cheap things first: nothing long is read for a command that is refused anyway.
+        let named = language.map(|name| Languages::builtin().by_name(name)).transpose()?;
+        let (script, args) = match (code, words.split_first()) {
+            (Some(_), _) => (None, words),
+            (None, Some((script, args))) => (Some(script.as_os_str()), args),
+            (None, None) => (None, words),
+        };
+        let args = arguments(args)?;
+        let (path, source, took_stdin) = match (code, script) {
+            (Some(code), _) => (None, code.to_owned(), false),
+            (None, Some(script)) if script != OsStr::new("-") => {
+                let path = Path::new(script);
+                let bytes = read_regular("script", path, MAX_SCRIPT_BYTES)?;
+                (Some(path), text("script", &format!("{path:?}"), bytes)?, false)
+            }
+            (None, script) => {
+                if script.is_none() && rustix::termios::isatty(rustix::stdio::stdin()) {
+                    return Ok(None);
+                }
+                (None, text("script", "standard input", read_stdin()?)?, true)
+            }
+        };
+        let language = match named {
+            Some(language) => language,
+            None => recognise(path, &source)?,
+        };
+        let source_name = source_name(language, path);
+        Ok(Some(Self { language, source_name, source: source.into(), args, took_stdin }))
+    }
+}
+
+/// The language of a script by its name, else by its first line, else the default where there is no name.
+fn recognise(path: Option<&Path>, source: &str) -> Result<&'static Language, InputError> {
+    let languages = Languages::builtin();
+    let by_name = path.and_then(Path::extension).and_then(OsStr::to_str);
+    if let Some(language) = by_name.and_then(|extension| languages.by_extension(extension)) {
+        return Ok(language);
+    }
+    let first_line = source.lines().next().unwrap_or_default();
+    if let Some(language) = languages.by_shebang(first_line) {
+        return Ok(language);
+    }
+    match path {
+        None => Ok(languages.by_name(DEFAULT_LANGUAGE)?),
+        Some(path) => {
+            let known: Vec<&str> = languages.iter().map(|language| language.name.as_str()).collect();
+            Err(InputError::NoLanguage { path: path.to_owned(), known: known.join(", ") })
+        }
+    }
+}
+
+/// A script keeps its name where that name says its language, because programs show it in their messages.
+fn source_name(language: &Language, path: Option<&Path>) -> PathBuf {
+    let own = path.and_then(Path::file_name).and_then(OsStr::to_str).filter(|name| {
+        let extension = Path::new(name).extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| language.extensions.iter().any(|known| known == extension))
+    });
+    PathBuf::from(own.unwrap_or(&language.file))
+}
+
+fn arguments(words: &[OsString]) -> Result<Vec<String>, InputError> {
+    let argument = |(index, word): (usize, &OsString)| {
+        let bytes = word.as_bytes().to_vec();
+        text("arguments", &format!("argument {}", index + 1), bytes)
+    };
+    words.iter().enumerate().map(argument).collect()
+}
+
+fn text(what: &'static str, name: &str, bytes: Vec<u8>) -> Result<String, InputError> {
+    String::from_utf8(bytes).map_err(|error| InputError::NotUtf8 {
+        what,
+        name: name.to_owned(),
+        offset: error.utf8_error().valid_up_to(),
+    })
+}
+
+/// Reads a text file of at most `most` bytes.
+pub(crate) fn read_text(what: &'static str, path: &Path, most: u64) -> Result<String, InputError> {
+    text(what, &format!("{path:?}"), read_regular(what, path, most)?)
+}
+
+/// Opens a regular file. Nothing else is waited for: a FIFO without a writer is refused like any other.
+pub(crate) fn open_regular(what: &'static str, path: &Path) -> Result<(File, u64), InputError> {
+    let failed = |source| InputError::Read { what, path: path.to_owned(), source };
+    // A device may do something when it is opened, so what it is is asked before.
+    let kind_of = |metadata: &std::fs::Metadata| {
+        kind_name(metadata)
+            .map_or(Ok(()), |kind| Err(InputError::NotAFile { what, path: path.to_owned(), kind }))
+    };
+    kind_of(&std::fs::metadata(path).map_err(failed)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    kind_of(&metadata)?;
+    Ok((file, metadata.len()))
+}
+
+/// Reads a regular file of at most `most` bytes. A longer one is not read at all.
+fn read_regular(what: &'static str, path: &Path, most: u64) -> Result<Vec<u8>, InputError> {
+    let (mut file, bytes) = open_regular(what, path)?;
+    let too_long = |bytes| InputError::TooLong { what, path: path.to_owned(), bytes, most };
+    if bytes > most {
+        return Err(too_long(bytes));
+    }
+    let failed = |source| InputError::Read { what, path: path.to_owned(), source };
+    let content = read_up_to(&mut file, most).map_err(failed)?;
+    match content {
+        Some(content) => Ok(content),
+        // It has grown meanwhile.
+        None => Err(too_long(file.seek(SeekFrom::End(0)).map_err(failed)?)),
+    }
+}
+
+fn read_stdin() -> Result<Vec<u8>, InputError> {
+    let (what, most) = ("script", MAX_SCRIPT_BYTES);
+    let failed = |source| InputError::Read { what, path: PathBuf::from("/dev/stdin"), source };
+    read_up_to(&mut io::stdin().lock(), most).map_err(failed)?.ok_or(InputError::StreamTooLong { what, most })
+}
+
+/// Everything up to the end, or `None` if that is more than `most` bytes.
+fn read_up_to(source: &mut impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut content = Vec::new();
+    source.take(most + 1).read_to_end(&mut content)?;
+    Ok((content.len() as u64 <= most).then_some(content))
+}
+
+/// What a file is, if it is not a regular one.
+pub(crate) fn kind_name(metadata: &std::fs::Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_symlink() {
+        Some("a symbolic link")
+    } else if kind.is_fifo() {
+        Some("a FIFO")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else {
+        Some("a device")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_refused_at_its_first_wrong_byte() {
+        for (bytes, expected) in [
+            (&b"print(1)\n"[..], Ok("print(1)\n")),
+            (b"ab\xff", Err("script: byte 2 of x is not UTF-8; give text in UTF-8")),
+            (b"\xc3", Err("script: byte 0 of x is not UTF-8; give text in UTF-8")),
+        ] {
+            let found = text("script", "x", bytes.to_vec()).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
+        }
+    }
+
+    #[test]
+    fn a_stream_is_read_up_to_its_bound() {
+        for (most, expected) in [(2, None), (3, Some(b"abc".to_vec())), (4, Some(b"abc".to_vec()))] {
+            assert_eq!(read_up_to(&mut &b"abc"[..], most).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `belljar`: runs untrusted code behind walls.
+
+mod cli;
+mod copy_out;
+mod descriptor;
+mod doctor;
+mod files;
+mod input;
+mod languages;
+mod message;
+mod output;
+mod policy;
+mod progress;
+mod run;
+mod shell;
+mod signals;
+mod spec;
+mod stdin;
+mod timings;
+
+fn main() {
+    // A sandbox's first process is this very program: it must get its turn before anything else happens.
+    belljar_local::enter_guest();
+    let begin = std::time::Instant::now();
+    let status = cli::main(begin);
+    // Nothing is left to be dropped, and nothing may keep the process.
+    std::process::exit(status.into());
+}

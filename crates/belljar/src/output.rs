@@ -1,0 +1,184 @@
+//! What comes out of a run, on its way to whoever reads it: byte for byte, or as JSON.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belljar_engine::{Sink, v1};
+use belljar_model::{Event, Phase};
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+use crate::descriptor::Inherited;
+use crate::message::{BROKEN_PIPE, Quit};
+use crate::progress::Progress;
+
+/// What standard output is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The program's own output.
+    Plain,
+    /// One JSON result at the end.
+    Json,
+    /// One JSON event a line.
+    Events,
+}
+
+/// What others see of the output while it goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The running process's number in the guest; 0 is none.
+    process: AtomicU64,
+    failure: Mutex<Option<io::Error>>,
+    failed: Notify,
+}
+
+impl Watch {
+    /// The running process's number in the guest, if one runs.
+    pub(crate) fn process(&self) -> Option<u64> {
+        Some(self.process.load(Ordering::Relaxed)).filter(|id| *id != 0)
+    }
+
+    /// Waits until standard output cannot be written, and says how the command ends then.
+    pub(crate) async fn failed(&self) -> Quit {
+        self.failed.notified().await;
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => write_failed(error),
+            None => Quit::Status(BROKEN_PIPE),
+        }
+    }
+}
+
+/// How a command ends that cannot write its output.
+pub(crate) fn write_failed(error: io::Error) -> Quit {
+    if error.raw_os_error() == Some(Errno::PIPE.raw_os_error()) {
+        return Quit::Status(BROKEN_PIPE);
+    }
+    anyhow::Error::new(error).context("cannot write to standard output").into()
+}
+
+/// Takes what a run puts out.
+#[derive(Debug)]
+pub(crate) struct Output {
+    form: Form,
+    stdout: Inherited,
+    stderr: Inherited,
+    /// Whether somebody still reads standard error.
+    has_stderr: bool,
+    phase: Phase,
+    /// Whether the code itself, or its compiler, was started at all.
+    has_begun: bool,
+    progress: Arc<Progress>,
+    watch: Arc<Watch>,
+}
+
+impl Output {
+    /// Puts out in this form.
+    pub(crate) fn new(form: Form, progress: Arc<Progress>) -> Self {
+        Self {
+            form,
+            stdout: Inherited::stdout(),
+            stderr: Inherited::stderr(),
+            has_stderr: true,
+            phase: Phase::Run,
+            has_begun: false,
+            progress,
+            watch: Arc::new(Watch::default()),
+        }
+    }
+
+    /// What others see of it.
+    pub(crate) fn watch(&self) -> Arc<Watch> {
+        Arc::clone(&self.watch)
+    }
+
+    /// What is shown on a terminal until there is output.
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Whether the last phase was started.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Writes an event, where events are asked for.
+    pub(crate) async fn event(&mut self, event: &Event) -> io::Result<()> {
+        if self.form != Form::Events {
+            return Ok(());
+        }
+        self.progress.clear();
+        self.line(event).await
+    }
+
+    /// Writes one value as a line of JSON.
+    pub(crate) async fn line(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        self.stdout.write_all(&line).await
+    }
+
+    async fn pass(&mut self, stream: v1::Stream, data: &[u8]) -> io::Result<()> {
+        // What a compiler has to say is no output of the program.
+        if stream != v1::Stream::STREAM_STDERR && self.phase == Phase::Run {
+            return self.stdout.write_all(data).await;
+        }
+        if self.has_stderr && self.stderr.write_all(data).await.is_err() {
+            self.has_stderr = false;
+        }
+        Ok(())
+    }
+
+    /// Stops here for good if something could not be written: whoever watches ends the run.
+    async fn or_stop(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            *self.watch.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            self.watch.failed.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Sink for Output {
+    async fn phase(&mut self, phase: &'static str, id: u64) {
+        self.phase = if phase == "compile" { Phase::Compile } else { Phase::Run };
+        self.has_begun = true;
+        self.watch.process.store(id, Ordering::Relaxed);
+        match self.phase {
+            Phase::Compile => self.progress.message("compiling"),
+            Phase::Run => self.progress.clear(),
+        }
+        let event = Event::Phase { phase: self.phase };
+        let written = self.event(&event).await;
+        self.or_stop(written).await;
+    }
+
+    async fn output(&mut self, stream: v1::Stream, offset: u64, data: Bytes) {
+        let written = match self.form {
+            Form::Json => return,
+            Form::Plain => {
+                self.progress.clear();
+                self.pass(stream, &data).await
+            }
+            Form::Events if stream == v1::Stream::STREAM_STDERR => {
+                self.event(&Event::stderr(offset, &data)).await
+            }
+            Form::Events => self.event(&Event::stdout(offset, &data)).await,
+        };
+        self.or_stop(written).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let quit = write_failed(Errno::PIPE.into());
+        assert!(matches!(quit, Quit::Status(BROKEN_PIPE)), "{quit:?}");
+        let quit = write_failed(Errno::NOSPC.into());
+        assert!(matches!(quit, Quit::Error(_)), "{quit:?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! What may be mounted here. The policy is the operator's: a file where there is one, else the person at the command line,
+//! who allows what they name. What is forbidden stays forbidden either way.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use belljar_model::{Mount, MountMode, MountPolicy};
+use rustix::fs::{AtFlags, CWD};
+use rustix::io::Errno;
+
+use crate::input::read_text;
+use crate::message::Quit;
+
+/// The policy of a machine whose operator wrote one.
+const SYSTEM_POLICY: &str = "/etc/belljar/policy.toml";
+
+/// The longest policy that is read, in bytes.
+const MAX_POLICY_BYTES: u64 = 1 << 20;
+
+/// A policy file.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    #[serde(default)]
+    read: Vec<PathBuf>,
+    #[serde(default)]
+    write: Vec<PathBuf>,
+    #[serde(default)]
+    forbidden: Vec<PathBuf>,
+}
+
+/// The policy for `mounts`, of which all from `first_own` on were named by the person at the command line.
+pub(crate) fn policy(named: Option<&Path>, mounts: &[Mount], first_own: usize) -> Result<MountPolicy, Quit> {
+    if mounts.is_empty() && named.is_none() {
+        return Ok(MountPolicy::new(&[]));
+    }
+    let mut policy = MountPolicy::new(&homes());
+    match policy_file(named)? {
+        Some(path) => read_policy(&path, &mut policy)?,
+        None => {
+            for mount in mounts.iter().skip(first_own) {
+                grant(mount, &mut policy)?;
+            }
+        }
+    }
+    forbid_where_links_lead(&mut policy)?;
+    Ok(policy)
+}
+
+/// The file that binds, if there is one: the flag's, else the environment's, else the system's.
+fn policy_file(named: Option<&Path>) -> Result<Option<PathBuf>, Quit> {
+    if let Some(path) = named {
+        return Ok(Some(path.to_owned()));
+    }
+    if let Some(path) = std::env::var_os("BELLJAR_POLICY").filter(|path| !path.is_empty()) {
+        return Ok(Some(PathBuf::from(path)));
+    }
+    // Only a file that is surely not there does not bind.
+    match rustix::fs::statat(CWD, SYSTEM_POLICY, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        _ => Ok(Some(PathBuf::from(SYSTEM_POLICY))),
+    }
+}
+
+fn read_policy(path: &Path, policy: &mut MountPolicy) -> Result<(), Quit> {
+    let text = read_text("policy", path, MAX_POLICY_BYTES)?;
+    let file: PolicyFile = toml::from_str(&text)
+        .map_err(|error| anyhow::Error::new(error).context(format!("policy: {path:?} cannot be used")))?;
+    for path in file.read {
+        policy.allow_read(resolved(path))?;
+    }
+    for path in file.write {
+        policy.allow_write(resolved(path))?;
+    }
+    for path in file.forbidden {
+        policy.forbid(path)?;
+    }
+    Ok(())
+}
+
+/// Allows exactly one mount. A source that is missing is an error here already; one that leads to `/` is not allowed, and
+/// the policy's own refusal says so.
+fn grant(mount: &Mount, policy: &mut MountPolicy) -> Result<(), Quit> {
+    let canonical = std::fs::canonicalize(&mount.source).map_err(|error| {
+        anyhow::Error::new(error).context(format!("mount: cannot use {:?}", mount.source))
+    })?;
+    if canonical.parent().is_none() {
+        return Ok(());
+    }
+    match mount.mode {
+        MountMode::ReadOnly => policy.allow_read(canonical)?,
+        MountMode::ReadWrite => policy.allow_write(canonical)?,
+    }
+    Ok(())
+}
+
+/// A forbidden path that is a symbolic link forbids what it leads to as well.
+fn forbid_where_links_lead(policy: &mut MountPolicy) -> Result<(), Quit> {
+    let leads: Vec<PathBuf> = policy
+        .forbidden()
+        .iter()
+        .filter_map(|path| std::fs::canonicalize(path).ok().filter(|canonical| canonical != path))
+        .filter(|canonical| canonical.parent().is_some())
+        .collect();
+    for path in leads {
+        policy.forbid(path)?;
+    }
+    Ok(())
+}
+
+fn resolved(path: PathBuf) -> PathBuf {
+    std::fs::canonicalize(&path).unwrap_or(path)
+}
+
+/// The home directories of the person at the command line, by the environment and by the user database.
+fn homes() -> Vec<PathBuf> {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let by_id = home_of(&users, rustix::process::getuid().as_raw());
+    let by_environment = std::env::var_os("HOME").filter(|home: &OsString| !home.is_empty());
+    let homes = by_environment.map(PathBuf::from).into_iter().chain(by_id);
+    // Where a home is itself a link, both names count.
+    homes.flat_map(|home| [resolved(home.clone()), home]).collect()
+}
+
+/// The home directory of a user in the text of `/etc/passwd`.
+fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let is_it = fields.next()?.parse() == Ok(uid);
+        fields.nth(2).filter(|_| is_it).map(PathBuf::from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_are_found() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000:Ann,,:/home/ann:/bin/sh\nbad\n";
+        for (uid, expected) in [(0, Some("/root")), (1000, Some("/home/ann")), (5, None)] {
+            assert_eq!(home_of(users, uid), expected.map(PathBuf::from));
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_forbidden_list_forbids_what_it_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = dir.path().canonicalize().unwrap().join("keys");
+        std::fs::create_dir(&keys).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&keys, &link).unwrap();
+        let mut policy = MountPolicy::new(&[]);
+        policy.forbid(link).unwrap();
+        forbid_where_links_lead(&mut policy).unwrap();
+        let mount = Mount::new(&keys, "/keys", MountMode::ReadOnly).unwrap();
+        grant(&mount, &mut policy).unwrap();
+        let refusal = policy.check(&mount, &keys).unwrap_err().to_string();
+        assert!(refusal.ends_with("is forbidden"), "{refusal}");
+    }
+}

@@ -1,0 +1,276 @@
+//! `belljar run`: one run of code, from the command line to its exit status.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use belljar_engine::{Engine as _, EngineError, RunRequest, Sandbox};
+use belljar_local::LocalEngine;
+use belljar_model::{Event, Outcome, RunResult, SandboxSpec};
+use tokio::io::AsyncRead;
+
+use crate::cli::RunArgs;
+use crate::copy_out::{CopyError, Outputs};
+use crate::files::Inputs;
+use crate::input::Program;
+use crate::message::{FAILED, Quit, chain, say};
+use crate::output::{Form, Output, Watch, write_failed};
+use crate::progress::Progress;
+use crate::signals::{self, SIGINT, Signals};
+use crate::spec::{Asked, weaker_grade};
+use crate::stdin::Stdin;
+use crate::timings::{self, Timings};
+
+/// The shell's status for a program that is not there.
+const NOT_FOUND: i32 = 127;
+
+/// Runs what `args` say. Everything is checked before anything starts.
+pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
+    let timings = Timings::new(begin);
+    let asked = Asked::from_args(&args.sandbox)?;
+    let language = args.language.as_deref().or(asked.language());
+    let Some(program) = Program::read(args.code.as_deref(), &args.words, language)? else {
+        return Err(Quit::Usage(
+            "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
+        ));
+    };
+    let sandboxed = asked.resolve(Some(program.language), args.sandbox.policy.as_deref())?;
+    let inputs = Inputs::find(&args.files, Some(&program.source_name))?;
+    let outputs = Outputs::find(&args.outs)?;
+    if let Some(dir) = &args.log_dir {
+        check_dir(dir)?;
+    }
+    let engine = sandboxed.engine();
+    let command = Command { args, spec: &sandboxed.spec, outputs };
+    let runtime = runtime()?;
+    runtime.block_on(command.execute(&engine, program, inputs, timings))
+}
+
+/// The runtime of every command: one thread, which is all that is needed.
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn check_dir(dir: &Path) -> Result<(), Quit> {
+    match std::fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(anyhow::anyhow!("log-dir: {dir:?} is not a directory").into()),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("log-dir: cannot use {dir:?}")).into()),
+    }
+}
+
+/// Makes a sandbox, unless a signal comes first.
+pub(crate) async fn create(
+    engine: &LocalEngine,
+    spec: &SandboxSpec,
+    signals: &mut Signals,
+    progress: &Progress,
+) -> Result<Sandbox, Quit> {
+    tokio::select! {
+        sandbox = engine.create(spec) => Ok(sandbox?),
+        signal = signals.next() => Err(Quit::Status(signals::status(signal))),
+        never = progress.keep_moving() => match never {},
+    }
+}
+
+/// One `belljar run` whose arguments have been checked.
+struct Command<'a> {
+    args: &'a RunArgs,
+    spec: &'a SandboxSpec,
+    outputs: Outputs,
+}
+
+/// What came of a run.
+struct Done {
+    result: RunResult,
+    copied: Vec<CopyError>,
+    begun: bool,
+}
+
+impl Command<'_> {
+    fn form(&self) -> Form {
+        match (self.args.json, self.args.events) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Events,
+            _ => Form::Plain,
+        }
+    }
+
+    async fn execute(
+        &self,
+        engine: &LocalEngine,
+        program: Program,
+        inputs: Inputs,
+        mut timings: Timings,
+    ) -> Result<u8, Quit> {
+        let quiet = self.args.sandbox.quiet;
+        let mut signals = Signals::catch()?;
+        let progress = Arc::new(Progress::new("starting the sandbox", quiet));
+        let mut output = Output::new(self.form(), Arc::clone(&progress));
+        timings.step("prepare");
+        let sandbox =
+            create(engine, self.spec, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
+        timings.step("create");
+        let language = program.language;
+        let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
+        progress.clear();
+        let stopped = sandbox.stop().await;
+        timings.step("stop");
+        let Done { mut result, copied, begun } = done?;
+        if !begun && result.exit_code == Some(NOT_FOUND) {
+            let install = format!(
+                "The language {} is not installed here: apt-get install {}.",
+                language.name, language.package
+            );
+            result.hint.get_or_insert(install);
+        }
+        let spent = timings.finish(result.timings.take());
+        if self.args.timings {
+            result.timings = Some(spent);
+        }
+        let status = self.finish(&mut output, result, copied, begun).await?;
+        stopped?;
+        Ok(status)
+    }
+
+    /// Everything that happens while the sandbox stands.
+    async fn in_sandbox(
+        &self,
+        sandbox: &Sandbox,
+        program: Program,
+        inputs: Inputs,
+        output: &mut Output,
+        signals: &mut Signals,
+        timings: &mut Timings,
+    ) -> Result<Done, Quit> {
+        let started = Event::Started { id: sandbox.id.clone(), engine: sandbox.isolation.engine };
+        output.event(&started).await.map_err(write_failed)?;
+        if let Some(warning) = weaker_grade(sandbox.isolation.grade) {
+            if !self.args.sandbox.quiet {
+                say(warning);
+            }
+            let event = Event::Warning { message: warning.to_owned() };
+            output.event(&event).await.map_err(write_failed)?;
+        }
+        let (watch, progress) = (output.watch(), output.progress());
+        let result = {
+            let running = self.run(sandbox, program, inputs, output);
+            supervise(running, sandbox, &watch, signals, &progress).await?
+        };
+        timings.skip();
+        let copied = if self.outputs.is_empty() {
+            Vec::new()
+        } else {
+            tokio::select! {
+                copied = self.outputs.bring(sandbox.guest(), self.spec) => copied,
+                signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
+            }
+        };
+        timings.step("bring_out");
+        Ok(Done { result, copied, begun: output.has_begun() })
+    }
+
+    async fn run(
+        &self,
+        sandbox: &Sandbox,
+        program: Program,
+        inputs: Inputs,
+        output: &mut Output,
+    ) -> Result<RunResult, EngineError> {
+        for dir in &inputs.dirs {
+            sandbox.guest().make_dir(&sandbox.home.join(dir), true).await?;
+        }
+        let stdin = if program.took_stdin { None } else { Stdin::open() };
+        let request = RunRequest {
+            language: program.language,
+            source_name: program.source_name,
+            source: program.source,
+            args: program.args,
+            stdin: stdin.map(|stdin| Box::new(stdin) as Box<dyn AsyncRead + Send + Unpin>),
+            files: inputs.into_files(),
+            // Nobody sees the list otherwise, and looking takes time.
+            track_files: self.form() != Form::Plain,
+            log_dir: self.args.log_dir.as_ref().map(|dir| dir.join(sandbox.id.as_str())),
+        };
+        belljar_engine::run(sandbox, self.spec, request, output).await
+    }
+
+    /// Tells the result, and gives the exit status.
+    async fn finish(
+        &self,
+        output: &mut Output,
+        result: RunResult,
+        copied: Vec<CopyError>,
+        begun: bool,
+    ) -> Result<u8, Quit> {
+        let quiet = self.args.sandbox.quiet;
+        let failed = !result.outcome.is_success();
+        let mut status = result.exit_status;
+        if self.form() == Form::Plain {
+            tell(&result, begun, quiet);
+        }
+        if self.args.timings
+            && let Some(timings) = &result.timings
+        {
+            timings::report(timings);
+        }
+        match self.form() {
+            Form::Plain => {}
+            Form::Json => output.line(&result).await.map_err(write_failed)?,
+            Form::Events => output.line(&Event::Result(Box::new(result))).await.map_err(write_failed)?,
+        }
+        for error in copied {
+            if failed && error.may_follow_failure() {
+                if !quiet {
+                    say(&format!("warning: {}", chain(&error)));
+                }
+            } else {
+                say(&chain(&error));
+                status = FAILED;
+            }
+        }
+        Ok(status)
+    }
+}
+
+/// Says what the program's own output does not.
+fn tell(result: &RunResult, begun: bool, quiet: bool) {
+    if let Outcome::Infrastructure { cause } = &result.outcome {
+        say(cause);
+    } else if !begun && let Some(text) = &result.stderr.text {
+        // It did not start, so nobody else has said why.
+        say(text);
+    }
+    if let Some(hint) = result.hint.as_ref().filter(|_| !quiet && !result.outcome.is_success()) {
+        say(&format!("hint: {hint}"));
+    }
+}
+
+/// Waits for the end of a run. The first Ctrl-C goes to the code; another one, and every other signal, ends the sandbox,
+/// as does standard output that nobody reads any more.
+async fn supervise(
+    running: impl Future<Output = Result<RunResult, EngineError>>,
+    sandbox: &Sandbox,
+    watch: &Watch,
+    signals: &mut Signals,
+    progress: &Progress,
+) -> Result<RunResult, Quit> {
+    tokio::pin!(running);
+    let mut interrupted = false;
+    loop {
+        tokio::select! {
+            result = &mut running => return Ok(result?),
+            quit = watch.failed() => return Err(quit),
+            never = progress.keep_moving() => match never {},
+            signal = signals.next() => match watch.process() {
+                Some(process) if signal == SIGINT && !interrupted => {
+                    interrupted = true;
+                    let guest = sandbox.guest().clone();
+                    // If it does not arrive, there is the next one.
+                    tokio::spawn(async move { guest.signal(process, SIGINT, true).await });
+                }
+                _ => return Err(Quit::Status(signals::status(signal))),
+            },
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Signals that this program answers instead of dying by them, so that nothing is left behind.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// `SIGINT`, what Ctrl-C sends.
+pub(crate) const SIGINT: i32 = 2;
+
+/// Waits for signals. One that whoever started this program wants ignored (`nohup`, a background job) stays ignored.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    /// Begins to catch signals.
+    pub(crate) fn catch() -> io::Result<Self> {
+        let ignored = ignored();
+        let catch = |kind: SignalKind| {
+            let is_ignored = ignored & (1 << (kind.as_raw_value() - 1)) != 0;
+            if is_ignored { Ok(None) } else { signal(kind).map(Some) }
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hangup: catch(SignalKind::hangup())?,
+        })
+    }
+
+    /// The number of the next signal.
+    pub(crate) async fn next(&mut self) -> i32 {
+        tokio::select! {
+            number = next(&mut self.interrupt, SignalKind::interrupt()) => number,
+            number = next(&mut self.terminate, SignalKind::terminate()) => number,
+            number = next(&mut self.hangup, SignalKind::hangup()) => number,
+        }
+    }
+}
+
+/// The exit status of a program that a signal has ended, as a shell shows it.
+pub(crate) fn status(signal: i32) -> u8 {
+    u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
+}
+
+async fn next(signal: &mut Option<Signal>, kind: SignalKind) -> i32 {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+            kind.as_raw_value()
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that are ignored, as a mask.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    parse_ignored(&status).unwrap_or(0)
+}
+
+fn parse_ignored(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_is_found() {
+        assert_eq!(parse_ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), Some(0x1001));
+        assert_eq!(parse_ignored("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn statuses_are_a_shells() {
+        assert_eq!([status(SIGINT), status(15), status(1)], [130, 143, 129]);
+    }
+}

@@ -1,0 +1,170 @@
+//! From flags, files and the environment to one checked specification.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{
+    EngineKind, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, MountPolicy, SandboxSpec, SpecFile,
+    choose_engine,
+};
+
+use crate::cli::SandboxArgs;
+use crate::input::read_text;
+use crate::message::{Quit, say};
+use crate::policy;
+
+/// What is asked for, before it is checked against the language.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    file: SpecFile,
+    /// How many of the mounts come from a file.
+    mounts_of_file: usize,
+}
+
+impl Asked {
+    /// Puts together what flags, a file and the environment say; flags win.
+    pub(crate) fn from_args(args: &SandboxArgs) -> Result<Self, Quit> {
+        let file = args.spec.as_deref().map(read_spec).transpose()?.unwrap_or_default();
+        let mounts_of_file = file.mounts.as_ref().map_or(0, Vec::len);
+        let mut flags = flags(args)?;
+        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let engines = (variable("BELLJAR_ENGINE"), variable("CODE_EXEC_SANDBOX"));
+        if flags.engine.is_some() || engines.0.is_some() || engines.1.is_some() {
+            let chosen = choose_engine(flags.engine.as_deref(), engines.0.as_deref(), engines.1.as_deref())?;
+            flags.engine = Some(chosen.to_string());
+        }
+        flags.grade = flags.grade.or_else(|| variable("BELLJAR_LIMITS"));
+        Ok(Self { file: file.merge(flags), mounts_of_file })
+    }
+
+    /// The language that a file names.
+    pub(crate) fn language(&self) -> Option<&str> {
+        self.file.language.as_deref()
+    }
+
+    /// Sets the timeout where nobody has.
+    pub(crate) fn default_timeout(&mut self, timeout: &str) {
+        self.file.limits.timeout.get_or_insert_with(|| timeout.to_owned());
+    }
+
+    /// Says that a person sits in front of it.
+    pub(crate) fn set_interactive(&mut self) {
+        self.file.interactive = Some(true);
+    }
+
+    /// Checks everything. Limits that nobody has named are raised to what `language` needs to work at all.
+    pub(crate) fn resolve(
+        self,
+        language: Option<&Language>,
+        named: Option<&Path>,
+    ) -> Result<Sandboxed, Quit> {
+        let given = self.file.limits.clone();
+        let mut spec = self.file.resolve()?;
+        if let Some(language) = language {
+            raise(&mut spec, &given, language);
+        }
+        let policy = policy::policy(named, &spec.mounts, self.mounts_of_file)?;
+        Ok(Sandboxed { spec, policy })
+    }
+}
+
+/// A checked specification, and what may be mounted.
+#[derive(Debug)]
+pub(crate) struct Sandboxed {
+    pub(crate) spec: SandboxSpec,
+    policy: MountPolicy,
+}
+
+impl Sandboxed {
+    /// The engine that is asked for. Says so if it has no walls.
+    pub(crate) fn engine(&self) -> LocalEngine {
+        if self.spec.engine == EngineKind::None {
+            say("warning: the engine none has no walls: the code runs with your own rights");
+        }
+        LocalEngine::new(self.config())
+    }
+
+    /// The set-up of that engine.
+    pub(crate) fn config(&self) -> LocalConfig {
+        LocalConfig { mount_policy: self.policy.clone(), ..LocalConfig::new(self.spec.engine) }
+    }
+}
+
+/// What is to be known about a sandbox whose limits are held in a weaker way.
+pub(crate) fn weaker_grade(grade: LimitsGrade) -> Option<&'static str> {
+    match grade {
+        LimitsGrade::Cgroup => None,
+        LimitsGrade::Watched => Some(
+            "warning: limits are watched, not enforced by control groups: \
+             a burst can pass a limit before it is seen",
+        ),
+    }
+}
+
+fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
+    let needs = &language.limits;
+    if given.memory.is_none() {
+        let compiler = needs.compile_memory.filter(|_| language.compile.is_some());
+        let floor = needs.memory.max(compiler);
+        spec.limits.memory = floor.map_or(spec.limits.memory, |floor| floor.max(spec.limits.memory));
+    }
+    if given.pids.is_none() {
+        spec.limits.pids = needs.pids.map_or(spec.limits.pids, |floor| floor.max(spec.limits.pids));
+    }
+}
+
+fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
+    let parse = match path.extension().and_then(OsStr::to_str) {
+        Some("toml") => SpecFile::from_toml,
+        Some("json") => SpecFile::from_json,
+        _ => {
+            return Err(anyhow::anyhow!(
+                "spec: {path:?} is not known; give a file that ends in .toml or .json"
+            )
+            .into());
+        }
+    };
+    let text = read_text("spec", path, MAX_SPEC_BYTES as u64)?;
+    parse(&text)
+        .map_err(|error| anyhow::Error::new(error).context(format!("spec: {path:?} cannot be used")).into())
+}
+
+fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
+    let mut flags = SpecFile {
+        engine: args.engine.clone(),
+        limits: LimitsFile {
+            memory: args.memory.clone(),
+            cpus: args.cpus.clone(),
+            timeout: args.timeout.clone(),
+            pids: args.pids.clone(),
+            tmp: args.tmp.clone(),
+            disk: args.disk.clone(),
+            inodes: args.inodes.clone(),
+            output: args.output.clone(),
+            log: args.log.clone(),
+            open_files: args.open_files.clone(),
+        },
+        grade: args.limits.clone(),
+        network: args.net.clone(),
+        hostname: args.hostname.clone(),
+        ..SpecFile::default()
+    };
+    for mount in &args.mounts {
+        flags.add_mount(mount.as_str());
+    }
+    for variable in &args.env {
+        if variable.contains('=') {
+            flags.add_env(variable)?;
+            continue;
+        }
+        let value = std::env::var_os(variable)
+            .ok_or_else(|| anyhow::anyhow!("env: {variable:?} is not set here; give NAME=VALUE"))?
+            .into_string()
+            .map_err(|_| {
+                anyhow::anyhow!("env: the value of {variable:?} is not UTF-8; give text in UTF-8")
+            })?;
+        flags.add_env(&format!("{variable}={value}"))?;
+    }
+    Ok(flags)
+}

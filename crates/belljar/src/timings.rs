@@ -1,0 +1,81 @@
+//! Where the time of a run went.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use belljar_model::milliseconds;
+
+use crate::message::say;
+
+/// The steps of the engine and of a run, in the order in which they happen.
+const ORDER: [&str; 20] = [
+    "prepare",
+    "create",
+    "plan",
+    "supervisor",
+    "namespaces",
+    "identity",
+    "root",
+    "mounts",
+    "proc",
+    "pivot",
+    "privileges",
+    "equipment",
+    "guest",
+    "upload",
+    "compile",
+    "run",
+    "changes",
+    "bring_out",
+    "stop",
+    "total",
+];
+
+/// Takes the time of each step of this command.
+#[derive(Debug)]
+pub(crate) struct Timings {
+    begin: Instant,
+    last: Instant,
+    steps: BTreeMap<String, f64>,
+}
+
+impl Timings {
+    /// Begins at `begin`.
+    pub(crate) fn new(begin: Instant) -> Self {
+        Self { begin, last: begin, steps: BTreeMap::new() }
+    }
+
+    /// Ends a step.
+    pub(crate) fn step(&mut self, name: &str) {
+        let last = std::mem::replace(&mut self.last, Instant::now());
+        self.add(name, self.last - last);
+    }
+
+    /// Begins a step without having ended one: the time before is somebody else's to tell.
+    pub(crate) fn skip(&mut self) {
+        self.last = Instant::now();
+    }
+
+    fn add(&mut self, name: &str, time: Duration) {
+        self.steps.insert(name.to_owned(), milliseconds(time));
+    }
+
+    /// Everything together with the steps of `inner`.
+    pub(crate) fn finish(mut self, inner: Option<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
+        let mut all = inner.unwrap_or_default();
+        // The run's own sum is a part here.
+        all.remove("total");
+        self.add("total", self.begin.elapsed());
+        all.extend(self.steps);
+        all
+    }
+}
+
+/// Says where the time went, a line a step.
+pub(crate) fn report(timings: &BTreeMap<String, f64>) {
+    let known = ORDER.iter().filter_map(|name| timings.get_key_value(*name));
+    let other = timings.iter().filter(|(name, _)| !ORDER.contains(&name.as_str()));
+    for (name, time) in other.chain(known) {
+        say(&format!("{name:<10} {time:>10.3} ms"));
+    }
+}

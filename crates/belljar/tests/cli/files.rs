@@ -1,0 +1,146 @@
+//! Files that go in and come out.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::host::Host;
+
+#[test]
+fn a_pipe_and_a_file_meet_in_the_program() {
+    let host = Host::new();
+    host.write("data.csv", "a,1\nb,2\n");
+    host.write(
+        "analyse.py",
+        "import sys\nprint(sum(int(l.split(',')[1]) for l in open('data.csv')), sys.stdin.read())",
+    );
+    host.run_with_stdin(&["run", "-f", "data.csv", "analyse.py"], b"piped").check(0, "3 piped\n", "");
+}
+
+#[test]
+fn files_make_the_round_trip() {
+    let host = Host::new();
+    let content: Vec<u8> = (0..3_000_000u32).map(|index| (index.wrapping_mul(40_503) >> 8) as u8).collect();
+    let raw = OsString::from_vec(b"a b\xff\n.bin".to_vec());
+    std::fs::write(host.path().join(&raw), &content).unwrap();
+    let pair = |from: &OsStr, to: &str| {
+        let mut pair = from.to_owned();
+        pair.push(":");
+        pair.push(to);
+        pair
+    };
+    let word = OsString::from;
+    // In and out under its own name, then under others, with a colon in one of them.
+    host.write("with:colon", "x");
+    let args = [
+        word("run"),
+        word("-f"),
+        raw.clone(),
+        word("-f"),
+        pair(&raw, "deep/er/copy"),
+        word("-f"),
+        word("with:colon:"),
+        word("-o"),
+        pair(&raw, "out 1"),
+        word("-o"),
+        word("deep/er/copy:out 2"),
+        word("-o"),
+        word("deep/er/copy"),
+        word("-o"),
+        word("with:colon:colon"),
+        word("-l"),
+        word("sh"),
+        word("-c"),
+        word("ls with:colon deep/er"),
+    ];
+    host.run(&args).check(0, "with:colon\n\ndeep/er:\ncopy\n", "");
+    for name in ["out 1", "out 2", "copy"] {
+        assert!(host.read(name) == content, "{name}");
+    }
+    assert_eq!(host.read("colon"), b"x");
+}
+
+#[test]
+fn a_directory_goes_in_whole() {
+    let host = Host::new();
+    std::fs::create_dir_all(host.path().join("tree/sub/empty")).unwrap();
+    host.write("tree/a", "1");
+    host.write("tree/sub/run.sh", "#!/bin/sh\necho ran");
+    let script = host.path().join("tree/sub/run.sh");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let code = "find $1 | sort; $1/sub/run.sh";
+    let lines = |name: &str| {
+        let paths = ["", "/a", "/sub", "/sub/empty", "/sub/run.sh"].map(|path| format!("{name}{path}\n"));
+        paths.concat() + "ran\n"
+    };
+    host.run(&["run", "-f", "tree", "-l", "sh", "-c", code, "tree"]).check(0, &lines("tree"), "");
+    host.run(&["run", "-f", "tree:x/y", "-l", "sh", "-c", code, "x/y"]).check(0, &lines("x/y"), "");
+}
+
+#[test]
+fn what_comes_out_replaces_only_a_regular_file() {
+    let host = Host::new();
+    host.write("old", "old");
+    std::fs::create_dir(host.path().join("dir")).unwrap();
+    let code = "echo new > old; mkdir d; echo inner > d/file";
+    host.run(&["run", "-o", "old", "-o", "d/file:dir", "-l", "sh", "-c", code]).check(0, "", "");
+    assert_eq!(host.read("old"), b"new\n");
+    assert_eq!(host.read("dir/file"), b"inner\n");
+    assert_eq!(host.names(), ["dir", "old"]);
+}
+
+#[test]
+fn only_regular_files_come_out() {
+    let host = Host::new();
+    host.write("x", "kept");
+    for (make, source, message) in [
+        (
+            "ln -s /etc/hostname x",
+            "x",
+            "out: \"x\" is a symbolic link in the sandbox; only a regular file comes out",
+        ),
+        ("mkfifo x", "x", "out: \"x\" is a FIFO in the sandbox; only a regular file comes out"),
+        ("mkdir x", "x", "out: \"x\" is a directory in the sandbox; only a regular file comes out"),
+        (":", "/dev/null:x", "out: \"/dev/null\" is a device in the sandbox; only a regular file comes out"),
+        (":", "x", "out: \"x\" is not there after the run"),
+        (
+            "truncate -s 2g x",
+            "x",
+            "out: \"x\" has 2147483648 bytes; at most 1073741824 come out, the size of the sandbox's disk",
+        ),
+    ] {
+        let code = format!("{make}; echo output");
+        let done = host.run(&["run", "-o", source, "-l", "sh", "-c", &code]);
+        done.check(125, "output\n", &format!("belljar: {message}\n"));
+        assert_eq!(host.names(), ["x"]);
+        assert_eq!(host.read("x"), b"kept");
+    }
+}
+
+#[test]
+fn a_program_that_fails_need_not_leave_what_was_asked_for() {
+    let host = Host::new();
+    host.run(&["run", "-o", "x", "-l", "sh", "-c", "exit 9"]).check(
+        9,
+        "",
+        "belljar: warning: out: \"x\" is not there after the run\n",
+    );
+    host.run(&["run", "-o", "x", "-l", "sh", "-c", "echo partial > x; exit 9"]).check(9, "", "");
+    assert_eq!(host.read("x"), b"partial\n");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_kept() {
+    let host = Host::new();
+    let name = OsStr::from_bytes(b"\xfe\xff");
+    std::fs::write(host.path().join(name), "x").unwrap();
+    let args = [
+        OsStr::new("run"),
+        OsStr::new("-f"),
+        name,
+        OsStr::new("-c"),
+        OsStr::new("import os; print(os.listdir(b'.'))"),
+    ];
+    let done = host.run(&args);
+    assert!(done.text().contains("b'\\xfe\\xff'"), "{done:?}");
+}

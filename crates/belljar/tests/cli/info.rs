@@ -1,0 +1,142 @@
+//! What the tool says about itself and about this machine.
+
+use crate::host::{Done, Host};
+
+#[test]
+fn help_and_version() {
+    let host = Host::new();
+    let done = host.run(&["--version"]);
+    done.check(0, &format!("belljar {}\n", env!("CARGO_PKG_VERSION")), "");
+    let done = host.run(&["--help"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""));
+    insta::assert_snapshot!(done.text(), @r"
+    Runs untrusted code behind walls
+
+    Usage: belljar <COMMAND>
+
+    Commands:
+      run        Run code in a sandbox
+      shell      Open an interactive terminal in a sandbox
+      doctor     Say what this machine can enforce, what is missing, and how to fix it
+      languages  List the languages that can be run here, with versions
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Examples:
+      belljar run -c 'print(2**64)'             Python by default
+      belljar run script.js                     language by extension, #! line or -l
+      belljar run -f data.csv analyse.py        put a file in
+      belljar run -o plot.png plot.py           bring a file out
+      belljar shell                             a terminal in a sandbox
+      belljar doctor                            what this machine can enforce
+    ");
+    let done = host.run(&["run", "--help"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""));
+    insta::assert_snapshot!(done.text(), @r"
+    Run code in a sandbox
+
+    Usage: belljar run [OPTIONS] [SCRIPT] [ARGS]...
+
+    Arguments:
+      [SCRIPT] [ARGS]...  Script, or - for standard input, and arguments for the program
+
+    Options:
+      -l, --language <NAME>    Language of the code, by name or alias; see `belljar languages`
+      -c, --code <CODE>        Code to run, instead of a script
+      -f, --file <SRC[:DEST]>  Put a file or directory in; DEST is below the home directory
+      -o, --out <SRC[:DEST]>   Bring a file out after the run; DEST is SRC's name in this directory if
+                               not given
+      -h, --help               Print help
+
+    Limits:
+          --memory <SIZE>        Memory and swap of everything in the sandbox [default: 512m]
+          --cpus <NUMBER>        Processors, such as 0.5 [default: 1]
+          --timeout <TIME>       Time until everything is stopped, such as 30, 500ms or 10m [default:
+                                 60s]
+          --pids <NUMBER>        Processes and threads at once [default: 128]
+          --tmp <SIZE>           Size of /tmp [default: 100m]
+          --disk <SIZE>          Size of the home directory [default: 1g]
+          --inodes <NUMBER>      Files and directories in each writable file system [default: 65536]
+          --output <SIZE>        What a result keeps of each output stream [default: 8m]
+          --log <SIZE>           What --log-dir may hold of each output stream [default: 256m]
+          --open-files <NUMBER>  Open files of each process [default: 1024]
+          --limits <GRADE>       How limits are held: cgroup, or watched, which is weaker
+
+    Sandbox:
+          --engine <ENGINE>          What builds the walls: local, process, or none for no walls
+                                     [default: local]
+          --net <POLICY>             What the sandbox may reach [default: disabled]
+          --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
+                                     rw
+          --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here
+          --hostname <NAME>          Host name inside [default: belljar]
+          --spec <FILE>              Read what the sandbox is to be from a .toml or .json file; flags
+                                     win over it
+          --policy <FILE>            Read from a TOML file what may be mounted: read, write and
+                                     forbidden paths
+
+    Output:
+          --quiet          Say nothing but errors
+          --json           Print one JSON result instead of the program's output
+          --events         Print one JSON event a line as things happen
+          --timings        Say where the time went
+          --log-dir <DIR>  Directory for the whole of an output stream that is more than is kept
+
+    Examples:
+      belljar run -c 'print(2**64)'
+      belljar run script.js one two
+      cat data.csv | belljar run -f data.csv analyse.py
+      belljar run --memory 256m --cpus 0.5 --timeout 30 --mount /data:/data:ro job.py
+      belljar run --json -l bash -c 'ls /'
+
+    Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
+    125 Belljar itself failed or refused something, 2 wrong usage.
+    ");
+}
+
+#[test]
+fn doctor_tries_a_sandbox() {
+    let host = Host::new();
+    let done = host.run(&["doctor"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
+    for line in [
+        "  ok      local           the default here; a sandbox was started\n",
+        "  no      docker          not in this version\n",
+        "\nIn force in a sandbox of the engine local\n",
+        "  ok      seccomp ",
+    ] {
+        assert!(done.text().contains(line), "{line:?} is not in {}", done.text());
+    }
+    let report = host.run(&["doctor", "--json"]).json();
+    assert_eq!(report["failure"], serde_json::Value::Null);
+    assert_eq!(report["isolation"]["engine"], "local");
+    assert_eq!(report["engines"][3]["is_in_this_version"], false);
+    assert!(report["findings"].as_array().unwrap().iter().all(|finding| finding["state"] != "missing"));
+}
+
+#[test]
+fn doctor_tries_the_engine_that_is_the_default_here() {
+    let host = Host::new();
+    let report = Done::of(host.belljar(&["doctor", "--json"]).env("BELLJAR_ENGINE", "process")).json();
+    assert_eq!(report["isolation"]["engine"], "process");
+}
+
+#[test]
+fn languages_are_listed_with_versions() {
+    let host = Host::new();
+    let done = host.run(&["languages", "--json"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
+    let rows = done.json();
+    let rows = rows.as_array().unwrap();
+    assert!(rows.len() >= 15, "{rows:?}");
+    for row in rows {
+        assert!(row["version"].is_string() || !row["is_installed"].as_bool().unwrap(), "{row}");
+    }
+    let python = rows.iter().find(|row| row["name"] == "python").unwrap();
+    assert!(python["version"].as_str().unwrap().starts_with("Python 3."), "{python}");
+    let table = host.run(&["languages"]);
+    assert_eq!(table.text().lines().count(), rows.len());
+    assert!(table.text().lines().any(|line| line.starts_with("python ") && line.contains(" .py")));
+}

@@ -1,0 +1,337 @@
+//! What a user can do with `belljar run`.
+
+use crate::host::{Done, Host};
+
+#[test]
+fn python_is_the_default() {
+    Host::new().run(&["run", "-c", "print(2**64)"]).check(0, "18446744073709551616\n", "");
+}
+
+#[test]
+fn the_language_is_named_or_recognised() {
+    let host = Host::new();
+    host.write("script.js", "console.log('js', ...process.argv.slice(2))");
+    host.write("plain", "#!/usr/bin/env -S bash -e\necho bash $1");
+    host.write("odd.txt", "puts 'ruby'");
+    for (args, expected) in [
+        (&["run", "script.js", "a", "--json", "b c"][..], "js a --json b c\n"),
+        (&["run", "plain", "x"], "bash x\n"),
+        (&["run", "-l", "ruby", "odd.txt"], "ruby\n"),
+        (&["run", "-l", "bash", "-c", "echo $1 $2", "one", "--two"], "one --two\n"),
+        (&["run", "-c", "#!/bin/sh\necho sh"], "sh\n"),
+    ] {
+        host.run(args).check(0, expected, "");
+    }
+}
+
+#[test]
+fn a_script_comes_from_standard_input() {
+    let host = Host::new();
+    for args in [&["run"][..], &["run", "-"], &["run", "-", "x"]] {
+        let done = host.run_with_stdin(args, b"import sys\nprint(sys.argv[1:], repr(sys.stdin.read()))");
+        let arguments = if args.len() == 3 { "['x']" } else { "[]" };
+        done.check(0, &format!("{arguments} ''\n"), "");
+    }
+    host.run_with_stdin(&["run", "-l", "sh", "-"], b"echo hi").check(0, "hi\n", "");
+}
+
+#[test]
+fn the_exit_status_is_the_codes_own() {
+    let host = Host::new();
+    for (code, status) in [("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
+        host.run(&["run", "-l", "sh", "-c", code]).check(status, "", "");
+    }
+}
+
+#[test]
+fn a_time_out_is_124_and_says_which_limit() {
+    let done = Host::new().run(&["run", "--timeout", "500ms", "-l", "sh", "-c", "echo before; sleep 100"]);
+    done.check(
+        124,
+        "before\n",
+        "belljar: hint: The code was stopped after 500 ms, the limit timeout. \
+         If it needs longer, raise it with --timeout.\n",
+    );
+}
+
+#[test]
+fn too_much_memory_is_137_and_says_which_limit() {
+    let code = "x = b'x' * (256 << 20); print(len(x))";
+    let done = Host::new().run(&["run", "--memory", "64m", "-c", code]);
+    done.check(
+        137,
+        "",
+        "belljar: hint: The code needed more than 64 MiB, the limit memory. \
+         If it needs more, raise it with --memory.\n",
+    );
+}
+
+#[test]
+fn too_many_processes_are_refused_inside() {
+    let code = "for i in $(seq 60); do sleep 5 & done; wait";
+    let done = Host::new().run(&["run", "--pids", "16", "-l", "bash", "-c", code]);
+    assert_ne!(done.status, 0, "{done:?}");
+    assert!(done.stderr.contains("the limit pids is 16"), "{done:?}");
+}
+
+#[test]
+fn there_is_no_network_and_the_rule_is_named() {
+    let host = Host::new();
+    let python = "import urllib.request; urllib.request.urlopen('https://example.org')";
+    let bash = "curl -sS https://example.org";
+    for (language, code) in [("python", python), ("bash", bash)] {
+        let done = host.run(&["run", "-l", language, "-c", code]);
+        assert_ne!(done.status, 0, "{done:?}");
+        assert!(
+            done.stderr
+                .contains("belljar: hint: The sandbox has no network: the rule is network = disabled."),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
+fn quiet_leaves_out_hints() {
+    let code = "import sys; print('Network is unreachable', file=sys.stderr); sys.exit(4)";
+    let done = Host::new().run(&["run", "--quiet", "-c", code]);
+    done.check(4, "", "Network is unreachable\n");
+}
+
+#[test]
+fn variables_and_host_name_are_set() {
+    let host = Host::new();
+    let code = "echo $K $TAKEN $(hostname)";
+    let args = ["run", "--env", "K=V=1", "--env", "TAKEN", "--hostname", "jar", "-l", "sh", "-c", code];
+    Done::of(host.belljar(&args).env("TAKEN", "from here").env("OTHER", "no")).check(
+        0,
+        "V=1 from here jar\n",
+        "",
+    );
+}
+
+#[test]
+fn a_mount_is_seen_and_read_only_unless_asked_for() {
+    let host = Host::new();
+    std::fs::create_dir(host.path().join("data")).unwrap();
+    host.write("data/in", "content\n");
+    let data = host.path().join("data").canonicalize().unwrap();
+    let mount = |mode: &str| format!("{}:/data{mode}", data.display());
+    let code = "cat /data/in; echo new > /data/out && echo written || echo refused";
+    for (mode, word) in [("", "refused"), (":ro", "refused"), (":rw", "written")] {
+        let done = host.run(&["run", "--mount", &mount(mode), "-l", "sh", "-c", code]);
+        assert_eq!((done.status, done.text()), (0, format!("content\n{word}\n").as_str()), "{done:?}");
+    }
+    assert_eq!(host.read("data/out"), b"new\n");
+}
+
+#[test]
+fn a_policy_file_binds() {
+    let host = Host::new();
+    for name in ["open", "shut", "open/secret"] {
+        std::fs::create_dir(host.path().join(name)).unwrap();
+    }
+    let dir = host.path().canonicalize().unwrap();
+    let dir = dir.display();
+    host.write("policy.toml", format!("read = ['{dir}/open']\nforbidden = ['{dir}/open/secret']\n"));
+    host.write("inner", "");
+    host.write("open/file", "seen\n");
+    for (mount, expected) in [
+        (format!("{dir}/open/file:/x"), Ok("seen\n".to_owned())),
+        (
+            format!("{dir}/open/file:/x:rw"),
+            Err(format!(
+                "cannot mount \"{dir}/open/file\" for writing: \"{dir}/open\" is allowed for reading only; mount it with :ro"
+            )),
+        ),
+        (
+            format!("{dir}/open:/x"),
+            Err(format!(
+                "cannot mount \"{dir}/open\": it holds \"{dir}/open/secret\", which is forbidden; name a directory that does not"
+            )),
+        ),
+        (
+            format!("{dir}/shut:/x"),
+            Err(format!(
+                "cannot mount \"{dir}/shut\": it lies in no allowed path; allowed are \"{dir}/open\""
+            )),
+        ),
+    ] {
+        let args = ["run", "--policy", "policy.toml", "--mount", &mount, "-l", "sh", "-c", "cat /x"];
+        let by_variable = ["run", "--mount", &mount, "-l", "sh", "-c", "cat /x"];
+        let mut with_variable = host.belljar(&by_variable);
+        with_variable.env("BELLJAR_POLICY", "policy.toml");
+        for done in [host.run(&args), Done::of(&mut with_variable)] {
+            match &expected {
+                Ok(stdout) => done.check(0, stdout, ""),
+                Err(refusal) => done.check(125, "", &format!("belljar: {refusal}\n")),
+            }
+        }
+    }
+}
+
+#[test]
+fn mounts_of_a_file_need_a_policy() {
+    let host = Host::new();
+    let dir = host.path().canonicalize().unwrap();
+    let dir = dir.display();
+    host.write("spec.json", format!("{{\"mounts\": [\"{dir}:/x\"]}}"));
+    let done = host.run(&["run", "--spec", "spec.json", "-c", ""]);
+    done.check(
+        125,
+        "",
+        &format!("belljar: cannot mount \"{dir}\": it lies in no allowed path; allowed are none\n"),
+    );
+    host.write("policy.toml", format!("read = ['{dir}']"));
+    let done = host.run(&[
+        "run",
+        "--spec",
+        "spec.json",
+        "--policy",
+        "policy.toml",
+        "-l",
+        "sh",
+        "-c",
+        "cat /x/spec.json",
+    ]);
+    assert_eq!(done.status, 0, "{done:?}");
+}
+
+#[test]
+fn a_specification_is_read_and_flags_win() {
+    let host = Host::new();
+    host.write(
+        "spec.toml",
+        "language = 'sh'\nhostname = 'one'\n[env]\nA = '1'\nB = '1'\n[limits]\npids = 33\ntimeout = '5s'\n",
+    );
+    host.write(
+        "spec.json",
+        r#"{"language":"sh","hostname":"one","env":{"A":"1","B":"1"},"limits":{"pids":33,"timeout":5}}"#,
+    );
+    for spec in ["spec.toml", "spec.json"] {
+        let code = "hostname; echo $A$B";
+        let args = ["run", "--spec", spec, "--env", "B=2", "--hostname", "two", "-c", code];
+        host.run(&args).check(0, "two\n12\n", "");
+        let done = host.run(&["run", "--json", "--spec", spec, "--pids", "44", "-c", code]);
+        let layers = done.json()["isolation"]["layers"].to_string();
+        assert!(layers.contains("44 by "), "{layers}");
+    }
+}
+
+#[test]
+fn the_engine_is_chosen_by_flag_then_environment_then_file() {
+    let host = Host::new();
+    host.write("spec.toml", "engine = 'local'\n");
+    let engine = |args: &[&str], variables: &[(&str, &str)]| {
+        let args = [&["run", "--json", "-c", "print(1)"], args].concat();
+        let done = Done::of(host.belljar(&args).envs(variables.iter().copied()));
+        (done.json()["isolation"]["engine"].as_str().unwrap().to_owned(), done.stderr)
+    };
+    let warning = "belljar: warning: the engine none has no walls: the code runs with your own rights\n";
+    for (args, variables, name, stderr) in [
+        (&[][..], &[][..], "local", ""),
+        (&["--engine", "process"], &[("BELLJAR_ENGINE", "none")], "process", ""),
+        (&[], &[("BELLJAR_ENGINE", "process"), ("CODE_EXEC_SANDBOX", "none")], "process", ""),
+        (&[], &[("CODE_EXEC_SANDBOX", "none")], "none", warning),
+        (&["--spec", "spec.toml"], &[("BELLJAR_ENGINE", "process")], "process", ""),
+        (&["--spec", "spec.toml"], &[], "local", ""),
+        (&["--engine", "none", "--quiet"], &[], "none", warning),
+    ] {
+        assert_eq!(engine(args, variables), (name.to_owned(), stderr.to_owned()), "{args:?} {variables:?}");
+    }
+}
+
+#[test]
+fn the_weaker_grade_is_named_and_said() {
+    let host = Host::new();
+    let warning = "belljar: warning: limits are watched, not enforced by control groups: \
+                   a burst can pass a limit before it is seen\n";
+    let by_flag = host.run(&["run", "--json", "--limits", "watched", "-c", "print(1)"]);
+    let by_variable =
+        Done::of(host.belljar(&["run", "--json", "-c", "print(1)"]).env("BELLJAR_LIMITS", "watched"));
+    for done in [by_flag, by_variable] {
+        assert_eq!(done.json()["isolation"]["grade"], "watched");
+        assert_eq!(done.stderr, warning);
+    }
+    host.run(&["run", "--quiet", "--limits", "watched", "-c", "print(1)"]).check(0, "1\n", "");
+}
+
+#[test]
+fn compiled_languages_have_two_phases() {
+    let host = Host::new();
+    host.write(
+        "ok.c",
+        "#include <stdio.h>\nint main(int n, char **v) { printf(\"%d %s\\n\", n, v[1]); return 7; }",
+    );
+    host.write("bad.c", "int main( { return 0; }");
+    host.run(&["run", "ok.c", "a b"]).check(7, "2 a b\n", "");
+    let done = host.run(&["run", "bad.c"]);
+    assert_eq!((done.status, done.text()), (1, ""));
+    assert!(done.stderr.contains("bad.c:1:11: error"), "{done:?}");
+    let result = host.run(&["run", "--json", "bad.c"]).json();
+    assert_eq!(result["compile"]["outcome"]["code"], 1);
+    assert_eq!(result["exit_status"], 1);
+}
+
+#[test]
+fn json_is_one_result() {
+    let host = Host::new();
+    let code = "import os, sys; os.write(1, b'\\xff'); sys.stderr.write('err'); open('made', 'w').write('abc'); sys.exit(3)";
+    let done = host.run(&["run", "--json", "-c", code]);
+    assert_eq!((done.status, done.stderr.as_str()), (3, ""));
+    assert_eq!(done.text().lines().count(), 1);
+    let result = done.json();
+    assert_eq!(result["outcome"], serde_json::json!({"kind": "exited", "code": 3}));
+    assert_eq!(result["language"], "python");
+    assert_eq!(
+        (&result["stdout"]["encoding"], &result["stdout"]["data"]),
+        (&"base64".into(), &"/w==".into())
+    );
+    assert_eq!((&result["stderr"]["encoding"], &result["stderr"]["data"]), (&"utf-8".into(), &"err".into()));
+    assert_eq!(result["files"][0]["path"], "made");
+    assert_eq!(result["files"].as_array().unwrap().len(), 1);
+    assert_eq!(result["timings"], serde_json::Value::Null);
+    assert!(result["isolation"]["layers"].as_array().unwrap().len() > 5);
+}
+
+#[test]
+fn events_are_one_a_line_and_end_with_the_result() {
+    let code = "import sys; print('a', flush=True); print('b', file=sys.stderr, flush=True)";
+    let done = Host::new().run(&["run", "--events", "-c", code]);
+    let events: Vec<serde_json::Value> =
+        done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names.first(), Some(&"started"));
+    assert_eq!(names.last(), Some(&"result"));
+    let joined = |name: &str| -> String {
+        let own = events.iter().filter(|event| event["event"] == name);
+        own.map(|event| event["data"].as_str().unwrap()).collect()
+    };
+    assert_eq!((joined("stdout").as_str(), joined("stderr").as_str()), ("a\n", "b\n"));
+    assert!(names.contains(&"phase"));
+    assert_eq!(events.last().unwrap()["exit_status"], 0);
+}
+
+#[test]
+fn a_flood_is_cut_in_the_result_and_whole_in_the_log() {
+    let host = Host::new();
+    std::fs::create_dir(host.path().join("logs")).unwrap();
+    let code = "for i in range(4000): print(f'{i:09}')";
+    let args = ["run", "--json", "--output", "8k", "--log-dir", "logs", "-c", code];
+    let result = host.run(&args).json();
+    let stdout = &result["stdout"];
+    assert_eq!((&stdout["bytes"], &stdout["truncated"]), (&40_000.into(), &true.into()));
+    assert_eq!(stdout["omitted_bytes"], 40_000 - 8192);
+    let whole: String = (0..4000).map(|number| format!("{number:09}\n")).collect();
+    assert_eq!(host.read(stdout["log"].as_str().unwrap()), whole.as_bytes());
+}
+
+#[test]
+fn timings_go_to_standard_error_and_into_the_result() {
+    let host = Host::new();
+    let done = host.run(&["run", "--timings", "-c", "print(1)"]);
+    assert_eq!((done.status, done.text()), (0, "1\n"));
+    let last = done.stderr.lines().last().unwrap();
+    assert!(last.starts_with("belljar: total ") && last.ends_with(" ms"), "{done:?}");
+    let result = host.run(&["run", "--timings", "--json", "-c", "print(1)"]).json();
+    assert!(result["timings"]["total"].as_f64().unwrap() >= result["timings"]["run"].as_f64().unwrap());
+}

@@ -1,0 +1,149 @@
+//! `belljar shell`, on a terminal of the test's own.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{LocalModes, Winsize};
+
+use crate::host::{DEADLINE, Host, is_running, marker, send, status_of, wait_for};
+
+/// A terminal with a command on it.
+struct Terminal {
+    master: File,
+    slave: OwnedFd,
+    child: Child,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(host: &Host, args: &[&str]) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::pty::openpt(flags).unwrap();
+        rustix::pty::grantpt(&master).unwrap();
+        rustix::pty::unlockpt(&master).unwrap();
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+        let copy = || Stdio::from(slave.try_clone().unwrap());
+        let mut command = host.belljar(args);
+        command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", "vt100");
+        let terminal =
+            Self { child: command.spawn().unwrap(), master: File::from(master), slave, seen: String::new() };
+        terminal.resize(24, 80);
+        terminal
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.slave, size).unwrap();
+    }
+
+    fn is_raw(&self) -> bool {
+        !rustix::termios::tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON)
+    }
+
+    fn write(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits until `wanted` is shown, and takes away everything up to its end.
+    #[track_caller]
+    fn expect(&mut self, wanted: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(at) = self.seen.find(wanted) {
+                let rest = self.seen.split_off(at + wanted.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let patience = Timespec { tv_sec: DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
+            let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
+            let count = rustix::event::poll(&mut ready, Some(&patience)).unwrap();
+            assert_eq!(count, 1, "{wanted:?} is not in {:?}", self.seen);
+            let count = self.master.read(&mut buffer).unwrap();
+            self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+}
+
+#[test]
+fn a_shell_is_a_terminal() {
+    let host = Host::new();
+    let mut terminal = Terminal::start(&host, &["shell"]);
+    terminal.expect("$ ");
+    assert!(terminal.is_raw());
+    terminal.write("tty; echo $TERM:$HOME:$?\n");
+    terminal.expect("/dev/pts/");
+    terminal.expect("vt100:/home/user:0\r\n");
+    terminal.expect("$ ");
+    // The size comes a moment after the signal, so it is asked for until it is there.
+    terminal.resize(33, 111);
+    send(&terminal.child, Signal::WINCH);
+    terminal.write("until [ \"$(stty size)\" = '33 111' ]; do :; done; echo re''sized\n");
+    terminal.expect("resized\r\n");
+    terminal.write("sh -c 'echo be''fore; exec sleep 1000'\n");
+    terminal.expect("before\r\n");
+    terminal.write("\u{3}");
+    terminal.expect("$ ");
+    terminal.write("exit 7\n");
+    assert_eq!(status_of(&mut terminal.child), 7);
+    assert!(!terminal.is_raw());
+}
+
+#[test]
+fn a_command_can_stand_in_for_the_shell() {
+    let host = Host::new();
+    let mut terminal = Terminal::start(
+        &host,
+        &["shell", "--env", "K=V", "--", "sh", "-c", "echo $K-$1; exit 4", "sh", "x y"],
+    );
+    terminal.expect("V-x y\r\n");
+    assert_eq!(status_of(&mut terminal.child), 4);
+    let mut terminal = Terminal::start(&host, &["shell", "--", "no-such-program"]);
+    terminal.expect("no-such-program");
+    assert_eq!(status_of(&mut terminal.child), 127);
+    assert!(!terminal.is_raw());
+}
+
+#[test]
+fn the_terminal_is_restored_when_a_signal_ends_it() {
+    let host = Host::new();
+    for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+        let marker = marker(&format!("shell-{status}"));
+        let command = "trap '' TERM HUP INT; echo rea''dy; while :; do sleep 1; done";
+        let mut terminal = Terminal::start(&host, &["shell", "--", "sh", "-c", command, &marker]);
+        terminal.expect("ready\r\n");
+        assert!(terminal.is_raw());
+        send(&terminal.child, signal);
+        assert_eq!(status_of(&mut terminal.child), status);
+        assert!(!terminal.is_raw());
+        wait_for("the sandbox's end", || !is_running(&marker));
+    }
+}
+
+#[test]
+fn a_shell_ends_with_its_time() {
+    let mut terminal = Terminal::start(&Host::new(), &["shell", "--timeout", "1", "--", "sleep", "1000"]);
+    terminal.expect("belljar: the shell was stopped after 1 s, the limit timeout");
+    assert_eq!(status_of(&mut terminal.child), 124);
+    assert!(!terminal.is_raw());
+}
+
+#[test]
+fn run_without_a_script_on_a_terminal_is_wrong_usage() {
+    let mut terminal = Terminal::start(&Host::new(), &["run"]);
+    terminal.expect("belljar: give a script, -c CODE, or pipe a script in; belljar run --help says more");
+    assert_eq!(status_of(&mut terminal.child), 2);
+}
+
+#[test]
+fn a_run_on_a_terminal_reads_lines_and_sends_no_escapes() {
+    let host = Host::new();
+    let mut terminal = Terminal::start(&host, &["run", "-c", "print('got', input()); raise SystemExit(3)"]);
+    terminal.write("line\n");
+    let shown = terminal.expect("got line\r\n");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert_eq!(status_of(&mut terminal.child), 3);
+}

