@@ -245,11 +245,14 @@ impl GuestClient {
         let (failure, failed) = tokio::sync::oneshot::channel();
         let state = Upload { source, failure: Some(failure), open: Some(open) };
         let messages = futures::stream::unfold(state, Upload::next);
-        let response = self.files(None).write(Box::pin(messages)).await;
-        if let Ok(error) = failed.now_or_never_ok() {
-            return Err(GuestError::Source(error));
+        let files = self.files(None);
+        let response = files.write(Box::pin(messages));
+        // A source that fails must not look like one that ends: the call is dropped, and the guest with it the file.
+        tokio::select! {
+            biased;
+            Ok(error) = failed => Err(GuestError::Source(error)),
+            response = response => entry(response?.into_owned().entry),
         }
-        entry(response?.into_owned().entry)
     }
 
     /// Reads a range of a file; length 0 is up to its end.
@@ -437,7 +440,7 @@ impl<R: AsyncRead + Unpin> Upload<R> {
             Ok(_) => Some((v1::WriteRequest { data: buffer.into(), ..Default::default() }, self)),
             Err(error) => {
                 self.failure.take().map(|failure| failure.send(error));
-                None
+                std::future::pending().await
             }
         }
     }

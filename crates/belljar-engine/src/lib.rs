@@ -4,6 +4,8 @@
 mod changes;
 mod client;
 mod collect;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod engine;
 mod run;
 

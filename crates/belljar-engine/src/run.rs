@@ -20,6 +20,9 @@ use crate::engine::{EngineError, Sandbox, Usage};
 /// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 
+/// A source up to this size travels with the request that starts it, in bytes.
+const MAX_INLINE_BYTES: usize = 1 << 20;
+
 /// How much of stderr is looked at for a hint, in bytes.
 const HINT_BYTES: usize = 8 * 1024;
 
@@ -93,7 +96,18 @@ pub async fn run<S: Sink>(
         guest.write_from(open, file.content).await?;
     }
     let source_path = sandbox.home.join(&request.source_name);
-    guest.write(&source_path, 0o644, request.source).await?;
+    let mut inline = None;
+    // Where files are looked for, the source must be there before the first look.
+    let is_small = request.source.len() <= MAX_INLINE_BYTES;
+    if is_small && request.language.compile.is_none() && !request.track_files {
+        inline = Some(v1::InlineFile {
+            path: path_bytes(&source_path),
+            data: request.source,
+            ..Default::default()
+        });
+    } else {
+        guest.write(&source_path, 0o644, request.source).await?;
+    }
     timings.insert("upload".to_owned(), milliseconds(begin.elapsed()));
 
     let runner = Runner {
@@ -119,7 +133,8 @@ pub async fn run<S: Sink>(
     let compiled = compile.as_ref().is_none_or(|phase| phase.outcome == Outcome::Exited { code: 0 });
     let phase = if compiled {
         let time = Instant::now();
-        let command = runner.command(&request.language.run, spec.limits.memory, &request.args);
+        let mut command = runner.command(&request.language.run, spec.limits.memory, &request.args);
+        command.files.extend(inline);
         let timeout = spec.limits.timeout.duration();
         let phase = runner.phase("run", command, timeout, request.stdin, sink).await?;
         timings.insert("run".to_owned(), milliseconds(time.elapsed()));

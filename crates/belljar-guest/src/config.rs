@@ -6,7 +6,8 @@ use std::time::Duration;
 use belljar_linux::LandlockRules;
 use serde::{Deserialize, Serialize};
 
-/// The guest's configuration. It travels as JSON in the guest's second argument, so it holds no secret.
+/// The guest's configuration. It travels as JSON in a file without a name, because it holds the environment of user code,
+/// and arguments can be read by everybody.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
@@ -16,6 +17,8 @@ pub struct GuestConfig {
     pub env: Vec<(String, String)>,
     /// The Landlock domain of user code.
     pub landlock: Option<Domain>,
+    /// The umask of every process: 077 where other users of the machine could see its files.
+    pub umask: u32,
     /// Whether the guest keeps itself in the same domain: where the mounts do not keep it in.
     pub confine_guest: bool,
     /// Everything ends this long after the start, whether the host is there or not, in milliseconds. 0 is never.

@@ -1,7 +1,7 @@
 //! The guest's life: it builds the last walls, serves the host, reaps, keeps the deadline, watches the limits that no
 //! control group keeps, and ends with the connection.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub(crate) struct Guest {
     pub(crate) proc: Proc,
     pub(crate) ruleset: Option<OwnedFd>,
     pub(crate) started: Instant,
+    /// Limits of every process: `(resource, value)`.
+    pub(crate) rlimits: Vec<(u32, u64)>,
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -64,8 +66,12 @@ fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError
 ///
 /// # Errors
 /// See [`GuestError`]: a guest that cannot build its walls serves nobody.
-pub fn run(config: &str) -> Result<(), GuestError> {
-    let config: GuestConfig = serde_json::from_str(config).map_err(GuestError::Config)?;
+pub fn run() -> Result<(), GuestError> {
+    let config =
+        belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
+    let mut text = String::new();
+    std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
+    let config: GuestConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
     if !config.is_without("dumpable") {
         belljar_linux::set_dumpable(false).map_err(setup("close the guest to inspection"))?;
     }
@@ -91,18 +97,29 @@ impl Guest {
         if !config.first_process {
             belljar_linux::become_subreaper().map_err(setup("become the parent of orphans"))?;
         }
-        let ruleset = match &config.landlock {
-            Some(domain) if !config.is_without("landlock") => Some(domain.rules().build()?),
-            _ => None,
-        };
-        if let (Some(ruleset), true) = (&ruleset, config.confine_guest) {
-            belljar_linux::restrict_landlock(std::os::fd::AsFd::as_fd(ruleset))
+        let domain = config.landlock.as_ref().filter(|_| !config.is_without("landlock"));
+        let ruleset = domain.map(|domain| domain.rules().build()).transpose()?;
+        if let (Some(domain), true) = (domain, config.confine_guest) {
+            // The guest makes terminals for user code, which gets their descriptors and must not open any itself.
+            let mut own = domain.rules();
+            own.write.extend(["/dev/ptmx", "/dev/pts"].map(Into::into));
+            belljar_linux::restrict_landlock(std::os::fd::AsFd::as_fd(&own.build()?))
                 .map_err(setup("enter the guest's Landlock domain"))?;
         }
         let deadline = (config.deadline_ms > 0 && !config.is_without("deadline"))
             .then(|| Instant::now() + Duration::from_millis(config.deadline_ms));
+        let proc = Proc::new(proc_dir, config.first_process);
+        let mut rlimits: Vec<(u32, u64)> = Vec::new();
+        rlimits.extend(config.open_files.map(|most| (belljar_linux::rlimit::RLIMIT_NOFILE, most)));
+        if let (Some(limits), false) = (config.watched, config.first_process) {
+            // Without a namespace the kernel counts all of the user's processes: a bomb is held by as many more. The
+            // watcher is too slow for one.
+            let most = proc.threads_of_user() + u64::from(limits.pids);
+            rlimits.push((belljar_linux::rlimit::RLIMIT_NPROC, most));
+        }
         Ok(Self {
-            proc: Proc::new(proc_dir, config.first_process),
+            proc,
+            rlimits,
             table: Table::default(),
             ruleset,
             started: Instant::now(),
@@ -201,16 +218,21 @@ impl Guest {
             if running.is_empty() {
                 continue;
             }
-            let members = self.proc.sandbox();
-            let threads: u32 = members.iter().map(|stat| stat.threads).sum();
-            let resident: u64 = members.iter().map(|stat| stat.resident_pages * page_bytes()).sum();
             let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
-            let cause = if resident + in_memory > limits.memory_bytes {
-                v1::Cause::CAUSE_MEMORY
-            } else if threads > limits.pids {
-                v1::Cause::CAUSE_PIDS
-            } else {
-                continue;
+            let cause = match self.proc.sandbox() {
+                Ok(members) => {
+                    let threads: u32 = members.iter().map(|stat| stat.threads).sum();
+                    let resident: u64 = members.iter().map(|stat| stat.resident_pages * page_bytes()).sum();
+                    if resident + in_memory > limits.memory_bytes {
+                        v1::Cause::CAUSE_MEMORY
+                    } else if threads > limits.pids {
+                        v1::Cause::CAUSE_PIDS
+                    } else {
+                        continue;
+                    }
+                }
+                // What cannot be watched may not go on.
+                Err(_) => v1::Cause::CAUSE_STOPPED,
             };
             for process in running {
                 process.set_cause(cause);
@@ -241,7 +263,7 @@ impl Guest {
     }
 
     pub(crate) fn metrics(&self) -> v1::MetricsResponse {
-        let members = self.proc.sandbox();
+        let members = self.proc.sandbox().unwrap_or_default();
         let (reaped_user, reaped_system) = belljar_linux::children_cpu_us();
         let ticks = |ticks: u64| ticks * TICK_US;
         v1::MetricsResponse {

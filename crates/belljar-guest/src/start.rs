@@ -41,14 +41,9 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Starts what `request` asks for.
 pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
     let command = Command::from_request(guest, request)?;
+    write_files(guest, request)?;
     let started = Instant::now();
     let streams = Streams::open(request)?;
-    let rlimits: Vec<(u32, u64)> = guest
-        .config
-        .open_files
-        .into_iter()
-        .map(|most| (belljar_linux::rlimit::RLIMIT_NOFILE, most))
-        .collect();
     let plan = SpawnPlan {
         candidates: &command.candidates,
         argv: &command.argv,
@@ -58,7 +53,9 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         terminal: streams.terminal.is_some(),
         landlock: guest.landlock(),
         proc: guest.config.own_proc.then(|| guest.proc.dir()),
-        rlimits: &rlimits,
+        rlimits: &guest.rlimits,
+        umask: guest.config.umask,
+        die_with_guest: !guest.config.first_process,
         close_descriptors: !guest.config.is_without("descriptors"),
     };
     let spawned = belljar_linux::spawn(&plan).map_err(|error| refused(&command, &error))?;
@@ -88,6 +85,49 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         ));
     }
     Ok(process)
+}
+
+/// Most bytes of files that travel inside a request.
+const MAX_INLINE_BYTES: usize = 1 << 20;
+
+/// Writes the files that came with the request.
+fn write_files(guest: &Guest, request: &v1::StartRequest) -> Result<(), ConnectError> {
+    let bytes: usize = request.files.iter().map(|file| file.data.len()).sum();
+    if bytes > MAX_INLINE_BYTES {
+        return Err(invalid(format!(
+            "files: {bytes} bytes are too many for a request; at most {MAX_INLINE_BYTES}"
+        )));
+    }
+    for file in &request.files {
+        let path = c_string("files", resolve_in(&guest.config.home, &file.path))?;
+        let mode = Mode::from_raw_mode(if file.mode == 0 { 0o644 } else { file.mode & 0o7777 });
+        write_file(&path, mode, &file.data).map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => {
+                ConnectError::resource_exhausted("the disk of the sandbox is full")
+            }
+            errno => {
+                ConnectError::failed_precondition(format!("cannot write {}: {errno}", path.to_string_lossy()))
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &CString, mode: Mode, data: &[u8]) -> Result<(), Errno> {
+    // A FIFO that user code has put there must not hold the guest up, and a link must not lead it away.
+    let flags = OFlags::WRONLY
+        | OFlags::CREATE
+        | OFlags::TRUNC
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path.as_c_str(), flags, mode)?;
+    let mut rest = data;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// What to run, in the kernel's terms.
@@ -420,14 +460,14 @@ fn end_rest(guest: &Guest, process: &Process) -> u32 {
         if belljar_linux::kill_all(0).is_err() {
             return 0;
         }
-        let left = guest.proc.sandbox().iter().filter(|stat| !stat.zombie).count();
+        let left = guest.proc.count_running();
         let _ = belljar_linux::kill_all(SIGKILL);
-        return u32::try_from(left).unwrap_or(u32::MAX);
+        return left;
     }
     if alone {
-        let left = guest.proc.sandbox().iter().filter(|stat| !stat.zombie).count();
+        let left = guest.proc.count_running();
         guest.proc.signal_all(SIGKILL);
-        return u32::try_from(left).unwrap_or(u32::MAX);
+        return left;
     }
     // The process itself has been reaped, so its number may not be signalled any more: only its session is.
     guest.proc.signal_tree(process.pid, SIGKILL)

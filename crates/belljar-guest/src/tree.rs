@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 /// A process as `/proc/PID/stat` tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +58,17 @@ impl Proc {
     }
 
     /// Every process in sight.
-    pub(crate) fn all(&self) -> Vec<Stat> {
+    ///
+    /// # Errors
+    /// The kernel's reason, when `/proc` cannot be listed: nothing may then be taken for nobody.
+    pub(crate) fn all(&self) -> Result<Vec<Stat>, Errno> {
         let mut found = Vec::new();
-        let Ok(mut dir) = rustix::fs::Dir::read_from(&self.dir) else { return found };
-        while let Some(Ok(entry)) = dir.read() {
+        // Our own `/proc` is a bare mount, whose descriptor cannot be listed itself.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.dir, c".", flags, Mode::empty())?;
+        let mut dir = rustix::fs::Dir::new(dir)?;
+        while let Some(entry) = dir.read() {
+            let entry = entry?;
             if entry.file_name().to_bytes().iter().all(u8::is_ascii_digit)
                 && let Ok(name) = entry.file_name().to_str()
                 && let Some(stat) = self.read(&format!("{name}/stat")).and_then(|line| Stat::parse(&line))
@@ -68,7 +76,7 @@ impl Proc {
                 found.push(stat);
             }
         }
-        found
+        Ok(found)
     }
 
     fn read(&self, path: &str) -> Option<String> {
@@ -80,19 +88,39 @@ impl Proc {
     }
 
     /// The sandbox's processes without the guest itself.
-    pub(crate) fn sandbox(&self) -> Vec<Stat> {
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub(crate) fn sandbox(&self) -> Result<Vec<Stat>, Errno> {
         let own = std::process::id().cast_signed();
-        let all = self.all();
+        let all = self.all()?;
         if self.whole_namespace {
-            return all.into_iter().filter(|stat| stat.pid != own).collect();
+            return Ok(all.into_iter().filter(|stat| stat.pid != own).collect());
         }
         let members = descendants(&all, own, None);
-        all.into_iter().filter(|stat| stat.pid != own && members.contains(&stat.pid)).collect()
+        Ok(all.into_iter().filter(|stat| stat.pid != own && members.contains(&stat.pid)).collect())
+    }
+
+    /// Threads of everything that runs under our user id, in the sandbox or not: what RLIMIT_NPROC counts.
+    pub(crate) fn threads_of_user(&self) -> u64 {
+        let own = rustix::process::geteuid().as_raw();
+        let is_own = |stat: &&Stat| {
+            let flags = rustix::fs::AtFlags::empty();
+            rustix::fs::statat(&self.dir, stat.pid.to_string(), flags).is_ok_and(|found| found.st_uid == own)
+        };
+        let all = self.all().unwrap_or_default();
+        all.iter().filter(is_own).map(|stat| u64::from(stat.threads)).sum()
+    }
+
+    /// How many of the sandbox's processes run, as far as they can be counted.
+    pub(crate) fn count_running(&self) -> u32 {
+        let running = self.sandbox().map(|members| members.iter().filter(|stat| !stat.zombie).count());
+        running.map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// A process, its descendants and everybody in its session.
     pub(crate) fn tree_of(&self, pid: i32) -> HashSet<i32> {
-        descendants(&self.all(), pid, Some(pid))
+        self.all().map(|all| descendants(&all, pid, Some(pid))).unwrap_or_else(|_| HashSet::from([pid]))
     }
 
     /// Sends `signal` to the whole tree of `pid`; hands back how many there were. Those that fork meanwhile are caught
@@ -127,7 +155,8 @@ impl Proc {
             return;
         }
         for _ in 0..TREE_PASSES {
-            let members: Vec<_> = self.sandbox().into_iter().filter(|stat| !stat.zombie).collect();
+            let members: Vec<_> =
+                self.sandbox().unwrap_or_default().into_iter().filter(|stat| !stat.zombie).collect();
             if members.is_empty() {
                 return;
             }

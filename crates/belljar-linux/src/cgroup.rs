@@ -143,6 +143,50 @@ impl CgroupLayout {
         Ok(())
     }
 
+    /// The directories in which groups are made.
+    fn bases(&self) -> impl Iterator<Item = &Path> {
+        self.v2.iter().chain(self.v1.iter().map(|(_, dir)| dir)).map(PathBuf::as_path)
+    }
+
+    /// Ends and removes the groups of the sandbox `id`, for the case that its supervisor was killed and could not.
+    /// Hands back how many are left.
+    #[must_use]
+    pub fn remove(&self, id: &str) -> u32 {
+        let name = format!("belljar-{id}");
+        let mut left = 0;
+        for dir in self.bases() {
+            let group = dir.join(&name);
+            let gone = (0..REMOVE_TRIES).any(|_| {
+                let removed = std::fs::remove_dir(&group);
+                let is_gone =
+                    !matches!(removed, Err(ref error) if error.kind() != std::io::ErrorKind::NotFound);
+                if !is_gone {
+                    end_group(&group);
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                is_gone
+            });
+            left += u32::from(!gone);
+        }
+        left
+    }
+
+    /// Removes groups of sandboxes whose supervisors were killed: those that are empty and older than a minute. A group
+    /// that anything runs in cannot be removed, so no living sandbox is touched.
+    pub fn sweep(&self) {
+        for dir in self.bases() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("belljar-"));
+                let made = entry.metadata().and_then(|metadata| metadata.modified());
+                let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > SWEEP_AGE));
+                if is_ours && is_old && entry.file_name() != "belljar-host" {
+                    // Not empty is the answer for one that is alive.
+                    let _ = std::fs::remove_dir(entry.path());
+                }
+            }
+        }
+    }
+
     /// What the groups of the sandbox `id` have used so far.
     #[must_use]
     pub fn usage(&self, id: &str) -> CgroupUsage {
@@ -186,6 +230,23 @@ pub struct CgroupUsage {
     pub oom_kills: Option<u64>,
     /// Forks that the process limit refused.
     pub pids_denied: Option<u64>,
+}
+
+/// Tries, a millisecond apart, to remove a group whose processes are being ended.
+const REMOVE_TRIES: u32 = 1_000;
+
+/// A launch joins its groups within seconds.
+const SWEEP_AGE: std::time::Duration = std::time::Duration::from_secs(60);
+
+fn end_group(group: &Path) {
+    if std::fs::write(group.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    for pid in std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
+        if let Ok(pid) = pid.parse() {
+            let _ = crate::kernel::kill(pid, libc::SIGKILL);
+        }
+    }
 }
 
 fn number(text: String) -> Option<u64> {

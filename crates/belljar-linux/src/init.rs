@@ -22,7 +22,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use crate::channel::{self, Message};
 use crate::kernel;
 use crate::plan::{
-    GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Wall,
+    GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MountSource, MountStep,
+    NamespacePlan, Node, Wall,
 };
 use crate::report::{Failure, LaunchPhase, Step};
 use crate::supervise::{CGROUP, NETWORK};
@@ -177,6 +178,7 @@ fn arrange_descriptors(
     let at = Failure::at(Step::Descriptors);
     // First out of the way of the final numbers, then onto them.
     let socket = rustix::io::fcntl_dupfd_cloexec(&plan.guest_socket, SAFE_FD).map_err(&at)?;
+    let config = rustix::io::fcntl_dupfd_cloexec(&plan.guest_config, SAFE_FD).map_err(&at)?;
     let null = rustix::io::fcntl_dupfd_cloexec(&plan.dev_null, SAFE_FD).map_err(&at)?;
     let exe = rustix::io::fcntl_dupfd_cloexec(exe, SAFE_FD).map_err(&at)?;
     let proc_fd = match proc_fd {
@@ -187,19 +189,19 @@ fn arrange_descriptors(
         kernel::dup_onto(null.as_fd(), number).map_err(&at)?;
     }
     kernel::dup_onto(socket.as_fd(), GUEST_SOCKET_FD).map_err(&at)?;
-    if let Some(fd) = &proc_fd {
-        kernel::dup_onto(fd.as_fd(), GUEST_PROC_FD).map_err(&at)?;
-    }
+    // Without a `/proc` of its own the guest finds /dev/null there, so that nothing of the host's is left under that number.
+    kernel::dup_onto(proc_fd.as_ref().unwrap_or(&null).as_fd(), GUEST_PROC_FD).map_err(&at)?;
+    kernel::dup_onto(config.as_fd(), GUEST_CONFIG_FD).map_err(&at)?;
     kernel::dup_onto(exe.as_fd(), EXE_FD).map_err(&at)?;
-    std::mem::forget((socket, null, exe, proc_fd));
+    std::mem::forget((socket, config, null, exe, proc_fd));
     if !plan.without.has(Wall::Descriptors) {
-        let first = if plan.namespaces.is_some() { EXE_FD } else { GUEST_PROC_FD };
-        kernel::cloexec_from(first.unsigned_abs()).map_err(&at)?;
+        kernel::cloexec_from(EXE_FD.unsigned_abs()).map_err(&at)?;
     }
     Ok(())
 }
 
-const EXE_FD: i32 = 5;
+/// The number of the guest's program until the exec closes it.
+const EXE_FD: i32 = 6;
 
 fn exec_arranged(plan: &LaunchPlan) -> Errno {
     crate::descriptors_unsafe::with_number(EXE_FD, |exe| {
@@ -218,6 +220,8 @@ fn open_exe_by_path(plan: &LaunchPlan) -> Result<OwnedFd, Failure> {
 }
 
 const ROOT_ATTRIBUTES: u64 = kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV;
+/// The most mounts of a tree, which the planner keeps to.
+pub(crate) const MAX_MOUNTS: usize = 96;
 const HIDDEN_FILE: &CStr = c".hidden-file";
 const HIDDEN_DIR: &CStr = c".hidden-dir";
 
@@ -248,11 +252,14 @@ fn build_tree(
         .map_err(Failure::at(Step::GuestExe))?,
     };
 
+    let mut early = [const { None }; MAX_MOUNTS];
+    clone_checked(tree, &mut early)?;
     let at = Failure::at(Step::Root);
     let root = new_filesystem(c"tmpfs", &tree.root_options, 0).map_err(&at)?;
     attach(root.as_fd(), rustix::fs::CWD, &tree.staging).map_err(&at)?;
     for (index, node) in tree.nodes.iter().enumerate() {
-        make_node(root.as_fd(), node).map_err(Failure::item(Step::Node, index))?;
+        let (Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. }) = node;
+        make_node(root.as_fd(), node, path).map_err(Failure::item(Step::Node, index))?;
     }
     make_empty_file(root.as_fd(), HIDDEN_FILE, &[], 0).map_err(&at)?;
     rustix::fs::mkdirat(&root, HIDDEN_DIR, Mode::empty()).map_err(&at)?;
@@ -269,7 +276,8 @@ fn build_tree(
     }
     tell(control, LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
-        make_mount(plan, root.as_fd(), step).map_err(Failure::item(Step::Mount, index))?;
+        let tree = early.get_mut(index).and_then(Option::take);
+        make_mount(plan, root.as_fd(), step, tree).map_err(Failure::item(Step::Mount, index))?;
     }
     tell(control, LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
@@ -305,6 +313,41 @@ fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: &CStr) -> Result<(
     rustix::mount::move_mount(mount, c"", dir, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
+/// Attaches a mount below the new root. A mount that came before may hold links that somebody else has put there; none is
+/// followed, and nothing leads out of the root.
+fn attach_inside(mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &CStr) -> Result<(), Errno> {
+    let place = open_inside(root, target)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount, c"", &place, c"", flags)
+}
+
+fn open_inside(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
+}
+
+/// Longest path of a node, its end included (PATH_MAX).
+const PATH_BYTES: usize = 4096;
+
+/// Makes a node below the new root as [`attach_inside`] attaches: by its parent, without following a link.
+fn make_node_inside(root: BorrowedFd<'_>, node: &Node) -> Result<(), Errno> {
+    let (Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. }) = node;
+    let bytes = path.to_bytes();
+    let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
+        return make_node(root, node, path);
+    };
+    let mut parent = [0u8; PATH_BYTES];
+    let (head, _) = bytes.split_at(slash);
+    parent.get_mut(..slash).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(head);
+    let parent = CStr::from_bytes_until_nul(&parent).map_err(|_| Errno::NAMETOOLONG)?;
+    let parent = open_inside(root, parent)?;
+    // What stands behind the slash ends where the whole path ends.
+    let name = path.to_bytes_with_nul().get(slash + 1..).ok_or(Errno::INVAL)?;
+    let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
+    make_node(parent.as_fd(), node, name)
+}
+
 /// A detached copy of the mount at `path` below `dir` (the mount of `dir` itself when empty).
 fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool, attributes: u64) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -321,11 +364,12 @@ fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool, attributes: u64
     Ok(tree)
 }
 
-fn make_node(root: BorrowedFd<'_>, node: &Node) -> Result<(), Errno> {
+/// Makes a node under `name` in `dir`.
+fn make_node(dir: BorrowedFd<'_>, node: &Node, name: &CStr) -> Result<(), Errno> {
     match node {
-        Node::Dir { path, mode } => rustix::fs::mkdirat(root, path.as_c_str(), Mode::from_raw_mode(*mode)),
-        Node::Symlink { path, target } => rustix::fs::symlinkat(target.as_c_str(), root, path.as_c_str()),
-        Node::File { path, content } => make_empty_file(root, path, content, 0o444),
+        Node::Dir { mode, .. } => rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode)),
+        Node::Symlink { target, .. } => rustix::fs::symlinkat(target.as_c_str(), dir, name),
+        Node::File { content, .. } => make_empty_file(dir, name, content, 0o444),
     }
 }
 
@@ -340,39 +384,55 @@ fn make_empty_file(root: BorrowedFd<'_>, path: &CStr, content: &[u8], mode: u32)
     Ok(())
 }
 
-fn make_mount(plan: &LaunchPlan, root: BorrowedFd<'_>, step: &MountStep) -> Result<(), Errno> {
+fn make_mount(
+    plan: &LaunchPlan,
+    root: BorrowedFd<'_>,
+    step: &MountStep,
+    early: Option<OwnedFd>,
+) -> Result<(), Errno> {
     let mut attributes = step.attributes;
     if plan.without.has(Wall::ReadOnly) {
         attributes &= !kernel::MOUNT_ATTR_RDONLY;
     }
     for node in &step.make {
-        match make_node(root, node) {
+        match make_node_inside(root, node) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
     }
-    match &step.source {
-        MountSource::Path(path) => {
-            let tree = clone_tree(rustix::fs::CWD, path, true, attributes)?;
-            attach(tree.as_fd(), root, &step.target)
+    let mount = match &step.source {
+        MountSource::Path(path) => clone_tree(rustix::fs::CWD, path, true, attributes)?,
+        MountSource::Checked { .. } => {
+            let tree = early.ok_or(Errno::BADF)?;
+            kernel::mount_setattr(tree.as_fd(), attributes, 0, true, None)?;
+            return attach_inside(tree.as_fd(), root, &step.target);
         }
-        MountSource::Checked { path, device, inode } => {
-            let flags = OFlags::PATH | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            let file = rustix::fs::openat2(rustix::fs::CWD, path.as_c_str(), flags, Mode::empty(), resolve)?;
-            let stat = rustix::fs::fstat(&file)?;
-            if stat.st_dev != *device || stat.st_ino != *inode {
-                return Err(Errno::STALE);
-            }
-            let tree = clone_tree(file.as_fd(), c"", true, attributes)?;
-            attach(tree.as_fd(), root, &step.target)
-        }
-        MountSource::Detached(tree) => attach(tree.as_fd(), root, &step.target),
-        MountSource::New { kind, options } => {
-            let mount = new_filesystem(kind, options, attributes)?;
-            attach(mount.as_fd(), root, &step.target)
+        MountSource::Detached(tree) => return attach_inside(tree.as_fd(), root, &step.target),
+        MountSource::New { kind, options } => new_filesystem(kind, options, attributes)?,
+    };
+    attach_inside(mount.as_fd(), root, &step.target)
+}
+
+/// Clones the trees that an ordinary user mounts, before the new root covers the place where it is staged: insists on the
+/// very files that the host has checked.
+fn clone_checked(tree: &NamespacePlan, early: &mut [Option<OwnedFd>]) -> Result<(), Failure> {
+    for ((index, step), slot) in tree.mounts.iter().enumerate().zip(early) {
+        if let MountSource::Checked { path, device, inode } = &step.source {
+            *slot = Some(open_checked(path, *device, *inode).map_err(Failure::item(Step::Mount, index))?);
         }
     }
+    Ok(())
+}
+
+fn open_checked(path: &CStr, device: u64, inode: u64) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let file = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if stat.st_dev != device || stat.st_ino != inode {
+        return Err(Errno::STALE);
+    }
+    clone_tree(file.as_fd(), c"", true, 0)
 }
 
 fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {

@@ -253,21 +253,22 @@ impl Drop for SignalMask {
     }
 }
 
-/// Unblocks all signals and sets those that a Rust program ignores or handles back to their defaults.
-/// Fork-safe.
+/// Unblocks all signals and sets all to their defaults, whatever this process or its ancestors ignore; also the two
+/// that the C library keeps for itself, which it leaves ignored in what posix_spawn(3) starts. Fork-safe.
 pub(crate) fn reset_signals() {
-    // SAFETY: plain sets of bits; SIG_DFL is a valid disposition for each of these.
+    // The kernel's `struct sigaction`, with room for any architecture's: all zero is SIG_DFL without flags.
+    const DEFAULT: [u64; 8] = [0; 8];
+    const SET_BYTES: usize = 8;
+    // SAFETY: plain sets of bits; the kernel reads a sigaction's bytes and writes none.
     unsafe {
-        for signal in [
-            libc::SIGPIPE,
-            libc::SIGCHLD,
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGQUIT,
-            libc::SIGTSTP,
-        ] {
-            libc::signal(signal, libc::SIG_DFL);
+        for signal in 1..=64 {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                DEFAULT.as_ptr(),
+                std::ptr::null_mut::<c_void>(),
+                SET_BYTES,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -25,11 +25,14 @@ pub use kernel::{
     install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, pidfd_kill, reap_one,
     restrict_landlock, set_dumpable,
 };
+/// The most mounts that one tree may have, the system's own included.
+pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
+
 pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
 pub use plan::{
-    CgroupJoin, CgroupPlan, CgroupSetting, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, GuestProgram, Identity,
-    LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,
+    CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
+    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,
 };
 pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};

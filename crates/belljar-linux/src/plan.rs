@@ -14,6 +14,9 @@ pub struct LaunchPlan {
     pub guest: GuestProgram,
     /// The guest's end of its connection. It becomes descriptor [`GUEST_SOCKET_FD`].
     pub guest_socket: OwnedFd,
+    /// The guest's configuration, in a file without a name. It becomes descriptor [`GUEST_CONFIG_FD`]: arguments can be
+    /// read by every user of the machine, and the configuration holds the environment of user code.
+    pub guest_config: OwnedFd,
     /// Opened `/dev/null`, for the guest's standard streams.
     pub dev_null: OwnedFd,
     /// Control groups to make, fill, join and remove.
@@ -40,6 +43,9 @@ pub struct LaunchPlan {
 pub const GUEST_SOCKET_FD: i32 = 3;
 /// The number under which the guest finds a writable view of `/proc`, where it has one of its own.
 pub const GUEST_PROC_FD: i32 = 4;
+
+/// The number under which the guest finds its configuration.
+pub const GUEST_CONFIG_FD: i32 = 5;
 
 /// The guest's program.
 #[derive(Debug)]

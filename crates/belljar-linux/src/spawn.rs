@@ -30,6 +30,10 @@ pub struct SpawnPlan<'a> {
     pub proc: Option<BorrowedFd<'a>>,
     /// `(resource, value)` limits on top of the guest's own.
     pub rlimits: &'a [(u32, u64)],
+    /// Its umask.
+    pub umask: u32,
+    /// Whether it ends when the guest does, where no pid namespace sees to that.
+    pub die_with_guest: bool,
     /// Whether descriptors that are not its streams are closed; only a test says no.
     pub close_descriptors: bool,
 }
@@ -101,9 +105,14 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
     *in_cwd = true;
     rustix::process::chdir(plan.cwd.as_c_str())?;
     *in_cwd = false;
-    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::umask(Mode::from_raw_mode(plan.umask));
+    if plan.die_with_guest {
+        kernel::die_with_parent(libc::SIGKILL)?;
+    }
     for (resource, value) in plan.rlimits {
-        kernel::set_rlimit(*resource, *value, *value)?;
+        // A hard limit that is in force already cannot be raised, and need not be.
+        let value = kernel::get_rlimit(*resource)?.1.min(*value);
+        kernel::set_rlimit(*resource, value, value)?;
     }
     if let Some(ruleset) = plan.landlock {
         kernel::restrict_landlock(ruleset)?;

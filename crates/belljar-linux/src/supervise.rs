@@ -36,6 +36,9 @@ pub(crate) const NETWORK: u64 = 0x4000_0000;
 /// `CLONE_NEWCGROUP`, whose root is the group that its maker is in: made when the groups have been joined.
 pub(crate) const CGROUP: u64 = 0x0200_0000;
 
+/// Room for every descriptor that a launch needs: those of the plan and one a mount.
+const KEPT: usize = crate::init::MAX_MOUNTS + 16;
+
 /// How long emptied control groups may take to become removable: 5,000 tries of one millisecond.
 const CLEAN_TRIES: u32 = 5_000;
 
@@ -46,7 +49,7 @@ pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
     kernel::set_name(c"belljar-super");
     let _ = rustix::process::setsid();
     let _ = kernel::become_subreaper();
-    let mut keep = [-1; 64];
+    let mut keep = [-1; KEPT];
     if kernel::close_all_but(kept_for_launch(plan, control, &mut keep)).is_err() {
         kernel::exit_now(125);
     }
@@ -82,7 +85,11 @@ impl Drop for ExitOnUnwind {
 }
 
 /// The descriptors that the launch needs, in a table of fixed size; the planner keeps to its size.
-fn kept_for_launch<'a>(plan: &LaunchPlan, control: BorrowedFd<'_>, keep: &'a mut [i32; 64]) -> &'a mut [i32] {
+fn kept_for_launch<'a>(
+    plan: &LaunchPlan,
+    control: BorrowedFd<'_>,
+    keep: &'a mut [i32; KEPT],
+) -> &'a mut [i32] {
     let mounts = plan.namespaces.iter().flat_map(|tree| &tree.mounts).filter_map(|step| match &step.source {
         MountSource::Detached(fd) => Some(fd.as_raw_fd()),
         _ => None,
@@ -94,6 +101,7 @@ fn kept_for_launch<'a>(plan: &LaunchPlan, control: BorrowedFd<'_>, keep: &'a mut
     let fixed = [
         control.as_raw_fd(),
         plan.guest_socket.as_raw_fd(),
+        plan.guest_config.as_raw_fd(),
         plan.dev_null.as_raw_fd(),
         exe,
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
@@ -376,15 +384,24 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>) {
 /// Without a pid namespace the guest's end does not end its descendants: they become ours, being a subreaper, and
 /// are in the control group if there is one.
 fn end_stragglers(plan: &LaunchPlan) {
-    for _ in 0..CLEAN_TRIES {
+    let mut idle = 0;
+    while idle < CLEAN_TRIES {
         for group in &plan.cgroups {
             kill_cgroup(group);
         }
+        // Code that keeps forking and exiting is gone before its number is used; only speed catches it.
         kill_children();
-        match rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-            Err(Errno::CHILD) => return,
-            Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) | Err(_) => pause(),
+        loop {
+            match rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+                Err(Errno::CHILD) => return,
+                Ok(Some(_)) => idle = 0,
+                Err(Errno::INTR) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        idle += 1;
+        if idle > 100 {
+            pause();
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The local engine, and its weaker kin `process` and `none`: the same guest behind fewer walls.
 
-use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -25,6 +24,9 @@ use crate::walls::{LocalWalls, control_pair, pair};
 
 /// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
 const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+
+/// One start in so many also looks for what killed supervisors have left: a look costs a start too much to be had each time.
+const SWEEP_EVERY: u32 = 16;
 
 /// What the guest speaks first; a launch that takes longer has hung.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,10 +95,21 @@ impl LocalEngine {
             pair(SocketType::STREAM).map_err(launch("make the guest's connection"))?;
         let (control, sandbox_control) =
             control_pair().map_err(launch("make the supervisor's connection"))?;
+        if entropy.1 % SWEEP_EVERY == 0 {
+            self.layout().sweep();
+        }
         let mut planner = Planner { engine: self, spec, id: &id, without, watched: false, cgroups: false };
         let plan = planner.plan(entropy.1, guest_socket)?;
         let isolation = crate::layers::isolation(&plan, spec, planner.watched, self.layout());
         let failures = Failures::of(&plan);
+        let scratch = match &plan.scratch {
+            Some(scratch) => {
+                let parent =
+                    scratch.parent.try_clone().map_err(launch("keep hold of the scratch directory"))?;
+                Some((parent, scratch.name.clone()))
+            }
+            None => None,
+        };
         let planned = begin.elapsed();
         let launched_ns = monotonic_ns();
         let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
@@ -107,25 +120,27 @@ impl LocalEngine {
         // The plan's descriptors are the supervisor's from here on.
         drop(plan);
         let cgroups = planner.cgroups.then(|| self.layout().clone());
-        let walls = LocalWalls::new(id.clone(), control, supervisor, cgroups)
+        let walls = LocalWalls::new(id.clone(), control, supervisor, cgroups, scratch)
             .map_err(launch("follow the supervisor"))?;
-        let guest = GuestClient::new(stream(host_socket).map_err(launch("open the guest's connection"))?);
-        let answer = tokio::select! {
+        let stream = stream(host_socket).map_err(launch("open the guest's connection"))?;
+        let ready = tokio::select! {
             // A failed launch also breaks the connection; its own reason is the better one.
             biased;
             error = walls.failure(failures) => Err(error),
-            answer = tokio::time::timeout(START_TIMEOUT, guest.check()) => match answer {
-                Ok(answer) => answer.map_err(EngineError::from),
+            // The guest speaks first, as soon as it serves.
+            ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
+                Ok(ready) => ready.map_err(launch("wait for the guest")),
                 Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),
             }
         };
+        let guest = GuestClient::new(stream);
         let mut timings = vec![("plan", planned)];
         timings.extend(walls.phases(launched_ns));
         let so_far: Duration = timings.iter().map(|(_, time)| *time).sum();
         timings.push(("guest", begin.elapsed().saturating_sub(so_far)));
         let sandbox = Sandbox::new(id, isolation, home, timings, guest, Box::new(walls));
-        match answer {
-            Ok(_) => Ok(sandbox),
+        match ready {
+            Ok(()) => Ok(sandbox),
             Err(error) => {
                 // What the launch left is removed before its failure is told.
                 let _ = sandbox.stop().await;
@@ -241,6 +256,13 @@ impl Planner<'_> {
                 for mount in checked {
                     mount.add_to(&mut tree, outside)?;
                 }
+                if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
+                    return Err(EngineError::Layer {
+                        layer: "mounts",
+                        reason: format!("{} are more than a sandbox can have", self.spec.mounts.len()),
+                        fix: "mount directories above several of them instead".to_owned(),
+                    });
+                }
                 Some(self.namespaces(tree))
             }
             _ => None,
@@ -260,6 +282,7 @@ impl Planner<'_> {
         Ok(LaunchPlan {
             guest: self.guest_program(privileged)?,
             guest_socket,
+            guest_config: self.guest_config_file().map_err(launch("write the guest's configuration"))?,
             dev_null,
             cgroups,
             uid_lease: lease.map(|lease| lease.lock),
@@ -353,10 +376,6 @@ impl Planner<'_> {
     }
 
     fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
-        let config = serde_json::to_string(&self.guest_config()).map_err(|error| EngineError::Launch {
-            step: "write the guest's configuration".to_owned(),
-            source: error.into(),
-        })?;
         let path = match &self.engine.config.guest {
             Some(path) => c_string(path.as_os_str()),
             None => mounts::program_path().map_err(launch("find Belljar's own program"))?,
@@ -368,8 +387,18 @@ impl Planner<'_> {
         } else {
             GuestExe::Path(path)
         };
-        let argv = vec![c"belljar".to_owned(), c"guest".to_owned(), CString::new(config).unwrap_or_default()];
+        let argv = vec![c"belljar".to_owned(), c"guest".to_owned()];
         Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
+    }
+
+    fn guest_config_file(&self) -> std::io::Result<OwnedFd> {
+        use std::io::{Seek as _, Write as _};
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
+        serde_json::to_writer(&mut file, &self.guest_config())?;
+        file.flush()?;
+        file.rewind()?;
+        Ok(file.into())
     }
 
     fn guest_config(&self) -> GuestConfig {
@@ -379,6 +408,7 @@ impl Planner<'_> {
         GuestConfig {
             env: self.environment(&home),
             landlock: self.domain(&home),
+            umask: if kind == EngineKind::Process { 0o077 } else { 0o022 },
             confine_guest: kind == EngineKind::Process,
             deadline_ms: millis(deadline),
             grace_ms: millis(belljar_engine::STOP_GRACE),
@@ -463,16 +493,8 @@ const PROCESS_READS: [&str; 14] = [
     "/proc",
 ];
 
-const PROCESS_DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
+const PROCESS_DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

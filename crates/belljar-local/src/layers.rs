@@ -113,8 +113,11 @@ fn limits(
         (false, false) => "not limited".to_owned(),
     };
     let limits = &spec.limits;
-    add("memory", state, format!("{} by {by}", limits.memory));
-    add("pids", state, format!("{} by {by}", limits.pids));
+    let limited = |limit: &dyn std::fmt::Display| {
+        if state == LayerState::Absent { by.clone() } else { format!("{limit} by {by}") }
+    };
+    add("memory", state, limited(&limits.memory));
+    add("pids", state, limited(&limits.pids));
     let cpu_state = if enforced { LayerState::InForce } else { LayerState::Absent };
     add(
         "cpu",

@@ -19,12 +19,10 @@ pub use engine::{LocalConfig, LocalEngine};
 /// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it
 /// starts neither threads nor a runtime unless it has to.
 pub fn enter_guest() {
-    let mut args = std::env::args_os().skip(1);
-    if args.next().as_deref() != Some(std::ffi::OsStr::new("guest")) {
+    if std::env::args_os().nth(1).as_deref() != Some(std::ffi::OsStr::new("guest")) {
         return;
     }
-    let config = args.next().and_then(|config| config.into_string().ok()).unwrap_or_default();
-    let status = match belljar_guest::run(&config) {
+    let status = match belljar_guest::run() {
         Ok(()) => 0,
         Err(error) => {
             report(&error);

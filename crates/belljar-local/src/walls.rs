@@ -1,5 +1,6 @@
 //! A launched sandbox from outside: its supervisor, what that reports, and its end.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -25,6 +26,8 @@ pub(crate) struct LocalWalls {
     supervisor: Option<Supervisor>,
     /// Whether there are control groups to ask.
     cgroups: Option<CgroupLayout>,
+    /// The scratch directory: what it is in, and its name.
+    scratch: Option<(OwnedFd, CString)>,
     progress: watch::Receiver<Progress>,
 }
 
@@ -46,13 +49,14 @@ impl LocalWalls {
         control: OwnedFd,
         supervisor: Supervisor,
         cgroups: Option<CgroupLayout>,
+        scratch: Option<(OwnedFd, CString)>,
     ) -> io::Result<Self> {
         let (sender, progress) = watch::channel(Progress::default());
         let reader = control.try_clone()?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
-        Ok(Self { id, control, supervisor: Some(supervisor), cgroups, progress })
+        Ok(Self { id, control, supervisor: Some(supervisor), cgroups, scratch, progress })
     }
 
     /// How long each phase of the launch took, from `begin` by CLOCK_MONOTONIC in nanoseconds.
@@ -181,8 +185,8 @@ impl LocalWalls {
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
         let last = self.progress.borrow().clone();
         if let Some(supervisor) = self.supervisor.take() {
-            // It exits right after its last record.
-            supervisor.reap();
+            // It exits right after its last record, and nobody has to wait for that.
+            ORPHANS.adopt(supervisor);
         }
         match last.cleaned {
             Some((0, _)) => Ok(()),
@@ -191,8 +195,24 @@ impl LocalWalls {
                 count,
                 source: io::Error::from_raw_os_error(errno),
             }),
-            None => Err(EngineError::Ended {
-                how: "the supervisor did not say that it removed everything".to_owned(),
+            None => self.clean_up_after_supervisor(),
+        }
+    }
+}
+
+impl LocalWalls {
+    /// Somebody has killed the supervisor: its first process dies with it, the rest is ours to remove.
+    fn clean_up_after_supervisor(&self) -> Result<(), EngineError> {
+        let left = self.cgroups.as_ref().map_or(0, |layout| layout.remove(self.id.as_str()));
+        let scratch = self.scratch.as_ref().map_or(Ok(()), |(parent, name)| {
+            belljar_linux::remove_tree(parent.as_fd(), name).map_err(io::Error::from)
+        });
+        match (left, scratch) {
+            (0, Ok(())) => Ok(()),
+            (left, scratch) => Err(EngineError::Left {
+                id: self.id.clone(),
+                count: left + u32::from(scratch.is_err()),
+                source: scratch.err().unwrap_or_else(|| io::Error::from(io::ErrorKind::ResourceBusy)),
             }),
         }
     }

@@ -44,7 +44,7 @@ pub use languages::Languages;
 pub use limits::{
     Cpus, DiskSize, Inodes, Limits, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids, TmpSize,
 };
-pub use mount_policy::{MountPolicy, MountRefusal};
+pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
 pub use mounts::{Mount, MountMode, check_targets};
 pub use network::NetworkPolicy;
 pub use outcome::{LimitKind, Outcome, signal_name};

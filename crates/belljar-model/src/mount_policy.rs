@@ -7,7 +7,7 @@ use crate::mounts::{Mount, MountMode, normalise};
 use crate::text::shown_path;
 
 /// What no sandbox may see, on any host.
-const FORBIDDEN: [&str; 15] = [
+const FORBIDDEN: [&str; 22] = [
     "/etc/shadow",
     "/etc/gshadow",
     "/etc/passwd",
@@ -22,11 +22,18 @@ const FORBIDDEN: [&str; 15] = [
     "/run/containerd",
     "/run/podman",
     "/run/user",
+    "/run/dbus",
+    "/run/systemd",
+    "/run/crio",
     "/boot",
+    "/etc/ssh",
+    "/etc/kubernetes",
+    "/var/lib/docker",
+    "/var/lib/kubelet",
 ];
 
 /// What no sandbox may see in a home directory: keys, tokens and passwords.
-const FORBIDDEN_IN_HOME: [&str; 8] =
+pub const FORBIDDEN_IN_HOME: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".config", ".kube", ".docker", ".netrc", ".git-credentials"];
 
 /// Which paths of the host may be mounted, and how.

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl Output {
             if bytes > most {
                 return Err(CopyError::TooLong { path: path(), bytes, most });
             }
-            file.file.write_all(&piece).map_err(host)?;
+            file.add(&piece).map_err(host)?;
         }
         file.finish().map_err(host)
     }
@@ -183,8 +183,12 @@ struct Replacement<'a> {
     file: File,
     temporary: PathBuf,
     target: &'a Path,
+    length: u64,
     is_done: bool,
 }
+
+/// Zeros in a row from which a hole is left instead, in bytes: a block of most file systems.
+const HOLE: usize = 4096;
 
 impl<'a> Replacement<'a> {
     /// Makes a new file next to `target`.
@@ -203,7 +207,13 @@ impl<'a> Replacement<'a> {
             name.push(format!(".{}-{number}", std::process::id()));
             let temporary = target.with_file_name(name);
             match File::create_new(&temporary) {
-                Ok(file) => return Ok(Self { file, temporary, target, is_done: false }),
+                Ok(file) => {
+                    // What was private stays so.
+                    if let Ok(old) = std::fs::symlink_metadata(target) {
+                        file.set_permissions(old.permissions())?;
+                    }
+                    return Ok(Self { file, temporary, target, length: 0, is_done: false });
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => {
                     number += 1
                 }
@@ -212,9 +222,22 @@ impl<'a> Replacement<'a> {
         }
     }
 
+    /// Adds bytes. Blocks of zeros become holes: a file that is mostly holes in the sandbox must not fill the host's disk.
+    fn add(&mut self, piece: &[u8]) -> std::io::Result<()> {
+        for block in piece.chunks(HOLE) {
+            if block.len() == HOLE && block.iter().all(|byte| *byte == 0) {
+                self.file.seek(SeekFrom::Current(4096))?;
+            } else {
+                self.file.write_all(block)?;
+            }
+        }
+        self.length += piece.len() as u64;
+        Ok(())
+    }
+
     /// Puts it into its place. A link that has come there meanwhile is replaced, not followed.
     fn finish(mut self) -> std::io::Result<()> {
-        self.file.flush()?;
+        self.file.set_len(self.length)?;
         std::fs::rename(&self.temporary, self.target)?;
         self.is_done = true;
         Ok(())
@@ -239,13 +262,36 @@ mod tests {
         let target = dir.path().join("x");
         std::fs::write(&target, "old").unwrap();
         let mut file = Replacement::begin(&target).unwrap();
-        file.file.write_all(b"half").unwrap();
+        file.add(b"half").unwrap();
         drop(file);
         assert_eq!(std::fs::read(&target).unwrap(), b"old");
         let mut file = Replacement::begin(&target).unwrap();
-        file.file.write_all(b"whole").unwrap();
+        file.add(b"whole").unwrap();
         file.finish().unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn holes_stay_holes_and_private_files_private() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("sparse");
+        std::fs::write(&target, "old").unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut file = Replacement::begin(&target).unwrap();
+        for _ in 0..64 {
+            file.add(&[0; 256 * 1024]).unwrap();
+        }
+        file.add(b"end").unwrap();
+        file.add(&[0; 5000]).unwrap();
+        file.finish().unwrap();
+        let metadata = std::fs::metadata(&target).unwrap();
+        assert_eq!(metadata.len(), 64 * 256 * 1024 + 3 + 5000);
+        assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
+        assert_eq!(metadata.mode() & 0o7777, 0o600);
+        let content = std::fs::read(&target).unwrap();
+        assert_eq!(&content[64 * 256 * 1024..][..3], b"end");
+        assert!(content[64 * 256 * 1024 + 3..].iter().all(|byte| *byte == 0));
     }
 }

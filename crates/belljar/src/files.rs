@@ -60,10 +60,12 @@ impl Inputs {
     }
 
     fn add(&mut self, pair: &OsStr) -> Result<(), Quit> {
-        let (source, target) = split_pair(pair);
-        let read = |error| InputError::Read { what: "file", path: source.clone(), source: error };
-        let source = std::fs::canonicalize(&source).map_err(read)?;
-        let target = match target.as_deref().or_else(|| source.file_name().map(Path::new)) {
+        let (given, target) = split_pair(pair);
+        let read = |error| InputError::Read { what: "file", path: given.clone(), source: error };
+        let source = std::fs::canonicalize(&given).map_err(read)?;
+        // A link goes in under its own name, `.` under that of the directory.
+        let name = given.file_name().or(source.file_name());
+        let target = match target.as_deref().or(name.map(Path::new)) {
             Some(target) => plain(target)?,
             None => {
                 return Err(anyhow::anyhow!("file: {source:?} has no name; give it one after a colon").into());

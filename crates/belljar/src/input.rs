@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use belljar_model::{Language, Languages, ModelError};
 use bytes::Bytes;
@@ -66,7 +67,7 @@ impl Program {
         language: Option<&str>,
     ) -> Result<Option<Self>, InputError> {
         // The cheap things first: nothing long is read for a command that is refused anyway.
-        let named = language.map(|name| Languages::builtin().by_name(name)).transpose()?;
+        let named = language.map(by_name).transpose()?;
         let (script, args) = match (code, words.split_first()) {
             (Some(_), _) => (None, words),
             (None, Some((script, args))) => (Some(script.as_os_str()), args),
@@ -96,19 +97,35 @@ impl Program {
     }
 }
 
+/// The built-in languages that a look-up of `word` can find. A process looks up one word, so what is read for it is kept;
+/// a second word gets them all.
+fn few(word: &str) -> &'static Languages {
+    static FEW: OnceLock<(String, Languages)> = OnceLock::new();
+    let (read_for, languages) = FEW.get_or_init(|| (word.to_owned(), Languages::builtin_mentioning(word)));
+    if read_for == word { languages } else { Languages::builtin() }
+}
+
+fn by_name(name: &str) -> Result<&'static Language, ModelError> {
+    // A name that is not known deserves an answer that knows them all.
+    few(name).by_name(name).or_else(|_| Languages::builtin().by_name(name))
+}
+
 /// The language of a script by its name, else by its first line, else the default where there is no name.
 fn recognise(path: Option<&Path>, source: &str) -> Result<&'static Language, InputError> {
-    let languages = Languages::builtin();
-    let by_name = path.and_then(Path::extension).and_then(OsStr::to_str);
-    if let Some(language) = by_name.and_then(|extension| languages.by_extension(extension)) {
+    let extension = path.and_then(Path::extension).and_then(OsStr::to_str);
+    if let Some(language) = extension.and_then(|extension| few(extension).by_extension(extension)) {
         return Ok(language);
     }
+    if path.is_none() && !source.starts_with("#!") {
+        return Ok(by_name(DEFAULT_LANGUAGE)?);
+    }
+    let languages = Languages::builtin();
     let first_line = source.lines().next().unwrap_or_default();
     if let Some(language) = languages.by_shebang(first_line) {
         return Ok(language);
     }
     match path {
-        None => Ok(languages.by_name(DEFAULT_LANGUAGE)?),
+        None => Ok(by_name(DEFAULT_LANGUAGE)?),
         Some(path) => {
             let known: Vec<&str> = languages.iter().map(|language| language.name.as_str()).collect();
             Err(InputError::NoLanguage { path: path.to_owned(), known: known.join(", ") })

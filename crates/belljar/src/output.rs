@@ -66,9 +66,8 @@ pub(crate) struct Output {
     stderr: Inherited,
     /// Whether somebody still reads standard error.
     has_stderr: bool,
-    phase: Phase,
-    /// Whether the code itself, or its compiler, was started at all.
-    has_begun: bool,
+    /// The last phase that was started.
+    phase: Option<Phase>,
     progress: Arc<Progress>,
     watch: Arc<Watch>,
 }
@@ -81,8 +80,7 @@ impl Output {
             stdout: Inherited::stdout(),
             stderr: Inherited::stderr(),
             has_stderr: true,
-            phase: Phase::Run,
-            has_begun: false,
+            phase: None,
             progress,
             watch: Arc::new(Watch::default()),
         }
@@ -98,9 +96,9 @@ impl Output {
         Arc::clone(&self.progress)
     }
 
-    /// Whether the last phase was started.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun
+    /// The last phase that was started.
+    pub(crate) fn last_phase(&self) -> Option<Phase> {
+        self.phase
     }
 
     /// Writes an event, where events are asked for.
@@ -114,14 +112,14 @@ impl Output {
 
     /// Writes one value as a line of JSON.
     pub(crate) async fn line(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(value)?;
-        line.push(b'\n');
-        self.stdout.write_all(&line).await
+        let mut line = without_controls(&serde_json::to_string(value)?);
+        line.push('\n');
+        self.stdout.write_all(line.as_bytes()).await
     }
 
     async fn pass(&mut self, stream: v1::Stream, data: &[u8]) -> io::Result<()> {
         // What a compiler has to say is no output of the program.
-        if stream != v1::Stream::STREAM_STDERR && self.phase == Phase::Run {
+        if stream != v1::Stream::STREAM_STDERR && self.phase == Some(Phase::Run) {
             return self.stdout.write_all(data).await;
         }
         if self.has_stderr && self.stderr.write_all(data).await.is_err() {
@@ -142,15 +140,14 @@ impl Output {
 
 impl Sink for Output {
     async fn phase(&mut self, phase: &'static str, id: u64) {
-        self.phase = if phase == "compile" { Phase::Compile } else { Phase::Run };
-        self.has_begun = true;
+        let phase = if phase == "compile" { Phase::Compile } else { Phase::Run };
+        self.phase = Some(phase);
         self.watch.process.store(id, Ordering::Relaxed);
-        match self.phase {
+        match phase {
             Phase::Compile => self.progress.message("compiling"),
             Phase::Run => self.progress.clear(),
         }
-        let event = Event::Phase { phase: self.phase };
-        let written = self.event(&event).await;
+        let written = self.event(&Event::Phase { phase }).await;
         self.or_stop(written).await;
     }
 
@@ -168,6 +165,21 @@ impl Sink for Output {
         };
         self.or_stop(written).await;
     }
+}
+
+/// Escapes what JSON allows but a terminal acts on: DEL, the C1 controls (among them an 8-bit escape), and marks that turn
+/// the direction of text. They can stand only within JSON's strings, so the value stays the same.
+fn without_controls(json: &str) -> String {
+    let acts = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut safe = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if acts(character) {
+            safe.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            safe.push(character);
+        }
+    }
+    safe
 }
 
 #[cfg(test)]

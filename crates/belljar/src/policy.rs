@@ -43,6 +43,7 @@ pub(crate) fn policy(named: Option<&Path>, mounts: &[Mount], first_own: usize) -
             }
         }
     }
+    forbid_other_homes(&mut policy)?;
     forbid_where_links_lead(&mut policy)?;
     Ok(policy)
 }
@@ -120,6 +121,21 @@ fn homes() -> Vec<PathBuf> {
     let homes = by_environment.map(PathBuf::from).into_iter().chain(by_id);
     // Where a home is itself a link, both names count.
     homes.flat_map(|home| [resolved(home.clone()), home]).collect()
+}
+
+/// Keys and tokens of the machine's other users, where they have any: an administrator's mount would show them.
+fn forbid_other_homes(policy: &mut MountPolicy) -> Result<(), Quit> {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
+    let listed = std::fs::read_dir("/home").into_iter().flatten().flatten().map(|entry| entry.path());
+    for home in named.chain(listed).filter(|home| home.components().count() > 1) {
+        for path in belljar_model::FORBIDDEN_IN_HOME.iter().map(|name| home.join(name)) {
+            if path.symlink_metadata().is_ok() {
+                policy.forbid(path)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The home directory of a user in the text of `/etc/passwd`.

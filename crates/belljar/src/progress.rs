@@ -12,6 +12,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two pictures.
 const STEP: Duration = Duration::from_millis(100);
 
+/// What is shown of a start unless somebody says otherwise.
+pub(crate) const STARTING: &str = "starting the sandbox";
+
 /// What is shown. Once over, nothing is shown any more.
 #[derive(Debug)]
 pub(crate) struct Progress(Mutex<State>);
@@ -42,6 +45,15 @@ impl Progress {
             State::Waiting { message } => *message = text,
             State::Shown(bar) => bar.set_message(text),
             State::Over => {}
+        }
+    }
+
+    /// Takes everything away for now, so that a line can be said.
+    pub(crate) fn hide(&self) {
+        let mut state = self.state();
+        if let State::Shown(bar) = &*state {
+            bar.finish_and_clear();
+            *state = State::Waiting { message: STARTING };
         }
     }
 

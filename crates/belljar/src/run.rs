@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use belljar_engine::{Engine as _, EngineError, RunRequest, Sandbox};
 use belljar_local::LocalEngine;
-use belljar_model::{Event, Outcome, RunResult, SandboxSpec};
+use belljar_model::{Event, Outcome, Phase, RunResult, SandboxSpec};
 use tokio::io::AsyncRead;
 
 use crate::cli::RunArgs;
@@ -15,7 +15,7 @@ use crate::files::Inputs;
 use crate::input::Program;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::{Form, Output, Watch, write_failed};
-use crate::progress::Progress;
+use crate::progress::{Progress, STARTING};
 use crate::signals::{self, SIGINT, Signals};
 use crate::spec::{Asked, weaker_grade};
 use crate::stdin::Stdin;
@@ -84,6 +84,7 @@ struct Command<'a> {
 struct Done {
     result: RunResult,
     copied: Vec<CopyError>,
+    /// Whether the last program, the code or its compiler, was there to be started.
     begun: bool,
 }
 
@@ -105,7 +106,7 @@ impl Command<'_> {
     ) -> Result<u8, Quit> {
         let quiet = self.args.sandbox.quiet;
         let mut signals = Signals::catch()?;
-        let progress = Arc::new(Progress::new("starting the sandbox", quiet));
+        let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
         let sandbox =
@@ -147,6 +148,7 @@ impl Command<'_> {
         output.event(&started).await.map_err(write_failed)?;
         if let Some(warning) = weaker_grade(sandbox.isolation.grade) {
             if !self.args.sandbox.quiet {
+                output.progress().hide();
                 say(warning);
             }
             let event = Event::Warning { message: warning.to_owned() };
@@ -167,7 +169,9 @@ impl Command<'_> {
             }
         };
         timings.step("bring_out");
-        Ok(Done { result, copied, begun: output.has_begun() })
+        let is_compiled = result.compile.as_ref().is_none_or(|compile| compile.outcome.is_success());
+        let last = if is_compiled { Phase::Run } else { Phase::Compile };
+        Ok(Done { result, copied, begun: output.last_phase() == Some(last) })
     }
 
     async fn run(
@@ -206,6 +210,9 @@ impl Command<'_> {
         let quiet = self.args.sandbox.quiet;
         let failed = !result.outcome.is_success();
         let mut status = result.exit_status;
+        if let Outcome::Infrastructure { cause } = &result.outcome {
+            say(cause);
+        }
         if self.form() == Form::Plain {
             tell(&result, begun, quiet);
         }
@@ -235,11 +242,12 @@ impl Command<'_> {
 
 /// Says what the program's own output does not.
 fn tell(result: &RunResult, begun: bool, quiet: bool) {
-    if let Outcome::Infrastructure { cause } = &result.outcome {
-        say(cause);
-    } else if !begun && let Some(text) = &result.stderr.text {
+    if !begun {
         // It did not start, so nobody else has said why.
-        say(text);
+        let streams = [result.compile.as_ref().map(|compile| &compile.stderr), Some(&result.stderr)];
+        for text in streams.into_iter().flatten().filter_map(|stream| stream.text.as_deref()) {
+            text.lines().for_each(say);
+        }
     }
     if let Some(hint) = result.hint.as_ref().filter(|_| !quiet && !result.outcome.is_success()) {
         say(&format!("hint: {hint}"));

@@ -16,7 +16,7 @@ use crate::cli::ShellArgs;
 use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
-use crate::progress::Progress;
+use crate::progress::{Progress, STARTING};
 use crate::run::{create, runtime};
 use crate::signals::{self, Signals};
 use crate::spec::{Asked, weaker_grade};
@@ -48,7 +48,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
     let engine = sandboxed.engine();
     runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
-        let progress = Progress::new("starting the sandbox", args.sandbox.quiet);
+        let progress = Progress::new(STARTING, args.sandbox.quiet);
         let sandbox = create(&engine, &sandboxed.spec, &mut signals, &progress).await;
         progress.clear();
         let sandbox = sandbox?;

@@ -1,7 +1,7 @@
 //! From flags, files and the environment to one checked specification.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use belljar_local::{LocalConfig, LocalEngine};
 use belljar_model::{
@@ -87,7 +87,12 @@ impl Sandboxed {
 
     /// The set-up of that engine.
     pub(crate) fn config(&self) -> LocalConfig {
-        LocalConfig { mount_policy: self.policy.clone(), ..LocalConfig::new(self.spec.engine) }
+        LocalConfig {
+            mount_policy: self.policy.clone(),
+            // A delegated group of the operator's choice.
+            cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            ..LocalConfig::new(self.spec.engine)
+        }
     }
 }
 
@@ -105,9 +110,7 @@ pub(crate) fn weaker_grade(grade: LimitsGrade) -> Option<&'static str> {
 fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
     let needs = &language.limits;
     if given.memory.is_none() {
-        let compiler = needs.compile_memory.filter(|_| language.compile.is_some());
-        let floor = needs.memory.max(compiler);
-        spec.limits.memory = floor.map_or(spec.limits.memory, |floor| floor.max(spec.limits.memory));
+        spec.limits.memory = needs.memory.map_or(spec.limits.memory, |floor| floor.max(spec.limits.memory));
     }
     if given.pids.is_none() {
         spec.limits.pids = needs.pids.map_or(spec.limits.pids, |floor| floor.max(spec.limits.pids));

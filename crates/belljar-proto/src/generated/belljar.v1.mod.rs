@@ -168,6 +168,10 @@ pub use self::__buffa::view::StartRequestView;
 #[doc(inline)]
 pub use self::__buffa::view::StartRequestOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::InlineFileView;
+#[doc(inline)]
+pub use self::__buffa::view::InlineFileOwnedView;
+#[doc(inline)]
 pub use self::__buffa::view::ProcessEventView;
 #[doc(inline)]
 pub use self::__buffa::view::ProcessEventOwnedView;

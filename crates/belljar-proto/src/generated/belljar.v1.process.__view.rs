@@ -520,6 +520,13 @@ pub struct StartRequestView<'a> {
     ///
     /// Field 13: `kill_rest`
     pub kill_rest: bool,
+    /// Written before it starts, at most 1 MiB in all: a run of a small script then takes one call instead of two.
+    ///
+    /// Field 14: `files`
+    pub files: ::buffa::RepeatedView<
+        'a,
+        super::super::__buffa::view::InlineFileView<'a>,
+    >,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
@@ -672,6 +679,24 @@ impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
                         )?,
                     );
             }
+            14u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                let __sub_ctx = ctx.descend()?;
+                let sub = ::buffa::types::borrow_bytes(&mut cur)?;
+                ctx.register_element_memory(
+                    ::core::mem::size_of::<super::super::__buffa::view::InlineFileView>(),
+                )?;
+                view.files
+                    .push(
+                        <super::super::__buffa::view::InlineFileView as ::buffa::MessageView>::decode_view_ctx(
+                            sub,
+                            __sub_ctx,
+                        )?,
+                    );
+            }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
                 let span_len = before_tag.len() - cur.len();
@@ -723,6 +748,11 @@ impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
             detach: self.detach,
             keep_bytes: self.keep_bytes,
             kill_rest: self.kill_rest,
+            files: self
+                .files
+                .iter()
+                .map(|v| v.to_owned_from_source(__buffa_src))
+                .collect::<::core::result::Result<_, ::buffa::DecodeError>>()?,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -783,6 +813,14 @@ impl<'a> ::buffa::ViewEncode<'a> for StartRequestView<'a> {
         if self.kill_rest {
             size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
         }
+        for v in &self.files {
+            let __slot = __cache.reserve();
+            let inner_size = v.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -842,6 +880,14 @@ impl<'a> ::buffa::ViewEncode<'a> for StartRequestView<'a> {
         }
         if self.kill_rest {
             ::buffa::types::put_bool_field(13u32, self.kill_rest, buf);
+        }
+        for v in &self.files {
+            ::buffa::types::put_len_delimited_header(
+                14u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            v.write_to(__cache, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1028,6 +1074,15 @@ impl StartRequestOwnedView {
     pub fn kill_rest(&self) -> bool {
         self.0.reborrow().kill_rest
     }
+    /// Written before it starts, at most 1 MiB in all: a run of a small script then takes one call instead of two.
+    ///
+    /// Field 14: `files`
+    #[must_use]
+    pub fn files(
+        &self,
+    ) -> &::buffa::RepeatedView<'_, super::super::__buffa::view::InlineFileView<'_>> {
+        &self.0.reborrow().files
+    }
 }
 impl ::core::convert::From<::buffa::OwnedView<StartRequestView<'static>>>
 for StartRequestOwnedView {
@@ -1050,6 +1105,270 @@ for StartRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::StartRequest {
     type View<'a> = StartRequestView<'a>;
     type ViewHandle = StartRequestOwnedView;
+}
+/// A file that travels inside a request.
+#[derive(Clone, Debug, Default)]
+pub struct InlineFileView<'a> {
+    /// Absolute, or relative to the home directory, which its directory must exist below.
+    ///
+    /// Field 1: `path`
+    pub path: &'a [u8],
+    /// Permission bits; 0 is 0644.
+    ///
+    /// Field 2: `mode`
+    pub mode: u32,
+    /// Field 3: `data`
+    pub data: &'a [u8],
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for InlineFileView<'a> {
+    type Owned = super::super::InlineFile;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.path = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.mode = ::buffa::types::decode_uint32(&mut cur)?;
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.data = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::InlineFile, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::InlineFile, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::InlineFile {
+            path: ::buffa::view::bytes_from_source(__buffa_src, self.path),
+            mode: self.mode,
+            data: ::buffa::view::bytes_from_source(__buffa_src, self.data),
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for InlineFileView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if !self.path.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.path) as u64;
+        }
+        if self.mode != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.mode) as u64;
+        }
+        if !self.data.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.data) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if !self.path.is_empty() {
+            ::buffa::types::put_shared_bytes_field(1u32, &self.path, buf);
+        }
+        if self.mode != 0u32 {
+            ::buffa::types::put_uint32_field(2u32, self.mode, buf);
+        }
+        if !self.data.is_empty() {
+            ::buffa::types::put_shared_bytes_field(3u32, &self.data, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+impl<'a> ::buffa::MessageName for InlineFileView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "InlineFile";
+    const FULL_NAME: &'static str = "belljar.v1.InlineFile";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.InlineFile";
+}
+::buffa::impl_default_view_instance!(InlineFileView);
+::buffa::impl_view_reborrow!(InlineFileView);
+/** Self-contained, `'static` owned view of a `InlineFile` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`InlineFileView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`InlineFileView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct InlineFileOwnedView(::buffa::OwnedView<InlineFileView<'static>>);
+impl InlineFileOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            InlineFileOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            InlineFileOwnedView(::buffa::OwnedView::decode_with_options(bytes, opts)?),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::InlineFile,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            InlineFileOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`InlineFileView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &InlineFileView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::InlineFile {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Absolute, or relative to the home directory, which its directory must exist below.
+    ///
+    /// Field 1: `path`
+    #[must_use]
+    pub fn path(&self) -> &'_ [u8] {
+        self.0.reborrow().path
+    }
+    /// Permission bits; 0 is 0644.
+    ///
+    /// Field 2: `mode`
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        self.0.reborrow().mode
+    }
+    /// Field 3: `data`
+    #[must_use]
+    pub fn data(&self) -> &'_ [u8] {
+        self.0.reborrow().data
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<InlineFileView<'static>>>
+for InlineFileOwnedView {
+    fn from(inner: ::buffa::OwnedView<InlineFileView<'static>>) -> Self {
+        InlineFileOwnedView(inner)
+    }
+}
+impl ::core::convert::From<InlineFileOwnedView>
+for ::buffa::OwnedView<InlineFileView<'static>> {
+    fn from(wrapper: InlineFileOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<InlineFileView<'static>>>
+for InlineFileOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<InlineFileView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::InlineFile {
+    type View<'a> = InlineFileView<'a>;
+    type ViewHandle = InlineFileOwnedView;
 }
 #[derive(Clone, Debug, Default)]
 pub struct ProcessEventView<'a> {

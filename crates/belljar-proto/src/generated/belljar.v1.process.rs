@@ -434,6 +434,10 @@ pub struct StartRequest {
     ///
     /// Field 13: `kill_rest`
     pub kill_rest: bool,
+    /// Written before it starts, at most 1 MiB in all: a run of a small script then takes one call instead of two.
+    ///
+    /// Field 14: `files`
+    pub files: ::buffa::alloc::vec::Vec<InlineFile>,
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
 }
@@ -453,6 +457,7 @@ impl ::core::fmt::Debug for StartRequest {
             .field("detach", &self.detach)
             .field("keep_bytes", &self.keep_bytes)
             .field("kill_rest", &self.kill_rest)
+            .field("files", &self.files)
             .finish()
     }
 }
@@ -532,6 +537,14 @@ impl ::buffa::Message for StartRequest {
         if self.kill_rest {
             size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
         }
+        for v in &self.files {
+            let __slot = __cache.reserve();
+            let inner_size = v.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -590,6 +603,14 @@ impl ::buffa::Message for StartRequest {
         }
         if self.kill_rest {
             ::buffa::types::put_bool_field(13u32, self.kill_rest, buf);
+        }
+        for v in &self.files {
+            ::buffa::types::put_len_delimited_header(
+                14u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            v.write_to(__cache, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -708,6 +729,18 @@ impl ::buffa::Message for StartRequest {
                 )?;
                 self.kill_rest = ::buffa::types::decode_bool(buf)?;
             }
+            14u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                let mut elem = ::core::default::Default::default();
+                ctx.register_element_memory(
+                    ::buffa::__private::element_footprint(&elem),
+                )?;
+                ::buffa::Message::merge_length_delimited(&mut elem, buf, ctx)?;
+                self.files.push(elem);
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -729,11 +762,149 @@ impl ::buffa::Message for StartRequest {
         self.detach = false;
         self.keep_bytes = 0u64;
         self.kill_rest = false;
+        self.files.clear();
         self.__buffa_unknown_fields.clear();
     }
 }
 impl ::buffa::ExtensionSet for StartRequest {
     const PROTO_FQN: &'static str = "belljar.v1.StartRequest";
+    fn unknown_fields(&self) -> &::buffa::UnknownFields {
+        &self.__buffa_unknown_fields
+    }
+    fn unknown_fields_mut(&mut self) -> &mut ::buffa::UnknownFields {
+        &mut self.__buffa_unknown_fields
+    }
+}
+/// A file that travels inside a request.
+#[derive(Clone, PartialEq, Default)]
+pub struct InlineFile {
+    /// Absolute, or relative to the home directory, which its directory must exist below.
+    ///
+    /// Field 1: `path`
+    pub path: ::buffa::bytes::Bytes,
+    /// Permission bits; 0 is 0644.
+    ///
+    /// Field 2: `mode`
+    pub mode: u32,
+    /// Field 3: `data`
+    pub data: ::buffa::bytes::Bytes,
+    #[doc(hidden)]
+    pub __buffa_unknown_fields: ::buffa::UnknownFields,
+}
+impl ::core::fmt::Debug for InlineFile {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        f.debug_struct("InlineFile")
+            .field("path", &self.path)
+            .field("mode", &self.mode)
+            .field("data", &self.data)
+            .finish()
+    }
+}
+impl InlineFile {
+    /// Protobuf type URL for this message, for use with `Any::pack` and
+    /// `Any::unpack_if`.
+    ///
+    /// Format: `type.googleapis.com/<fully.qualified.TypeName>`
+    pub const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.InlineFile";
+}
+::buffa::impl_default_instance!(InlineFile);
+impl ::buffa::MessageName for InlineFile {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "InlineFile";
+    const FULL_NAME: &'static str = "belljar.v1.InlineFile";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.InlineFile";
+}
+impl ::buffa::Message for InlineFile {
+    /// Returns the total encoded size in bytes.
+    ///
+    /// Accumulates in `u64` (which cannot overflow for in-memory
+    /// data) and saturates to `u32` at return, so a message whose
+    /// encoded size exceeds the 2 GiB protobuf limit yields a value
+    /// above [`::buffa::MAX_MESSAGE_BYTES`] that the encode entry
+    /// points reject, never a silently wrapped size.
+    #[allow(clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if !self.path.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.path) as u64;
+        }
+        if self.mode != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.mode) as u64;
+        }
+        if !self.data.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.data) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if !self.path.is_empty() {
+            ::buffa::types::put_shared_bytes_field(1u32, &self.path, buf);
+        }
+        if self.mode != 0u32 {
+            ::buffa::types::put_uint32_field(2u32, self.mode, buf);
+        }
+        if !self.data.is_empty() {
+            ::buffa::types::put_shared_bytes_field(3u32, &self.data, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+    fn merge_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        buf: &mut impl ::buffa::bytes::Buf,
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<(), ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::bytes::Buf as _;
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                self.path = ::buffa::types::decode_bytes_to_bytes(buf)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.mode = ::buffa::types::decode_uint32(buf)?;
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                self.data = ::buffa::types::decode_bytes_to_bytes(buf)?;
+            }
+            _ => {
+                self.__buffa_unknown_fields
+                    .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
+            }
+        }
+        ::core::result::Result::Ok(())
+    }
+    fn clear(&mut self) {
+        self.path = ::core::default::Default::default();
+        self.mode = 0u32;
+        self.data = ::core::default::Default::default();
+        self.__buffa_unknown_fields.clear();
+    }
+}
+impl ::buffa::ExtensionSet for InlineFile {
+    const PROTO_FQN: &'static str = "belljar.v1.InlineFile";
     fn unknown_fields(&self) -> &::buffa::UnknownFields {
         &self.__buffa_unknown_fields
     }

@@ -20,7 +20,8 @@ fn a_pipe_and_a_file_meet_in_the_program() {
 #[test]
 fn files_make_the_round_trip() {
     let host = Host::new();
-    let content: Vec<u8> = (0..3_000_000u32).map(|index| (index.wrapping_mul(40_503) >> 8) as u8).collect();
+    let content: Vec<u8> =
+        (0..3_000_000u32).map(|index| index.wrapping_mul(40_503).to_be_bytes()[2]).collect();
     let raw = OsString::from_vec(b"a b\xff\n.bin".to_vec());
     std::fs::write(host.path().join(&raw), &content).unwrap();
     let pair = |from: &OsStr, to: &str| {
@@ -143,4 +144,22 @@ fn a_name_that_is_no_text_is_kept() {
     ];
     let done = host.run(&args);
     assert!(done.text().contains("b'\\xfe\\xff'"), "{done:?}");
+}
+
+#[test]
+fn a_link_goes_in_as_a_file_under_its_own_name() {
+    let host = Host::new();
+    host.write("real", "content\n");
+    std::os::unix::fs::symlink("real", host.path().join("link")).unwrap();
+    let code = "test -f link && test ! -L link && cat link";
+    host.run(&["run", "-f", "link", "-l", "sh", "-c", code]).check(0, "content\n", "");
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_named() {
+    let host = Host::new();
+    host.write("big", vec![b'x'; 4 << 20]);
+    let done = host.run(&["run", "--disk", "1m", "-f", "big", "-c", "print(1)"]);
+    assert_eq!((done.status, done.text()), (125, ""));
+    assert!(done.stderr.contains("big"), "{done:?}");
 }

@@ -335,3 +335,23 @@ fn timings_go_to_standard_error_and_into_the_result() {
     let result = host.run(&["run", "--timings", "--json", "-c", "print(1)"]).json();
     assert!(result["timings"]["total"].as_f64().unwrap() >= result["timings"]["run"].as_f64().unwrap());
 }
+
+#[test]
+fn a_language_that_is_not_installed_names_its_package() {
+    let host = Host::new();
+    for (language, stderr) in [
+        (
+            "perl",
+            "belljar: perl: no such program in the sandbox\n\
+             belljar: hint: The language perl is not installed here: apt-get install perl.\n",
+        ),
+        (
+            "c",
+            "belljar: gcc: no such program in the sandbox\n\
+             belljar: hint: The language c is not installed here: apt-get install gcc libc6-dev.\n",
+        ),
+    ] {
+        // A path without programs stands in for a machine without the language.
+        host.run(&["run", "--env", "PATH=/nowhere", "-l", language, "-c", "x"]).check(127, "", stderr);
+    }
+}

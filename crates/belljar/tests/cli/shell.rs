@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -22,13 +22,24 @@ struct Terminal {
 
 impl Terminal {
     fn start(host: &Host, args: &[&str]) -> Self {
+        Self::start_command(host.belljar(args))
+    }
+
+    /// A terminal that is the command's controlling one, so that keys send signals.
+    fn start_controlling(host: &Host, args: &[&str]) -> Self {
+        let belljar = host.belljar(args);
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(belljar.get_program()).args(belljar.get_args());
+        Self::start_command(command)
+    }
+
+    fn start_command(mut command: Command) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).unwrap();
         rustix::pty::grantpt(&master).unwrap();
         rustix::pty::unlockpt(&master).unwrap();
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
         let copy = || Stdio::from(slave.try_clone().unwrap());
-        let mut command = host.belljar(args);
         command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", "vt100");
         let terminal =
             Self { child: command.spawn().unwrap(), master: File::from(master), slave, seen: String::new() };
@@ -146,4 +157,35 @@ fn a_run_on_a_terminal_reads_lines_and_sends_no_escapes() {
     let shown = terminal.expect("got line\r\n");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
     assert_eq!(status_of(&mut terminal.child), 3);
+}
+
+#[test]
+fn ctrl_c_stops_the_whole_tree() {
+    let host = Host::new();
+    let marker = marker("ctrl-c");
+    let code = "import subprocess, sys\n\
+                child = subprocess.Popen(['sh', '-c', 'sleep 1000; true', sys.argv[1]])\n\
+                print('ready', flush=True)\n\
+                child.wait()";
+    let mut terminal = Terminal::start_controlling(&host, &["run", "-c", code, &marker]);
+    terminal.expect("ready\r\n");
+    assert!(is_running(&marker));
+    terminal.write("\u{3}");
+    assert_eq!(status_of(&mut terminal.child), 130);
+    wait_for("the end of the whole tree", || !is_running(&marker));
+    assert!(terminal.expect("KeyboardInterrupt").starts_with("^CTraceback"));
+}
+
+#[test]
+fn a_long_start_is_shown_and_taken_away_again() {
+    let host = Host::new();
+    host.write("slow.c", "#include <stdio.h>\nint main(void) { puts(\"done\"); }");
+    let mut terminal = Terminal::start(&host, &["run", "--cpus", "0.05", "slow.c"]);
+    terminal.expect("compiling");
+    let shown = terminal.expect("done\r\n");
+    assert!(shown.ends_with("\u{1b}[2Kdone\r\n"), "{shown:?}");
+    assert_eq!(status_of(&mut terminal.child), 0);
+    let mut terminal = Terminal::start(&host, &["run", "--quiet", "--cpus", "0.05", "slow.c"]);
+    assert_eq!(terminal.expect("done\r\n"), "done\r\n");
+    assert_eq!(status_of(&mut terminal.child), 0);
 }

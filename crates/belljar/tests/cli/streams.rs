@@ -1,7 +1,7 @@
 //! Streams and signals of a run.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::Signal;
@@ -41,8 +41,7 @@ fn a_program_that_does_not_read_its_input_does_not_wait_for_it() {
 fn much_input_arrives_unchanged() {
     let host = Host::new();
     let bytes: Vec<u8> =
-        (0..10_000_000u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    host.run_with_stdin(&["run", "-l", "sh", "-c", "cat"], &bytes);
+        (0..10_000_000u32).map(|index| index.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let done = host.run_with_stdin(&["run", "-l", "sh", "-c", "cat"], &bytes);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""));
     assert!(done.stdout == bytes, "{} bytes of {}", done.stdout.len(), bytes.len());
@@ -143,4 +142,20 @@ fn termination_and_hang_up_end_the_sandbox() {
         let (found, seen, stderr) = interrupted("signal.SIG_IGN", &[signal]);
         assert_eq!((found, seen.as_str(), stderr.as_str()), (status, "ready\n", ""));
     }
+}
+
+#[test]
+fn a_signal_that_the_caller_ignores_stays_ignored() {
+    let host = Host::new();
+    let belljar = host.belljar(&["run", "-c", "print('ready', flush=True); print('got', input())"]);
+    let mut command = Command::new("nohup");
+    command.arg(belljar.get_program()).args(belljar.get_args()).current_dir(host.path());
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    read_until(&mut stdout, "ready\n");
+    send(&child, Signal::HUP);
+    child.stdin.take().unwrap().write_all(b"line\n").unwrap();
+    assert_eq!(read_until(&mut stdout, "\n"), "got line\n");
+    assert_eq!(status_of(&mut child), 0);
 }
