@@ -118,14 +118,18 @@ pub async fn run<S: Sink>(
         log_dir: request.log_dir.as_deref(),
     };
     let mut compile = None;
+    // A fresh sandbox has used nothing yet.
+    let mut compiled_usage = Usage::default();
     if let Some(template) = &request.language.compile {
         let time = Instant::now();
         let memory = runner.compile_memory();
         let command = runner.command(template, memory, &[]);
         sandbox.set_memory(memory)?;
-        let phase = runner.phase("compile", command, runner.compile_timeout(), None, sink).await?;
+        let phase =
+            runner.phase("compile", command, runner.compile_timeout(), None, Usage::default(), sink).await?;
         sandbox.set_memory(spec.limits.memory)?;
         timings.insert("compile".to_owned(), milliseconds(time.elapsed()));
+        compiled_usage = phase.usage;
         compile = Some(phase.into_phase_result(Phase::Compile));
     }
     // What a compiler leaves is not the program's doing.
@@ -136,13 +140,13 @@ pub async fn run<S: Sink>(
         let mut command = runner.command(&request.language.run, spec.limits.memory, &request.args);
         command.files.extend(inline);
         let timeout = spec.limits.timeout.duration();
-        let phase = runner.phase("run", command, timeout, request.stdin, sink).await?;
+        let phase = runner.phase("run", command, timeout, request.stdin, compiled_usage, sink).await?;
         timings.insert("run".to_owned(), milliseconds(time.elapsed()));
         phase
     } else {
         // Nothing ran: the result is the compiler's.
         let outcome = compile.as_ref().map_or(Outcome::Exited { code: 1 }, |phase| phase.outcome.clone());
-        PhaseRun::not_run(outcome)
+        PhaseRun { usage: compiled_usage, ..PhaseRun::not_run(outcome) }
     };
     let (files, files_truncated) = match before {
         Some(before) if !phase.gone => changes_since(sandbox, &before).await,
@@ -154,7 +158,7 @@ pub async fn run<S: Sink>(
     } else {
         compile.as_ref().map(compiler_words).unwrap_or_default()
     };
-    let usage = sandbox.usage();
+    let usage = phase.usage;
     Ok(RunResult {
         schema: belljar_model::RESULT_SCHEMA,
         id: sandbox.id.clone(),
@@ -246,11 +250,11 @@ impl Runner<'_> {
         mut command: v1::StartRequest,
         timeout: Duration,
         stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+        before: Usage,
         sink: &mut S,
     ) -> Result<PhaseRun, EngineError> {
         command.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         command.stdin_open = stdin.is_some();
-        let before = self.sandbox.usage();
         let begin = Instant::now();
         let mut phase = PhaseRun::new(self.spec, self.log_dir.map(|dir| dir.join(name)));
         let guest = self.sandbox.guest().clone();
@@ -269,10 +273,11 @@ impl Runner<'_> {
         }
         phase.wall = begin.elapsed();
         match collected {
-            Ok(Ok(Some(exited))) => phase.ended(&exited, &before, &self.sandbox.usage()),
+            Ok(Ok(Some(exited))) => phase.ended(&exited, &before, self.sandbox.usage()),
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
                 let after = self.sandbox.usage();
+                phase.usage = after;
                 phase.outcome = if after.oom_kills > before.oom_kills {
                     Outcome::OutOfMemory
                 } else {
@@ -284,6 +289,7 @@ impl Runner<'_> {
             }
             Err(_) => {
                 phase.gone = true;
+                phase.usage = self.sandbox.usage();
                 phase.outcome = Outcome::TimedOut;
             }
         }
@@ -304,6 +310,8 @@ struct PhaseRun {
     wall: Duration,
     cpu: Option<Duration>,
     max_rss: Option<u64>,
+    /// What the sandbox had used when it ended.
+    usage: Usage,
     /// The sandbox cannot be asked anything any more.
     gone: bool,
 }
@@ -322,6 +330,7 @@ impl PhaseRun {
             wall: Duration::ZERO,
             cpu: None,
             max_rss: None,
+            usage: Usage::default(),
             gone: false,
         }
     }
@@ -340,6 +349,7 @@ impl PhaseRun {
             wall: Duration::ZERO,
             cpu: None,
             max_rss: None,
+            usage: Usage::default(),
             gone: false,
         }
     }
@@ -385,7 +395,8 @@ impl PhaseRun {
         Ok(None)
     }
 
-    fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: &Usage) {
+    fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
+        self.usage = after;
         self.signal = (exited.signal > 0).then_some(exited.signal);
         self.exit_code = self.signal.is_none().then_some(exited.code);
         self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));

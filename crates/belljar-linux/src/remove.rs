@@ -4,21 +4,53 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-/// Removes the directory `name` of `parent` with everything in it. It works through descriptors only and walks
-/// back up by `..`, so that depth costs neither stack nor descriptors, and follows no symbolic link. Nothing may
-/// run in the tree any more. Fork-safe.
+/// Removes the directory `name` of `parent` with everything in it. It works through descriptors only and follows no
+/// symbolic link; below [`NESTED`] levels it walks back up by `..`, so that depth costs neither stack nor descriptors.
+/// Nothing may run in the tree any more. Fork-safe.
 ///
 /// # Errors
 /// The first reason that no retry can help with. A name that is not there is fine.
 pub fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let mut current = match open_dir(parent, name) {
-        Ok(dir) => dir,
+    match open_dir(parent, name) {
+        Ok(dir) => empty(dir, 0)?,
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno),
-    };
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Levels that are gone down by calls. Each keeps its place in its directory, so that a directory with many others in it
+/// is read once and not once for each of them.
+const NESTED: u32 = 24;
+
+fn empty(dir: OwnedFd, level: u32) -> Result<(), Errno> {
+    if level == NESTED {
+        return empty_deep(dir);
+    }
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
+    // Removing entries does not disturb the reading of those that are left (readdir(3)).
+    let reader = open_dir(dir.as_fd(), c".")?;
+    let mut entries = RawDir::new(&reader, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        if remove_entry(dir.as_fd(), name)? == Removed::Yes {
+            continue;
+        }
+        empty(open_dir(dir.as_fd(), name)?, level + 1)?;
+        rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}
+
+/// Empties a directory of any depth.
+fn empty_deep(mut current: OwnedFd) -> Result<(), Errno> {
     let mut depth = 0usize;
     loop {
         if let Some(child) = empty_one_level(current.as_fd())? {
@@ -29,46 +61,52 @@ pub fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
             current = open_dir(current.as_fd(), c"..")?;
             depth -= 1;
         } else {
-            return rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
+            return Ok(());
         }
     }
 }
 
 /// Removes what it can of one directory; hands back the first subdirectory that has something in it.
 fn empty_one_level(dir: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
-    // A second look from the start, because removing entries moves the position of the rest.
     let reader = open_dir(dir, c".")?;
-    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     let mut entries = RawDir::new(&reader, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        let flags = match entry.file_type() {
-            FileType::Directory => AtFlags::REMOVEDIR,
-            _ => AtFlags::empty(),
-        };
-        match rustix::fs::unlinkat(dir, name, flags) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::ISDIR | Errno::EXIST) => return open_dir(dir, name).map(Some),
-            Err(Errno::ACCESS) => {
-                // The owner may have taken its own right to change this directory away.
-                rustix::fs::fchmod(&reader, Mode::RWXU)?;
-                return unlink_again(open_dir(dir, c".")?, name, flags);
-            }
-            Err(errno) => return Err(errno),
+        if name != c"." && name != c".." && remove_entry(dir, name)? == Removed::NotEmpty {
+            return open_dir(dir, name).map(Some);
         }
     }
     Ok(None)
 }
 
-fn unlink_again(dir: OwnedFd, name: &CStr, flags: AtFlags) -> Result<Option<OwnedFd>, Errno> {
-    match rustix::fs::unlinkat(&dir, name, flags) {
-        Ok(()) => empty_one_level(dir.as_fd()),
-        Err(Errno::NOTEMPTY | Errno::ISDIR | Errno::EXIST) => open_dir(dir.as_fd(), name).map(Some),
-        Err(errno) => Err(errno),
+#[derive(PartialEq, Eq)]
+enum Removed {
+    Yes,
+    /// It is a directory with something in it.
+    NotEmpty,
+}
+
+/// Removes one entry, whatever it is: some file systems do not say in the listing.
+fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> Result<Removed, Errno> {
+    let mut made_writable = false;
+    loop {
+        let result = match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            // Linux says EISDIR of a directory, POSIX EPERM (unlink(2)).
+            Err(Errno::ISDIR | Errno::PERM) => rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR),
+            other => other,
+        };
+        match result {
+            Ok(()) | Err(Errno::NOENT) => return Ok(Removed::Yes),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Removed::NotEmpty),
+            Err(Errno::ACCESS) if !made_writable => {
+                // The owner may have taken its own right to change this directory away.
+                rustix::fs::chmodat(dir, c".", Mode::RWXU, AtFlags::empty())?;
+                made_writable = true;
+            }
+            Err(errno) => return Err(errno),
+        }
     }
 }
 

@@ -277,6 +277,8 @@ impl Planner<'_> {
             )?;
         let profile = match kind {
             EngineKind::Process => seccomp::Profile::NoNetwork,
+            // Memory that is resident nowhere would not be seen by the watcher.
+            _ if self.watched => seccomp::Profile::Watched,
             _ => seccomp::Profile::Default,
         };
         Ok(LaunchPlan {
@@ -464,7 +466,11 @@ impl Planner<'_> {
                 Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
             }
             EngineKind::Process => Some(Domain {
-                read: PROCESS_READS.map(PathBuf::from).into(),
+                read: PROCESS_READS
+                    .map(PathBuf::from)
+                    .into_iter()
+                    .chain(host_tree::etc_dirs().iter().map(|name| PathBuf::from("/etc").join(name)))
+                    .collect(),
                 write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
                 tcp: false,
                 // From ABI 6 on, code cannot signal processes outside; an administrator's sandboxes have ids of their own.
@@ -483,9 +489,9 @@ const PROCESS_READS: [&str; 14] = [
     "/lib",
     "/lib32",
     "/lib64",
-    "/etc/alternatives",
-    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
     "/etc/ld.so.cache",
+    "/etc/ssl/openssl.cnf",
     "/etc/passwd",
     "/etc/group",
     "/etc/nsswitch.conf",

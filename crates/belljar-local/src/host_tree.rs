@@ -41,6 +41,7 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that tell about the machine, or reach into it, and that everybody may read. What only the host's root
 /// may open needs no cover: no id inside is the host's root.
 const PROC_MASKS: &[&str] = &[
+    "cmdline",
     "acpi",
     "asound",
     "bus",
@@ -147,15 +148,8 @@ impl HostTree {
         for name in ETC_FILES {
             self.etc_file(name);
         }
-        for name in ETC_DIRS {
-            self.etc_dir(name);
-        }
-        // Java's settings carry the version in their name.
-        for entry in std::fs::read_dir("/etc").into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if let Some(name) = name.to_str().filter(|name| name.starts_with("java-")) {
-                self.etc_dir(name);
-            }
+        for name in etc_dirs() {
+            self.etc_dir(&name);
         }
     }
 
@@ -241,6 +235,16 @@ impl HostTree {
     pub(crate) fn proc_masks() -> Vec<CString> {
         PROC_MASKS.iter().map(c_string).collect()
     }
+}
+
+/// Directories of `/etc` that programs need, as names below it. Missing ones may be among them.
+pub(crate) fn etc_dirs() -> Vec<String> {
+    let mut names: Vec<String> = ETC_DIRS.iter().map(|name| (*name).to_owned()).collect();
+    // Java's settings carry the version in their name.
+    let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.extend(found.filter(|name| name.starts_with("java-")));
+    names
 }
 
 /// Options of a new filesystem.

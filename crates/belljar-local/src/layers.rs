@@ -64,7 +64,7 @@ pub(crate) fn isolation(
         if_in_force(kind != EngineKind::None),
         match kind {
             EngineKind::Local => "disabled: a network namespace with loopback only",
-            EngineKind::Process => "disabled: no sockets but socket pairs, by seccomp and Landlock",
+            EngineKind::Process => "disabled: no sockets but connected pairs, by seccomp and Landlock",
             _ => "the host's own",
         }
         .to_owned(),

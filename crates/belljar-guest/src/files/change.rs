@@ -31,8 +31,13 @@ pub(super) fn make_dir(home: &Path, request: &v1::MakeDirRequest) -> Result<v1::
         make_parents(parent).map_err(fail)?;
     }
     match rustix::fs::mkdir(&path, mode) {
-        // The bits are meant as given, whatever the guest's mask is.
-        Ok(()) => rustix::fs::chmod(&path, mode).map_err(fail)?,
+        // The bits are meant as given, whatever the guest's mask is. By descriptor: the filter of an engine without
+        // namespaces refuses some bits by path.
+        Ok(()) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
+            rustix::fs::fchmod(&made, mode).map_err(fail)?;
+        }
         // Somebody else has just made it, which is as good.
         Err(Errno::EXIST) if request.parents && is_dir(path.as_os_str().as_bytes()) => {}
         Err(errno) => return Err(fail(errno)),

@@ -100,7 +100,7 @@ impl Target {
             rustix::fs::accessat(CWD, &path, Access::WRITE_OK, AtFlags::empty()).map_err(fail)?;
         }
         let mode = match &existing {
-            Some(stat) if open.mode == 0 => Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o7777),
+            Some(stat) if open.mode == 0 => Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o1777),
             _ => wanted,
         };
         let (dir, target) = find_place(&path, open.exclusive).map_err(fail)?;

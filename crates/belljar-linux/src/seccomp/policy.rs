@@ -43,13 +43,18 @@ pub enum Profile {
     Default,
     /// [`Profile::Default`] less the calls that recent kernel exploits went through. A few programs get slower.
     Hardened,
-    /// [`Profile::Default`] less every socket that is not local, for an engine without a network namespace.
+    /// [`Profile::Default`] less every socket but stream and packet pairs, less memory that is resident nowhere,
+    /// and less what reaches the host's IPC objects and the user's other files and processes, for an engine
+    /// without namespaces.
     NoNetwork,
+    /// [`Profile::Default`] less memory that is resident nowhere, for an engine that watches memory and has no
+    /// control group to limit it.
+    Watched,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 3] = [Self::Default, Self::Hardened, Self::NoNetwork];
+    pub const ALL: [Self; 4] = [Self::Default, Self::Hardened, Self::NoNetwork, Self::Watched];
 
     /// The name in the policy, in the configuration and in reports.
     #[must_use]
@@ -58,6 +63,7 @@ impl Profile {
             Self::Default => "default",
             Self::Hardened => "hardened",
             Self::NoNetwork => "no_network",
+            Self::Watched => "watched",
         }
     }
 }
@@ -119,10 +125,12 @@ impl Policy {
         static DEFAULT: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Default));
         static HARDENED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Hardened));
         static NO_NETWORK: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::NoNetwork));
+        static WATCHED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Watched));
         match profile {
             Profile::Default => DEFAULT.as_ref(),
             Profile::Hardened => HARDENED.as_ref(),
             Profile::NoNetwork => NO_NETWORK.as_ref(),
+            Profile::Watched => WATCHED.as_ref(),
         }
     }
 

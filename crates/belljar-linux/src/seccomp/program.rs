@@ -108,6 +108,7 @@ pub fn program(profile: Profile) -> &'static [Instruction] {
         Profile::Default => &generated::DEFAULT,
         Profile::Hardened => &generated::HARDENED,
         Profile::NoNetwork => &generated::NO_NETWORK,
+        Profile::Watched => &generated::WATCHED,
     }
 }
 

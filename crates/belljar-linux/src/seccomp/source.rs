@@ -124,7 +124,10 @@ pub(super) fn parse(text: &str, profile: Profile) -> Result<Policy, SeccompError
     // Every profile is checked whichever is asked for: a mistake in one must not wait until somebody uses it.
     let known = |name: &String| Profile::ALL.iter().any(|profile| profile.name() == name);
     if let Some(name) = source.profile.keys().find(|name| !known(name)) {
-        return Err(wrong(&format!("profile.{name}"), "the profiles are default, hardened and no_network"));
+        return Err(wrong(
+            &format!("profile.{name}"),
+            "the profiles are default, hardened, no_network and watched",
+        ));
     }
     let mut wanted = policy.clone();
     for (name, narrow) in source.profile {
@@ -331,7 +334,7 @@ mod tests {
         );
         check(
             "[[profile.soft.refuse]]\ncalls = [\"ioctl\"]\nerrno = \"EPERM\"",
-            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened and no_network",
+            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network and watched",
         );
         check("[[profile.hardened.allow]]\ncalls = [\"ioctl\"]", "cannot read the seccomp policy");
     }

@@ -68,9 +68,11 @@ fn generated_arrays_are_the_policy() {
         (Arch::X86_64, Profile::Default, &generated_x86_64::DEFAULT[..]),
         (Arch::X86_64, Profile::Hardened, &generated_x86_64::HARDENED),
         (Arch::X86_64, Profile::NoNetwork, &generated_x86_64::NO_NETWORK),
+        (Arch::X86_64, Profile::Watched, &generated_x86_64::WATCHED),
         (Arch::Aarch64, Profile::Default, &generated_aarch64::DEFAULT),
         (Arch::Aarch64, Profile::Hardened, &generated_aarch64::HARDENED),
         (Arch::Aarch64, Profile::NoNetwork, &generated_aarch64::NO_NETWORK),
+        (Arch::Aarch64, Profile::Watched, &generated_aarch64::WATCHED),
     ];
     for (arch, profile, array) in arrays {
         assert_eq!(array, compiled(profile, arch), "{} {}", arch.name(), profile.name());
@@ -84,9 +86,9 @@ fn generated_arrays_are_the_policy() {
 fn verdict_tables_are_current() {
     for arch in Arch::ALL {
         let mut text = format!(
-            "# What becomes of each system call on {}: in the profiles default, hardened and no_network.\n\
-             # `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no word on\n\
-             # it. Generated from seccomp.toml by the tests; do not edit.\n",
+            "# What becomes of each system call on {}: in the profiles default, hardened, no_network and\n\
+             # watched. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
+             # word on it. Generated from seccomp.toml by the tests; do not edit.\n",
             arch.name()
         );
         let mut calls: Vec<(u32, &str)> = arch.calls().to_vec();
@@ -98,8 +100,8 @@ fn verdict_tables_are_current() {
                     Some((_, entry)) if entry.rules.is_empty() => entry.otherwise.to_string(),
                     Some(_) => String::from("conditional"),
                 });
-            let [default, hardened, no_network] = verdicts;
-            writeln!(text, "{name:24} {default:16} {hardened:16} {no_network}").unwrap();
+            let [default, hardened, no_network, watched] = verdicts;
+            writeln!(text, "{name:24} {default:16} {hardened:16} {no_network:16} {watched}").unwrap();
         }
         check(&format!("policy/verdicts_{}.txt", arch.name()), &text);
     }

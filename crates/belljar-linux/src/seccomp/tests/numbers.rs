@@ -53,11 +53,15 @@ fn values_are_the_kernels() {
         MCAST_JOIN_SOURCE_GROUP MCAST_MSFILTER MFD_HUGETLB MSG_OOB NETLINK_ROUTE PR_SET_MM PR_SET_PTRACER
         SECCOMP_FILTER_FLAG_NEW_LISTENER SOCK_DGRAM SOCK_RAW SOCK_SEQPACKET SOCK_STREAM
         SOL_SOCKET SO_ATTACH_BPF SO_ATTACH_FILTER SO_ATTACH_REUSEPORT_CBPF SO_ATTACH_REUSEPORT_EBPF TCP_ULP
-        TIOCLINUX TIOCSETD TIOCSTI UNAME26
+        TIOCLINUX TIOCSETD TIOCSTI UNAME26 S_ISUID S_ISGID S_ISVTX S_IRWXG S_IRWXO O_CREAT MAP_SHARED
+        MAP_ANONYMOUS PRIO_USER
     };
-    // linux/netfilter_*, linux/fs.h, linux/net.h, linux/personality.h and asm/prctl.h.
+    // linux/netfilter_*, linux/fs.h, linux/ioprio.h, asm-generic/fcntl.h, linux/net.h, linux/personality.h and
+    // asm/prctl.h.
     known.extend([
         ("SOCK_PACKET", 0xa),
+        ("IOPRIO_WHO_USER", 0x3),
+        ("__O_TMPFILE", 0x400000),
         ("IPT_SO_SET_REPLACE", 0x40),
         ("IPT_SO_SET_ADD_COUNTERS", 0x41),
         ("ARPT_SO_SET_REPLACE", 0x60),

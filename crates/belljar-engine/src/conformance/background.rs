@@ -1,0 +1,154 @@
+//! Processes in the background, and readers that come late.
+
+use std::time::Duration;
+
+use belljar_proto::{ErrorCode, v1};
+
+use super::case::{Case, Checked, cases, ensure, equal, eventually, within};
+use super::context::Context;
+use super::processes::refused;
+use super::program::{python, sh, shell, to_end, to_end_with_gaps, until};
+use super::streams::{pattern, pattern_code};
+use crate::engine::Sandbox;
+
+pub(super) const CASES: &[Case] = cases![
+    detached_process_goes_on [],
+    output_is_read_by_offset [],
+    two_readers_read_everything [],
+    reader_that_leaves_ends_nothing [],
+    nobody_reading_does_not_stop_a_process [],
+    head_and_tail_are_kept_for_late_readers [],
+    unknown_process_cannot_be_attached_to [],
+];
+
+async fn detach(sandbox: &Sandbox, mut request: v1::StartRequest) -> Checked<u64> {
+    request.detach = true;
+    let mut execution = sandbox.guest().start(request).await?;
+    let next = within("the end of a detached stream", Duration::from_secs(10), execution.next()).await??;
+    ensure!(next.is_none(), "a detached stream went on: {next:?}");
+    Ok(execution.id)
+}
+
+async fn ended(sandbox: &Sandbox, id: u64) -> Checked {
+    eventually("the process has ended", Duration::from_secs(30), async || {
+        let list = sandbox.guest().list_processes().await?;
+        Ok(list.iter().any(|info| info.id == id && !info.running && info.exited.is_set()))
+    })
+    .await
+}
+
+async fn detached_process_goes_on(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let mut request = shell("echo begun; read word; echo got $word; exit 9");
+    request.stdin_open = true;
+    let id = detach(&sandbox, request).await?;
+    let mut execution = sandbox.guest().attach(id, [0; 3]).await?;
+    until(&mut execution, "begun\n").await?;
+    drop(execution);
+    sandbox.guest().feed(id, b"it\n".as_slice(), true).await?;
+    let finished = to_end(sandbox.guest().attach(id, [0; 3]).await?).await?;
+    equal!(finished.text(), "begun\ngot it");
+    equal!(finished.end(), (9, 0));
+    context.stop(sandbox).await
+}
+
+async fn output_is_read_by_offset(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let id = detach(&sandbox, shell("printf 0123456789; printf abcdef >&2")).await?;
+    ended(&sandbox, id).await?;
+    let cases = [
+        ([0, 0, 0], "0123456789", "abcdef"),
+        ([4, 0, 0], "456789", "abcdef"),
+        ([9, 5, 0], "9", "f"),
+        ([10, 6, 0], "", ""),
+        ([1000, 1000, 0], "", ""),
+    ];
+    for (offsets, stdout, stderr) in cases {
+        let execution = sandbox.guest().attach(id, offsets).await?;
+        let (finished, gaps) = to_end_with_gaps(execution, offsets).await?;
+        equal!((finished.text().as_str(), finished.errors().as_str(), gaps), (stdout, stderr, 0));
+        equal!((finished.exited.stdout_bytes, finished.exited.stderr_bytes), (10, 6));
+    }
+    context.stop(sandbox).await
+}
+
+async fn two_readers_read_everything(context: &Context) -> Checked {
+    const SIZE: usize = 4_000_000;
+    let sandbox = context.sandbox().await?;
+    let code = format!("import sys\nsys.stdin.read()\n{}sys.stdout.buffer.write(data)", pattern_code(SIZE));
+    let mut request = python(&code);
+    request.stdin_open = true;
+    let id = detach(&sandbox, request).await?;
+    let first = sandbox.guest().attach(id, [0; 3]).await?;
+    let second = sandbox.guest().attach(id, [0; 3]).await?;
+    let go = sandbox.guest().feed(id, b"".as_slice(), true);
+    let (first, second, go) = futures::join!(to_end(first), to_end(second), go);
+    go?;
+    for finished in [first?.well()?, second?.well()?] {
+        ensure!(finished.stdout == pattern(SIZE), "a reader got {} other bytes", finished.stdout.len());
+    }
+    context.stop(sandbox).await
+}
+
+async fn reader_that_leaves_ends_nothing(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    // It writes far more than the reader that leaves has taken.
+    let code =
+        format!("import sys\n{}sys.stdout.buffer.write(data); open('done', 'w')", pattern_code(8 << 20));
+    let mut execution = sandbox.guest().start(python(&code)).await?;
+    let id = execution.id;
+    execution.next().await?;
+    drop(execution);
+    ended(&sandbox, id).await?;
+    sandbox.guest().stat("done".as_ref(), true).await?;
+    context.stop(sandbox).await
+}
+
+async fn nobody_reading_does_not_stop_a_process(context: &Context) -> Checked {
+    const SIZE: usize = 32 << 20;
+    let sandbox = context.sandbox().await?;
+    let code = format!("import sys\n{}sys.stdout.buffer.write(data)", pattern_code(SIZE));
+    let id = detach(&sandbox, python(&code)).await?;
+    ended(&sandbox, id).await?;
+    let (finished, gaps) = to_end_with_gaps(sandbox.guest().attach(id, [0; 3]).await?, [0; 3]).await?;
+    equal!(finished.exited.stdout_bytes, SIZE as u64);
+    equal!(finished.stdout.len() as u64 + gaps, SIZE as u64);
+    ensure!(gaps > 0, "32 MiB were kept for nobody");
+    ensure!(pattern(SIZE).ends_with(&finished.stdout), "what was kept is not the end of the stream");
+    context.stop(sandbox).await
+}
+
+async fn head_and_tail_are_kept_for_late_readers(context: &Context) -> Checked {
+    const SIZE: usize = 24 << 20;
+    const KEEP: usize = 2 << 20;
+    let sandbox = context.sandbox().await?;
+    let code = format!("import sys\n{}sys.stdout.buffer.write(data)", pattern_code(SIZE));
+    let mut request = python(&code);
+    request.keep_bytes = KEEP as u64;
+    let id = detach(&sandbox, request).await?;
+    ended(&sandbox, id).await?;
+    let (finished, gaps) = to_end_with_gaps(sandbox.guest().attach(id, [0; 3]).await?, [0; 3]).await?;
+    equal!(finished.stdout.len() as u64 + gaps, SIZE as u64);
+    ensure!(finished.stdout.len() < SIZE / 2, "{} bytes were kept", finished.stdout.len());
+    let all = pattern(SIZE);
+    // Pieces are kept whole, so the head may be one piece shorter than asked for.
+    let head = KEEP / 2 - 128 * 1024;
+    ensure!(finished.stdout.get(..head) == all.get(..head), "the beginning was not kept");
+    let tail = KEEP / 2;
+    let from = finished.stdout.len().saturating_sub(tail);
+    ensure!(finished.stdout.get(from..) == all.get(SIZE - tail..), "the end was not kept");
+    context.stop(sandbox).await
+}
+
+async fn unknown_process_cannot_be_attached_to(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let attached = match sandbox.guest().attach(77, [0; 3]).await {
+        Ok(mut execution) => execution.next().await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    refused(attached, ErrorCode::NotFound, &["id", "77"])?;
+    let signalled = sandbox.guest().signal(77, 15, false).await;
+    refused(signalled, ErrorCode::NotFound, &["id", "77"])?;
+    equal!(sh(&sandbox, "true").await?.end(), (0, 0));
+    context.stop(sandbox).await
+}

@@ -1,0 +1,230 @@
+//! What a case is, and how it ends.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+
+use super::context::Context;
+
+/// How long one case may take.
+const CASE_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// Something that an engine may or may not be able to do. A case says which it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Code sees a root directory of its own, without the host's files.
+    OwnTree,
+    /// Code sees the sandbox's processes only.
+    OwnPids,
+    /// Code has network interfaces of its own: none but loopback.
+    OwnNetwork,
+    /// Code can listen on a TCP port of 127.0.0.1.
+    Loopback,
+    /// Code cannot read or write files of the host's users, nor those of other sandboxes.
+    HiddenHost,
+    /// Code cannot signal, trace or change the guest.
+    ProtectedGuest,
+    /// Programs that were started one after the other in one sandbox can signal each other.
+    Siblings,
+    /// Code has no privileges and runs behind a system call filter.
+    Confined,
+    /// Memory is limited, by the kernel or by a watcher.
+    MemoryLimit,
+    /// The kernel limits memory, so nothing but the greedy process has to end.
+    EnforcedMemory,
+    /// Processes and threads are limited, by the kernel or by a watcher.
+    PidsLimit,
+    /// The kernel limits processes and threads, and counts the forks that it refused.
+    EnforcedPids,
+    /// The kernel limits processor time.
+    EnforcedCpu,
+    /// Descriptors of a process are limited.
+    OpenFilesLimit,
+    /// Bytes and inodes of the home directory and of `/tmp` are limited.
+    DiskQuota,
+    /// Directories of the host can be mounted.
+    Mounts,
+}
+
+impl Capability {
+    /// Its name in a report, such as `own_tree`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OwnTree => "own_tree",
+            Self::OwnPids => "own_pids",
+            Self::OwnNetwork => "own_network",
+            Self::Loopback => "loopback",
+            Self::HiddenHost => "hidden_host",
+            Self::ProtectedGuest => "protected_guest",
+            Self::Siblings => "siblings",
+            Self::Confined => "confined",
+            Self::MemoryLimit => "memory_limit",
+            Self::EnforcedMemory => "enforced_memory",
+            Self::PidsLimit => "pids_limit",
+            Self::EnforcedPids => "enforced_pids",
+            Self::EnforcedCpu => "enforced_cpu",
+            Self::OpenFilesLimit => "open_files_limit",
+            Self::DiskQuota => "disk_quota",
+            Self::Mounts => "mounts",
+        }
+    }
+}
+
+/// How a case ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The engine behaves.
+    Passed,
+    /// It could not be tried, and why.
+    Skipped(String),
+    /// The engine does not behave, and how.
+    Failed(String),
+}
+
+/// Why a case did not go on to its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// Something that the case needs is not there.
+    Skipped(String),
+    /// Something is not as it should be.
+    Failed(String),
+}
+
+/// What a case hands back.
+pub type Checked<T = ()> = Result<T, Stop>;
+
+/// An error that a case did not expect is a failure, told with all its causes.
+impl<E: std::error::Error> From<E> for Stop {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::Failed(text)
+    }
+}
+
+/// What a case does.
+#[derive(Clone, Copy)]
+pub(super) enum Body {
+    /// A behaviour.
+    Fixed(for<'a> fn(&'a Context) -> LocalBoxFuture<'a, Checked>),
+    /// The greeting of a built-in language, by the language's name.
+    Language(&'static str),
+}
+
+/// One behaviour that every engine has.
+#[derive(Clone)]
+pub struct Case {
+    /// Its name; it never changes.
+    pub name: Cow<'static, str>,
+    /// What an engine must be able to do for it.
+    pub needs: &'static [Capability],
+    pub(super) body: Body,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Case {
+    /// The first thing it needs that the engine of `context` does not have.
+    #[must_use]
+    pub fn lacks(&self, has: &[Capability]) -> Option<Capability> {
+        self.needs.iter().copied().find(|need| !has.contains(need))
+    }
+
+    /// Runs it, for a bounded time. The future stays on its thread.
+    pub async fn run(&self, context: &Context) -> Outcome {
+        if let Some(lacking) = self.lacks(context.capabilities()) {
+            return Outcome::Skipped(format!("the engine lacks {}", lacking.as_str()));
+        }
+        let body = match self.body {
+            Body::Fixed(body) => body(context),
+            Body::Language(name) => Box::pin(super::languages::greets(context, name)),
+        };
+        match tokio::time::timeout(CASE_TIMEOUT, body).await {
+            Ok(Ok(())) => Outcome::Passed,
+            Ok(Err(Stop::Skipped(reason))) => Outcome::Skipped(reason),
+            Ok(Err(Stop::Failed(text))) => Outcome::Failed(text),
+            Err(_) => Outcome::Failed(format!("it is not over after {} s", CASE_TIMEOUT.as_secs())),
+        }
+    }
+}
+
+/// Cases out of functions of the same names: `cases![argv_is_exact [], disk_full [DiskQuota]]`.
+macro_rules! cases {
+    ($($name:ident [$($need:ident),*]),* $(,)?) => {
+        &[$($crate::conformance::Case {
+            name: std::borrow::Cow::Borrowed(stringify!($name)),
+            needs: &[$($crate::conformance::Capability::$need),*],
+            body: $crate::conformance::case::Body::Fixed(|context| Box::pin($name(context))),
+        }),*]
+    };
+}
+
+/// Fails the case with a text unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::conformance::Stop::Failed(format!($($text)+)));
+        }
+    };
+}
+
+/// Fails the case unless both values are equal.
+macro_rules! equal {
+    ($left:expr, $right:expr) => {
+        match (&$left, &$right) {
+            (left, right) => {
+                if *left != *right {
+                    return Err($crate::conformance::case::unequal(
+                        stringify!($left),
+                        &format!("{left:?}"),
+                        &format!("{right:?}"),
+                    ));
+                }
+            }
+        }
+    };
+}
+
+pub(super) use {cases, ensure, equal};
+
+/// The failure of two values that should be equal; long ones are cut.
+pub(super) fn unequal(what: &str, left: &str, right: &str) -> Stop {
+    let cut = |text: &str| text.chars().take(600).collect::<String>();
+    Stop::Failed(format!("{what} is {}\n  and should be {}", cut(left), cut(right)))
+}
+
+/// Waits until `check` says yes.
+pub(super) async fn eventually(
+    what: &str,
+    limit: Duration,
+    mut check: impl AsyncFnMut() -> Checked<bool>,
+) -> Checked {
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        if check().await? {
+            return Ok(());
+        }
+        ensure!(tokio::time::Instant::now() < deadline, "within {limit:?} it did not come about that {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Fails when `future` takes longer than `limit`.
+pub(super) async fn within<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> Checked<T> {
+    match tokio::time::timeout(limit, future).await {
+        Ok(value) => Ok(value),
+        Err(_) => Err(Stop::Failed(format!("{what} took longer than {limit:?}"))),
+    }
+}

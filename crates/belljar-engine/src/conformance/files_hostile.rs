@@ -1,0 +1,244 @@
+//! Files that were laid out to trap whoever reads them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use belljar_proto::{ErrorCode, v1};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::case::{Case, Checked, cases, ensure, equal, within};
+use super::context::Context;
+use super::files::read;
+use super::processes::refused;
+use super::program::{py, sh, usable};
+use crate::client::GuestError;
+
+pub(super) const CASES: &[Case] = cases![
+    links_are_refused_when_asked_to [],
+    links_lead_nowhere_outside [OwnTree],
+    what_would_hang_is_refused [],
+    names_are_bytes [],
+    broken_upload_leaves_nothing [],
+    upload_follows_a_link_and_keeps_it [],
+    file_service_has_the_users_rights [],
+    system_cannot_be_written [OwnTree],
+    deep_trees_are_handled [],
+];
+
+async fn links_are_refused_when_asked_to(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    sh(&sandbox, "echo x > file; ln -s file link; ln -s loop loop").await?.well()?;
+    equal!(read(guest, "link", 0, 0).await?, b"x\n");
+    let result = guest.read("link".as_ref(), 0, 0, true).await.map(|_| ());
+    refused(result, ErrorCode::FailedPrecondition, &["link", "symbolic"])?;
+    guest.read("file".as_ref(), 0, 0, true).await?;
+    let result = guest.read("loop".as_ref(), 0, 0, false).await.map(|_| ());
+    refused(result, ErrorCode::FailedPrecondition, &["loop"])?;
+    context.stop(sandbox).await
+}
+
+async fn links_lead_nowhere_outside(context: &Context) -> Checked {
+    let canary = context.scratch().join("canary");
+    std::fs::write(&canary, "of the host")?;
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    sh(
+        &sandbox,
+        "ln -s / root; ln -s ../../../../../.. up; ln -s /proc/1/root first; ln -s /proc/self/cwd cwd",
+    )
+    .await?;
+    for prefix in ["root", "up", "first", "cwd/../../..", "..//../../..", "/proc/self/root", "/proc/1/root"] {
+        let path = format!("{prefix}{}", canary.display());
+        let Err(error) = guest.read(path.as_ref(), 0, 0, false).await else {
+            return Err(super::Stop::Failed(format!("{path} leads out of the sandbox")));
+        };
+        ensure!(matches!(error, GuestError::Refused { .. }), "{path}: {error}");
+    }
+    context.stop(sandbox).await
+}
+
+async fn what_would_hang_is_refused(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let code = "
+import os, socket
+os.mkfifo('fifo')
+os.mkfifo('held')
+os.symlink('fifo', 'link-to-fifo')
+os.mkdir('directory')
+";
+    py(&sandbox, code).await?;
+    // One FIFO has a writer that never writes.
+    let writer = guest.start(super::program::shell("exec sleep 1000 3<> held")).await?;
+    let names =
+        ["fifo", "held", "link-to-fifo", "directory", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx"];
+    for name in names {
+        let reading = guest.read(name.as_ref(), 0, 0, false);
+        let result = within(&format!("reading {name}"), Duration::from_secs(2), reading).await?.map(|_| ());
+        refused(result, ErrorCode::FailedPrecondition, &[name]).or_else(|stop| {
+            if name.starts_with("/dev/t") || name == "/dev/ptmx" { Ok(()) } else { Err(stop) }
+        })?;
+        let append = v1::WriteOpen {
+            path: Bytes::copy_from_slice(name.as_bytes()),
+            append: true,
+            ..Default::default()
+        };
+        let writing = guest.write_from(append, b"x".as_slice());
+        let result = within(&format!("writing {name}"), Duration::from_secs(2), writing).await?;
+        ensure!(result.is_err(), "{name} was written");
+    }
+    guest.signal(writer.id, 9, false).await?;
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn names_are_bytes(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let long = [b'n'; 255];
+    let mut names: Vec<&[u8]> = vec![
+        b"with\nnewline",
+        b"invalid \xff\xfe utf-8",
+        b"-rf",
+        b" spaces ",
+        b"trailing.",
+        b"\x01\x1b[31m",
+        b"a\\b",
+        b"*",
+        "\u{202e}rtl".as_bytes(),
+        b"..x",
+        &long,
+    ];
+    for (number, name) in names.iter().enumerate() {
+        let content = Bytes::from(format!("content {number}"));
+        guest.write(OsStr::from_bytes(name).as_ref(), 0o644, content).await?;
+    }
+    let code = "import os,sys; sys.stdout.buffer.write(b'\\0'.join(sorted(os.listdir(b'.'))))";
+    names.sort_unstable();
+    equal!(py(&sandbox, code).await?.stdout, names.join(b"\0".as_slice()));
+    let (entries, _) = guest.list(".".as_ref(), 1, 0, Bytes::new()).await?;
+    let listed: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_ref()).collect();
+    equal!(listed, names);
+    for name in names {
+        let path = OsStr::from_bytes(name);
+        ensure!(
+            guest.read_all(path.as_ref(), 100).await?.starts_with(b"content "),
+            "{path:?} has other content"
+        );
+        guest.rename(path.as_ref(), "plain".as_ref(), false).await?;
+        guest.rename("plain".as_ref(), path.as_ref(), false).await?;
+        guest.remove(path.as_ref(), false).await?;
+    }
+    let too_long = [b'n'; 256];
+    let result = guest.write(OsStr::from_bytes(&too_long).as_ref(), 0o644, Bytes::new()).await;
+    refused(result, ErrorCode::InvalidArgument, &["too long"])?;
+    context.stop(sandbox).await
+}
+
+/// Gives some bytes and then fails.
+struct Broken(bool);
+
+impl AsyncRead for Broken {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut TaskContext<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(Err(std::io::Error::other("the source broke")));
+        }
+        buffer.put_slice(b"half");
+        Poll::Ready(Ok(()))
+    }
+}
+
+async fn broken_upload_leaves_nothing(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    guest.write("kept".as_ref(), 0o644, Bytes::from_static(b"before")).await?;
+    for name in ["kept", "new"] {
+        let open = v1::WriteOpen { path: Bytes::copy_from_slice(name.as_bytes()), ..Default::default() };
+        let Err(error) = guest.write_from(open, Broken(false)).await else {
+            return Err(super::Stop::Failed("a broken upload was taken for a whole one".to_owned()));
+        };
+        ensure!(matches!(error, GuestError::Source(_)), "a broken upload is told as {error:?}");
+    }
+    super::case::eventually("the traces of a broken upload are gone", Duration::from_secs(5), async || {
+        let (entries, _) = guest.list(".".as_ref(), 1, 0, Bytes::new()).await?;
+        let names: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_ref()).collect();
+        Ok(names == [b"kept".as_slice()])
+    })
+    .await?;
+    equal!(read(guest, "kept", 0, 0).await?, b"before");
+    context.stop(sandbox).await
+}
+
+async fn upload_follows_a_link_and_keeps_it(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    sh(&sandbox, "mkdir target; echo old > target/file; ln -s target/file link").await?.well()?;
+    guest.write("link".as_ref(), 0o644, Bytes::from_static(b"new")).await?;
+    equal!(read(guest, "target/file", 0, 0).await?, b"new");
+    equal!(guest.stat("link".as_ref(), false).await?.kind.as_known(), Some(v1::FileKind::FILE_KIND_SYMLINK));
+    let (entries, _) = guest.list("target".as_ref(), 1, 0, Bytes::new()).await?;
+    equal!(entries.len(), 1);
+    context.stop(sandbox).await
+}
+
+async fn file_service_has_the_users_rights(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    for path in ["/usr/bin/forged", "/proc/sys/kernel/hostname", "/forged"] {
+        let result = guest.write(path.as_ref(), 0o644, Bytes::from_static(b"x")).await;
+        let Err(error) = result else {
+            return Err(super::Stop::Failed(format!("{path} was written")));
+        };
+        ensure!(matches!(error, GuestError::Refused { .. }), "{path}: {error}");
+    }
+    sh(&sandbox, "mkdir locked; echo x > locked/file; chmod 000 locked").await?.well()?;
+    let result = guest.read("locked/file".as_ref(), 0, 0, false).await.map(|_| ());
+    refused(result, ErrorCode::PermissionDenied, &["locked/file"])?;
+    sh(&sandbox, "chmod 700 locked").await?.well()?;
+    context.stop(sandbox).await
+}
+
+async fn system_cannot_be_written(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    for path in
+        ["/etc/passwd", "/usr/bin/sh", "/etc/new", "/bin/new", "/dev/new", "/new", "/proc/new", "/run/new"]
+    {
+        let result = sandbox.guest().write(path.as_ref(), 0o644, Bytes::from_static(b"x")).await;
+        ensure!(matches!(result, Err(GuestError::Refused { .. })), "{path}: {result:?}");
+        let line = format!("(echo x > {path}) 2>/dev/null && echo wrote; rm -f {path} 2>/dev/null");
+        equal!(sh(&sandbox, &line).await?.text(), "");
+    }
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn deep_trees_are_handled(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let code = "
+import os
+os.mkdir('deep')
+os.chdir('deep')
+for level in range(2000):
+    os.mkdir('directory-with-a-name')
+    os.chdir('directory-with-a-name')
+open('bottom', 'w').close()
+";
+    py(&sandbox, code).await?;
+    let listing = guest.list("deep".as_ref(), 64, 0, Bytes::new());
+    let (entries, _) = within("listing a deep tree", Duration::from_secs(10), listing).await??;
+    equal!(entries.len(), 64);
+    let removing = guest.remove("deep".as_ref(), true);
+    within("removing a deep tree", Duration::from_secs(20), removing).await??;
+    refused(guest.stat("deep".as_ref(), false).await, ErrorCode::NotFound, &["deep"])?;
+    context.stop(sandbox).await
+}

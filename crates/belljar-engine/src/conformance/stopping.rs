@@ -1,0 +1,297 @@
+//! Time-outs, signals, what a program leaves behind, and the deadline.
+
+use std::time::Duration;
+
+use belljar_proto::{ErrorCode, v1};
+
+use super::case::{Case, Checked, cases, ensure, equal, eventually, within};
+use super::context::Context;
+use super::processes::refused;
+use super::program::{argv, finish, processes, py, python, sh, shell, to_end, until, usable};
+use crate::engine::Sandbox;
+
+pub(super) const CASES: &[Case] = cases![
+    timeout_kills_after_grace [],
+    timeout_lets_a_program_clean_up [],
+    timeout_reaches_the_whole_tree [],
+    timeout_ends_a_stopped_process [],
+    signal_to_one_process [],
+    signal_to_a_tree [],
+    signal_from_a_sibling [Siblings],
+    bad_signals_are_refused [],
+    exec_returns_when_the_command_does [],
+    rest_is_killed_and_counted [],
+    daemons_do_not_stay [],
+    orphans_are_reaped [],
+    deadline_is_kept_by_the_guest [],
+    deadline_can_be_moved [],
+];
+
+/// Time between the moment at which something is due and the moment at which it must have come.
+const SLACK: Duration = Duration::from_secs(1);
+
+fn timed(mut request: v1::StartRequest, timeout: Duration, grace: Duration) -> v1::StartRequest {
+    request.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    request.grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    request.kill_rest = true;
+    request
+}
+
+async fn nobody_runs(sandbox: &Sandbox) -> Checked {
+    eventually("no process is left", Duration::from_secs(5), async || Ok(processes(sandbox).await? == 0))
+        .await
+}
+
+async fn timeout_kills_after_grace(context: &Context) -> Checked {
+    let (timeout, grace) = (Duration::from_millis(700), Duration::from_millis(600));
+    let sandbox = context.sandbox().await?;
+    let request = shell("trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done");
+    let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
+    equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
+    equal!(finished.end(), (0, 9));
+    ensure!(finished.text().starts_with("ready"), "it wrote {:?}", finished.text());
+    ensure!(finished.text().contains("term"), "it was never asked to end: {:?}", finished.text());
+    let (earliest, latest) = (timeout + grace, timeout + grace + SLACK);
+    ensure!(
+        (earliest..=latest).contains(&finished.took),
+        "it took {:?}, and not {earliest:?} to {latest:?}",
+        finished.took
+    );
+    nobody_runs(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn timeout_lets_a_program_clean_up(context: &Context) -> Checked {
+    let (timeout, grace) = (Duration::from_millis(600), Duration::from_secs(20));
+    let sandbox = context.sandbox().await?;
+    let request = shell("trap 'echo bye; exit 7' TERM; while :; do sleep 0.05; done");
+    let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
+    equal!(finished.text(), "bye");
+    equal!(finished.end(), (7, 0));
+    equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
+    ensure!(finished.took < timeout + SLACK * 2, "it took {:?}, as if nobody saw its end", finished.took);
+    context.stop(sandbox).await
+}
+
+async fn timeout_reaches_the_whole_tree(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let code = "
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for depth in range(4):
+    if os.fork() == 0:
+        if depth % 2: os.setsid()
+    time.sleep(0.001)
+print(flush=True)
+time.sleep(1000)
+";
+    let request = timed(python(code), Duration::from_millis(800), Duration::from_millis(300));
+    let finished = finish(&sandbox, request).await?;
+    equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_TIMED_OUT));
+    nobody_runs(&sandbox).await?;
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn timeout_ends_a_stopped_process(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let request = timed(shell("kill -STOP $$"), Duration::from_millis(400), Duration::from_millis(300));
+    let finished = finish(&sandbox, request).await?;
+    equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
+    ensure!(finished.took < Duration::from_millis(700) + SLACK, "it took {:?}", finished.took);
+    context.stop(sandbox).await
+}
+
+/// A parent and a child that both say which signal they got.
+const FAMILY: &str = "
+import os, signal, sys, time
+def got(number, frame):
+    os.write(1, b'%s got %d\\n' % (name, number))
+    if name == b'parent' and sys.argv[1] == 'together': os.waitpid(child, 0)
+    os._exit(0)
+name = b'parent'
+signal.signal(signal.SIGUSR1, got)
+child = os.fork()
+if child == 0:
+    name = b'child'
+    os.write(1, b'child ready\\n')
+    time.sleep(20)
+    os._exit(1)
+os.write(1, b'parent ready\\n')
+while True:
+    try: os.waitpid(child, 0)
+    except ChildProcessError: time.sleep(20)
+";
+
+async fn family(sandbox: &Sandbox, ending: &'static str) -> Checked<crate::Execution> {
+    let mut request = python(FAMILY);
+    request.argv.push(ending.into());
+    let mut execution = sandbox.guest().start(request).await?;
+    let seen = until(&mut execution, " ready\n").await?;
+    if seen.matches("ready").count() < 2 {
+        until(&mut execution, " ready\n").await?;
+    }
+    Ok(execution)
+}
+
+async fn signal_to_one_process(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let execution = family(&sandbox, "alone").await?;
+    equal!(sandbox.guest().signal(execution.id, 10, false).await?, 1);
+    let id = execution.id;
+    let (finished, _) = super::program::to_end_with_gaps(execution, [0; 3]).await?;
+    ensure!(finished.text().contains("parent got 10"), "it wrote {:?}", finished.text());
+    ensure!(!finished.text().contains("child got"), "the child got it as well: {:?}", finished.text());
+    equal!(sandbox.guest().signal(id, 10, false).await?, 0);
+    context.stop(sandbox).await
+}
+
+async fn signal_to_a_tree(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let execution = family(&sandbox, "together").await?;
+    let id = execution.id;
+    equal!(sandbox.guest().signal(id, 10, true).await?, 2);
+    nobody_runs(&sandbox).await?;
+    let finished = to_end(sandbox.guest().attach(id, [0; 3]).await?).await?;
+    for word in ["parent got 10", "child got 10"] {
+        ensure!(finished.text().contains(word), "{word:?} is not in {:?}", finished.text());
+    }
+    context.stop(sandbox).await
+}
+
+async fn signal_from_a_sibling(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let sleeping = sandbox.guest().start(argv(["sleep", "1000"])).await?;
+    sh(&sandbox, &format!("kill -USR1 {}", sleeping.pid)).await?.well()?;
+    equal!(to_end(sleeping).await?.end(), (0, 10));
+    context.stop(sandbox).await
+}
+
+async fn bad_signals_are_refused(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let execution = sandbox.guest().start(argv(["sleep", "1000"])).await?;
+    for signal in [0, -1, 65, i32::MAX] {
+        let result = sandbox.guest().signal(execution.id, signal, false).await;
+        refused(result, ErrorCode::InvalidArgument, &["signal", &signal.to_string()])?;
+    }
+    equal!(sandbox.guest().signal(execution.id, 64, false).await?, 1);
+    equal!(to_end(execution).await?.end(), (0, 64));
+    context.stop(sandbox).await
+}
+
+async fn exec_returns_when_the_command_does(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    // A grandchild in a session of its own holds both pipes.
+    let finished = sh(&sandbox, "echo before; setsid sleep 1000 & echo after; exit 6").await?;
+    equal!((finished.text().as_str(), finished.end()), ("before\nafter", (6, 0)));
+    ensure!(finished.took < Duration::from_secs(1), "it took {:?}", finished.took);
+    // Without being asked to, the guest ends nobody.
+    equal!(processes(&sandbox).await?, 1);
+    // One that never stops writing does not keep the command's end back either.
+    let finished = sh(&sandbox, "yes >&2 & exit 0").await?;
+    ensure!(finished.took < Duration::from_secs(1), "it took {:?} beside a writer", finished.took);
+    context.stop(sandbox).await
+}
+
+async fn rest_is_killed_and_counted(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let mut request = shell("sleep 1000 & sleep 1000 & setsid sleep 1000 & exit 0");
+    request.kill_rest = true;
+    let finished = finish(&sandbox, request).await?.well()?;
+    equal!(finished.exited.left_behind, 3);
+    nobody_runs(&sandbox).await?;
+    let mut request = shell("exit 0");
+    request.kill_rest = true;
+    equal!(finish(&sandbox, request).await?.exited.left_behind, 0);
+    context.stop(sandbox).await
+}
+
+async fn daemons_do_not_stay(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let code = "
+import os, signal, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    for number in range(1, 32):
+        if number not in (9, 19): signal.signal(number, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        os.write(write, b'x')
+        os.closerange(0, 64)
+        os.chdir('/')
+        while True: time.sleep(1000)
+    os._exit(0)
+os.read(read, 1)
+os.wait()
+";
+    let mut request = python(code);
+    request.kill_rest = true;
+    let finished = finish(&sandbox, request).await?.well()?;
+    equal!(finished.exited.left_behind, 1);
+    nobody_runs(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn orphans_are_reaped(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    // Each orphan ends at once, and only the guest can take note of it. Zombies count against the limit of processes.
+    let code = "
+import os, time
+made, deadline = 0, time.monotonic() + 40
+while made < 1000:
+    try:
+        child = os.fork()
+        if child == 0:
+            try: os.fork()
+            finally: os._exit(0)
+        os.waitpid(child, 0)
+        made += 1
+    except BlockingIOError:
+        assert time.monotonic() < deadline, made
+        time.sleep(0.001)
+";
+    py(&sandbox, code).await?;
+    nobody_runs(&sandbox).await?;
+    let zombies = "
+import os
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try: stat = open(f'/proc/{pid}/stat').read()
+    except OSError: continue
+    after = stat.rsplit(') ', 1)[1].split()
+    if after[0] == 'Z' and after[1] == str(os.getppid()): print(stat)
+";
+    equal!(py(&sandbox, zombies).await?.text(), "");
+    context.stop(sandbox).await
+}
+
+async fn deadline_is_kept_by_the_guest(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let request = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+    let mut execution = sandbox.guest().start(request).await?;
+    until(&mut execution, "ready").await?;
+    let begin = tokio::time::Instant::now();
+    let after = Duration::from_millis(500);
+    sandbox.guest().set_deadline(Some(after)).await?;
+    let limit = after + crate::STOP_GRACE + SLACK * 2;
+    let finished = within("the deadline", limit, to_end(execution)).await?;
+    if let Ok(finished) = finished {
+        equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_STOPPED));
+    }
+    ensure!(begin.elapsed() >= after, "it ended before its deadline");
+    within("the sandbox's own end", limit, sandbox.ended()).await?;
+    let answer = within("a call after the deadline", Duration::from_secs(5), sandbox.guest().check()).await?;
+    ensure!(answer.is_err(), "the guest still answers after its deadline");
+    context.stop(sandbox).await
+}
+
+async fn deadline_can_be_moved(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    sandbox.guest().set_deadline(Some(Duration::from_millis(600))).await?;
+    sandbox.guest().set_deadline(None).await?;
+    let finished = sh(&sandbox, "sleep 1; echo alive").await?;
+    equal!((finished.text().as_str(), finished.end()), ("alive", (0, 0)));
+    sandbox.guest().set_deadline(Some(Duration::from_millis(100))).await?;
+    within("the sandbox's own end", Duration::from_secs(5), sandbox.ended()).await?;
+    context.stop(sandbox).await
+}
