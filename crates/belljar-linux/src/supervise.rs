@@ -364,6 +364,8 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>) {
     if plan.namespaces.is_none() {
         end_stragglers(plan);
     }
+    // The network's maker has ended long ago; nobody else may have to take note of that.
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
     let mut left = 0;
     let mut reason = 0;
     for group in plan.cgroups.iter().rev() {

@@ -467,8 +467,8 @@ impl Planner<'_> {
             }
             EngineKind::Process => Some(Domain {
                 read: PROCESS_READS
+                    .iter()
                     .map(PathBuf::from)
-                    .into_iter()
                     .chain(host_tree::etc_dirs().iter().map(|name| PathBuf::from("/etc").join(name)))
                     .collect(),
                 write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
@@ -482,14 +482,13 @@ impl Planner<'_> {
 }
 
 /// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
-const PROCESS_READS: [&str; 14] = [
+const PROCESS_READS: &[&str] = &[
     "/usr",
     "/bin",
     "/sbin",
     "/lib",
     "/lib32",
     "/lib64",
-    "/etc/ssl/openssl.cnf",
     "/etc/ld.so.cache",
     "/etc/ssl/openssl.cnf",
     "/etc/passwd",

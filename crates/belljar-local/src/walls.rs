@@ -19,6 +19,9 @@ use crate::failure::Failures;
 /// How long a supervisor may take to remove everything. It gives up itself before that.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a supervisor may take to exit after its last word.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The walls of one sandbox.
 pub(crate) struct LocalWalls {
     id: SandboxId,
@@ -185,8 +188,12 @@ impl LocalWalls {
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
         let last = self.progress.borrow().clone();
         if let Some(supervisor) = self.supervisor.take() {
-            // It exits right after its last record, and nobody has to wait for that.
-            ORPHANS.adopt(supervisor);
+            // It exits right after its last record. One that hangs all the same must not hold us up.
+            if has_ended(&supervisor, END_TIMEOUT) {
+                drop(supervisor);
+            } else {
+                ORPHANS.adopt(supervisor);
+            }
         }
         match last.cleaned {
             Some((0, _)) => Ok(()),
@@ -237,17 +244,18 @@ struct Orphans {
 impl Orphans {
     fn adopt(&self, supervisor: Supervisor) {
         let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        list.retain(|old| !has_ended(old));
+        list.retain(|old| !has_ended(old, Duration::ZERO));
         list.push(supervisor);
     }
 }
 
-fn has_ended(supervisor: &Supervisor) -> bool {
+/// Waits for a supervisor's end, and takes note of it.
+fn has_ended(supervisor: &Supervisor, patience: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let pidfd = supervisor.pidfd();
     let mut polls = [PollFd::new(&pidfd, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if matches!(rustix::event::poll(&mut polls, Some(&now)), Ok(1)) {
+    let patience = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+    if matches!(rustix::event::poll(&mut polls, Some(&patience)), Ok(1)) {
         supervisor.reap();
         return true;
     }

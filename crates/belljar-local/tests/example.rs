@@ -1,5 +1,7 @@
 //! The example of the library works as it stands.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::path::PathBuf;
 use std::process::Command;
 

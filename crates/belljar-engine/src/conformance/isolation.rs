@@ -164,7 +164,7 @@ async fn code_cannot_read_the_host(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let paths = [canary.display().to_string(), "/etc/shadow".to_owned(), "/proc/1/environ".to_owned()];
     let line = format!(
-        "cat {} 2>/dev/null; ls {} 2>/dev/null; ls /root 2>/dev/null",
+        "cat {} 2>/dev/null; ls {} 2>/dev/null; ls /var/log 2>/dev/null",
         paths.join(" "),
         context.scratch().display()
     );

@@ -226,6 +226,7 @@ async fn run_compiles_first(context: &Context) -> Checked {
     let result = crate::run::run(&sandbox, &spec, right, &mut Silent).await?;
     let compile =
         result.compile.ok_or_else(|| Stop::Failed("no phase compile is in the result".to_owned()))?;
+    equal!(text(&compile.stderr), "");
     equal!((compile.phase, &compile.outcome), (Phase::Compile, &Outcome::Exited { code: 0 }));
     equal!((text(&compile.stdout).as_str(), text(&result.stdout).as_str()), ("compiled\n", "ran with\n"));
     equal!(result.outcome, Outcome::Exited { code: 4 });
