@@ -95,7 +95,7 @@ impl v1::Process for Service {
         }
         let process = self.find(request.id)?;
         let signalled = if request.tree {
-            self.guest.proc.signal_tree(process.pid, request.signal)
+            self.guest.proc.signal_tree(process.pid, !process.is_running(), request.signal)
         } else {
             match process.signal(request.signal) {
                 Ok(()) => 1,

@@ -470,7 +470,7 @@ fn end_rest(guest: &Guest, process: &Process) -> u32 {
         return left;
     }
     // The process itself has been reaped, so its number may not be signalled any more: only its session is.
-    guest.proc.signal_tree(process.pid, SIGKILL)
+    guest.proc.signal_tree(process.pid, true, SIGKILL)
 }
 
 async fn time_out(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, grace: Duration) {
@@ -513,7 +513,7 @@ fn signal(guest: &Guest, process: &Process, signal: i32) {
         guest.proc.signal_all(signal);
     } else {
         let _ = process.signal(signal);
-        guest.proc.signal_tree(process.pid, signal);
+        guest.proc.signal_tree(process.pid, !process.is_running(), signal);
     }
 }
 

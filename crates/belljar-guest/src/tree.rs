@@ -97,7 +97,7 @@ impl Proc {
         if self.whole_namespace {
             return Ok(all.into_iter().filter(|stat| stat.pid != own).collect());
         }
-        let members = descendants(&all, own, None);
+        let members = descendants(&all, Some(own), None);
         Ok(all.into_iter().filter(|stat| stat.pid != own && members.contains(&stat.pid)).collect())
     }
 
@@ -118,19 +118,24 @@ impl Proc {
         running.map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// A process, its descendants and everybody in its session.
-    pub(crate) fn tree_of(&self, pid: i32) -> HashSet<i32> {
-        self.all().map(|all| descendants(&all, pid, Some(pid))).unwrap_or_else(|_| HashSet::from([pid]))
+    /// A process, its descendants and everybody in its session. One that has been reaped is left out, and so are those
+    /// whose parent has its number by now: the number stays with the session for as long as anybody is in it.
+    fn tree_of(&self, pid: i32, is_reaped: bool) -> HashSet<i32> {
+        let root = (!is_reaped).then_some(pid);
+        match self.all() {
+            Ok(all) => descendants(&all, root, Some(pid)),
+            Err(_) => root.into_iter().collect(),
+        }
     }
 
     /// Sends `signal` to the whole tree of `pid`; hands back how many there were. Those that fork meanwhile are caught
     /// by looking again until nobody new is there.
-    pub(crate) fn signal_tree(&self, pid: i32, signal: i32) -> u32 {
+    pub(crate) fn signal_tree(&self, pid: i32, is_reaped: bool, signal: i32) -> u32 {
         let own = std::process::id().cast_signed();
         let mut signalled = HashSet::new();
         for _ in 0..TREE_PASSES {
             let fresh: Vec<i32> = self
-                .tree_of(pid)
+                .tree_of(pid, is_reaped)
                 .into_iter()
                 .filter(|member| *member != own && !signalled.contains(member))
                 .collect();
@@ -178,13 +183,13 @@ const SIGCONT: i32 = 18;
 /// Looks at a tree that keeps growing while it is signalled.
 const TREE_PASSES: u32 = 16;
 
-fn descendants(all: &[Stat], root: i32, session: Option<i32>) -> HashSet<i32> {
+fn descendants(all: &[Stat], root: Option<i32>, session: Option<i32>) -> HashSet<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(stat.pid);
     }
     let mut members = HashSet::new();
-    let mut todo = vec![root];
+    let mut todo: Vec<i32> = root.into_iter().collect();
     todo.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
     while let Some(pid) = todo.pop() {
         if members.insert(pid) {
@@ -221,7 +226,7 @@ mod tests {
             zombie: false,
         };
         let all = [stat(1, 0, 1), stat(5, 1, 5), stat(6, 5, 5), stat(7, 6, 7), stat(8, 1, 5), stat(9, 1, 9)];
-        let mut tree: Vec<i32> = descendants(&all, 5, Some(5)).into_iter().collect();
+        let mut tree: Vec<i32> = descendants(&all, Some(5), Some(5)).into_iter().collect();
         tree.sort_unstable();
         assert_eq!(tree, [5, 6, 7, 8], "8 was orphaned but is still of the session; 9 is a stranger");
     }

@@ -103,7 +103,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
 ];
 
 impl Variant {
-    /// Why it cannot be tried on this machine by this user.
+    /// Why it cannot be tried here by this user.
     pub(crate) fn unusable(&self) -> Option<String> {
         let is_root = rustix::process::geteuid().is_root();
         match (self.is_root, is_root) {
@@ -157,7 +157,7 @@ pub(crate) fn run_in(
                 "a supervisor is still there after all sandboxes have ended".to_owned(),
             ));
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(outcome)
 }
