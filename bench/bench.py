@@ -109,7 +109,7 @@ def phases(runs):
     """Where the time of `belljar run` goes: the median of each phase."""
     all_timings = []
     for _ in range(runs):
-        done = subprocess.run([BELLJAR, "run", "--json", "-c", CODE], capture_output=True, check=True)
+        done = subprocess.run([BELLJAR, "run", "--json", "--timings", "-c", CODE], capture_output=True, check=True)
         all_timings.append(json.loads(done.stdout)["timings"] or {})
     names = list(all_timings[0])
     return {name: percentile(sorted(timing.get(name, 0.0) for timing in all_timings), 0.5) for name in names}
