@@ -25,7 +25,7 @@ use crate::plan::{
     GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MountSource, MountStep,
     NamespacePlan, Node, Wall,
 };
-use crate::report::{Failure, LaunchPhase, Step};
+use crate::report::{Failure, LaunchPhase, Phases, Step};
 use crate::supervise::{CGROUP, NETWORK};
 
 /// Room for the highest of the numbers that the guest is given, so that arranging them never overwrites one
@@ -42,6 +42,7 @@ pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: 
 
 fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     kernel::set_name(c"belljar-init");
+    let mut phases = Phases::new();
     if plan.namespaces.is_some() {
         match channel::receive(channel).map_err(Failure::at(Step::IdMap))? {
             (Message::Mapped, _) => {}
@@ -66,17 +67,17 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     if !plan.without.has(Wall::Keyring) && plan.drop_privileges {
         kernel::leave_session_keyring().map_err(Failure::at(Step::Keyring))?;
     }
-    tell(control, LaunchPhase::Identity);
+    phases.reached(LaunchPhase::Identity);
     let (exe, proc_fd) = match &plan.namespaces {
         Some(namespaces) => {
-            let (exe, proc_fd) = build_tree(plan, namespaces, control)?;
+            let (exe, proc_fd) = build_tree(plan, namespaces, &mut phases)?;
             (exe, Some(proc_fd))
         }
         None => (open_exe_by_path(plan)?, None),
     };
-    tell(control, LaunchPhase::Pivot);
+    phases.reached(LaunchPhase::Pivot);
     take_equipment(plan, channel)?;
-    tell(control, LaunchPhase::Equipment);
+    phases.reached(LaunchPhase::Equipment);
     arrange_descriptors(plan, exe.as_fd(), proc_fd.as_ref())?;
     for (index, (resource, value)) in plan.rlimits.iter().enumerate() {
         if !plan.without.has(Wall::Rlimits) {
@@ -86,13 +87,9 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     if plan.drop_privileges {
         drop_privileges(plan)?;
     }
-    tell(control, LaunchPhase::Privileges);
+    phases.reached(LaunchPhase::Privileges);
+    phases.tell(control);
     Err(Failure::at(Step::Exec)(exec_arranged(plan)))
-}
-
-/// For `--timings`; a host that does not listen misses nothing else.
-fn tell(control: BorrowedFd<'_>, phase: LaunchPhase) {
-    let _ = rustix::io::write(control, &phase.reached().encode());
 }
 
 /// Takes over what the supervisor has made meanwhile: joins the control groups and enters the network namespace.
@@ -230,7 +227,7 @@ const HIDDEN_DIR: &CStr = c".hidden-dir";
 fn build_tree(
     plan: &LaunchPlan,
     tree: &NamespacePlan,
-    control: BorrowedFd<'_>,
+    phases: &mut Phases,
 ) -> Result<(OwnedFd, OwnedFd), Failure> {
     if !plan.without.has(Wall::Uts) {
         rustix::system::sethostname(tree.hostname.to_bytes()).map_err(Failure::at(Step::Hostname))?;
@@ -274,18 +271,18 @@ fn build_tree(
         let host = clone_tree(host_root.as_fd(), c"", true, 0).map_err(&at)?;
         attach(host.as_fd(), root.as_fd(), c"old-root").map_err(&at)?;
     }
-    tell(control, LaunchPhase::Root);
+    phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
         let tree = early.get_mut(index).and_then(Option::take);
         make_mount(plan, root.as_fd(), step, tree).map_err(Failure::item(Step::Mount, index))?;
     }
-    tell(control, LaunchPhase::Mounts);
+    phases.reached(LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
     rustix::fs::unlinkat(&writable, HIDDEN_FILE, AtFlags::empty()).map_err(&at)?;
     rustix::fs::unlinkat(&writable, HIDDEN_DIR, AtFlags::REMOVEDIR).map_err(&at)?;
     drop(writable);
 
-    tell(control, LaunchPhase::Proc);
+    phases.reached(LaunchPhase::Proc);
     let at = Failure::at(Step::Pivot);
     rustix::process::fchdir(&root).map_err(&at)?;
     rustix::process::pivot_root(c".", c".").map_err(&at)?;

@@ -94,6 +94,37 @@ impl LaunchPhase {
     }
 }
 
+/// The phases that a process of a launch has reached, told together: each message wakes the host, which then takes the
+/// processor from those that it waits for. Fork-safe.
+pub(crate) struct Phases {
+    bytes: [u8; REPORT_LEN * LaunchPhase::ALL.len()],
+    length: usize,
+}
+
+impl Phases {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; REPORT_LEN * LaunchPhase::ALL.len()], length: 0 }
+    }
+
+    /// Notes that a phase is over.
+    pub(crate) fn reached(&mut self, phase: LaunchPhase) {
+        self.push(phase.reached());
+    }
+
+    /// Notes a record.
+    pub(crate) fn push(&mut self, report: Report) {
+        if let Some(place) = self.bytes.get_mut(self.length..self.length + REPORT_LEN) {
+            place.copy_from_slice(&report.encode());
+            self.length += REPORT_LEN;
+        }
+    }
+
+    /// Tells them all. A host that does not listen misses nothing else.
+    pub(crate) fn tell(&self, control: std::os::fd::BorrowedFd<'_>) {
+        let _ = rustix::io::write(control, self.bytes.get(..self.length).unwrap_or_default());
+    }
+}
+
 /// A step of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]

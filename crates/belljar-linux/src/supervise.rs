@@ -25,7 +25,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 use crate::channel::{self, Message};
 use crate::kernel::{self, Cloned};
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, Scratch, Wall};
-use crate::report::{Failure, LaunchPhase, Report, Step};
+use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 
 /// More control groups than any layout has: three v1 controllers and the v2 one.
 pub(crate) const MAX_CGROUPS: usize = 8;
@@ -117,7 +117,8 @@ fn kept_for_launch<'a>(
 
 /// Makes the group that the first process is cloned into, and clones it.
 fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> {
-    tell(control, LaunchPhase::Supervisor);
+    let mut phases = Phases::new();
+    phases.reached(LaunchPhase::Supervisor);
     let mut into = None;
     for (index, group) in plan.cgroups.iter().enumerate() {
         if group.join == CgroupJoin::AtClone {
@@ -140,8 +141,9 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
             kernel::exit_now(125)
         }
         Cloned::Parent { pid, pidfd } => {
-            tell(control, LaunchPhase::Namespaces);
-            let _ = rustix::io::write(control, &Report::Started { pid }.encode());
+            phases.reached(LaunchPhase::Namespaces);
+            phases.push(Report::Started { pid });
+            phases.tell(control);
             Ok(First { pid, pidfd, channel: ours })
         }
     }
@@ -210,10 +212,6 @@ fn make_scratch(plan: &LaunchPlan, scratch: &Scratch) -> Result<(), Errno> {
 fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-}
-
-fn tell(control: BorrowedFd<'_>, phase: LaunchPhase) {
-    let _ = rustix::io::write(control, &phase.reached().encode());
 }
 
 fn make_cgroup(plan: &LaunchPlan, group: &CgroupPlan, index: usize) -> Result<OwnedFd, Failure> {

@@ -46,6 +46,21 @@ pub(crate) struct Progress {
     pub(crate) closed: bool,
 }
 
+impl Progress {
+    fn note(&mut self, report: Report) {
+        match report {
+            Report::Failed { step, item, errno } => self.failed = Some((step, item, errno)),
+            Report::Ended { status } => self.ended = Some(status),
+            Report::Cleaned { left, errno } => self.cleaned = Some((left, errno)),
+            Report::Reached { phase, at_ns } => {
+                let name = LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
+                self.phases.extend(name.map(|name| (name, at_ns)));
+            }
+            Report::Started { .. } => {}
+        }
+    }
+}
+
 impl LocalWalls {
     pub(crate) fn new(
         id: SandboxId,
@@ -116,25 +131,15 @@ fn how_ended(progress: &Progress) -> String {
 }
 
 async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progress>) {
-    let mut record = [0u8; REPORT_LEN];
+    let mut records = [0u8; 16 * REPORT_LEN];
     loop {
         let Ok(mut ready) = reader.readable().await else { break };
         // Records are written whole, and the kernel keeps their borders (SOCK_SEQPACKET).
-        match rustix::net::recv(&reader, &mut record, RecvFlags::DONTWAIT) {
-            Ok((REPORT_LEN, _)) => {
-                let report = Report::decode(&record);
-                sender.send_modify(|progress| match report {
-                    Some(Report::Failed { step, item, errno }) => progress.failed = Some((step, item, errno)),
-                    Some(Report::Ended { status }) => progress.ended = Some(status),
-                    Some(Report::Cleaned { left, errno }) => progress.cleaned = Some((left, errno)),
-                    Some(Report::Reached { phase, at_ns }) => {
-                        let name =
-                            LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
-                        progress.phases.extend(name.map(|name| (name, at_ns)));
-                    }
-                    Some(Report::Started { .. }) | None => {}
-                });
-            }
+        match rustix::net::recv(&reader, &mut records, RecvFlags::DONTWAIT) {
+            Ok((length @ 1.., _)) => sender.send_modify(|progress| {
+                let (reports, _) = records[..length].as_chunks::<REPORT_LEN>();
+                reports.iter().filter_map(Report::decode).for_each(|report| progress.note(report));
+            }),
             Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
             Err(rustix::io::Errno::INTR) => {}
             Ok(_) | Err(_) => break,
