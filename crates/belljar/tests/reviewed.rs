@@ -1,0 +1,94 @@
+//! Holes that a review found, each with the attack that went through them.
+
+#![cfg(feature = "mutation")]
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::{Command, Output, Stdio};
+
+const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED: needs root, for control groups");
+    }
+    is_root
+}
+
+fn sh(mounts: &[String], without: &str, code: &str) -> Output {
+    let mut command = Command::new(BELLJAR);
+    command.arg("run").env("BELLJAR_TEST_WITHOUT", without);
+    for mount in mounts {
+        command.args(["--mount", mount]);
+    }
+    command.args(["-l", "sh", "-c", code]).stdin(Stdio::null()).output().expect("belljar starts")
+}
+
+#[test]
+fn a_link_in_a_mount_does_not_lead_another_mount_away() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["outer", "outer/real", "victim"] {
+        std::fs::create_dir(path(name)).expect("it is made");
+    }
+    std::fs::write(path("inner"), "inner").expect("it is written");
+    symlink(path("victim"), path("outer/cache")).expect("it is linked");
+    let outer = format!("{}:/home/user/project:rw", path("outer"));
+    let through = format!("{}:/home/user/project/cache/planted", path("inner"));
+    let output = sh(&[outer.clone(), through], "", "true");
+    assert_eq!(output.status.code(), Some(125), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(path("victim")).expect("it is there").count(), 0);
+    // An honest neighbour: the same without the link.
+    let beside = format!("{}:/home/user/project/real/file", path("inner"));
+    let output = sh(&[outer, beside], "", "cat project/real/file");
+    assert_eq!(output.stdout, b"inner", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn nothing_on_a_mount_becomes_a_set_user_id_file() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mount = [format!("{}:/data:rw", dir.path().display())];
+    let mode = |without: &str, name: &str| {
+        sh(
+            &mount,
+            without,
+            &format!("cp /bin/true /data/{name}; chmod 755 /data/{name}; chmod 6755 /data/{name}"),
+        );
+        std::fs::metadata(dir.path().join(name)).expect("it came").permissions().mode() & 0o7777
+    };
+    assert_eq!(mode("", "held"), 0o755);
+    assert_eq!(mode("seccomp", "open"), 0o6755, "without the filter the attack goes through");
+}
+
+#[test]
+fn the_environment_is_in_nobodys_arguments() {
+    if !is_root() {
+        return;
+    }
+    let canary = format!("canary-{}", std::process::id());
+    let mut child = Command::new(BELLJAR)
+        .args(["run", "--env", "TOKEN", "-l", "sh", "-c", "echo \"$TOKEN\"; exec sleep 30"])
+        .env("TOKEN", &canary)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("belljar starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it speaks");
+    let processes = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let told = processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|cmdline| String::from_utf8_lossy(&cmdline).contains(&canary));
+    child.kill().expect("it can be ended");
+    child.wait().expect("it ends");
+    assert_eq!(line.trim(), canary);
+    assert!(!told, "the value stands in a process's arguments");
+}
