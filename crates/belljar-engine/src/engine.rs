@@ -15,6 +15,13 @@ pub trait Engine: Send + Sync {
 
     /// Makes a sandbox. When this returns an error, nothing of it is left.
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
+
+    /// Makes a sandbox without waiting for its guest: what is asked of it waits in the connection, so that the guest
+    /// finds it there when it comes up. A launch that fails after this shows as a guest that is gone, and
+    /// [`Sandbox::explain`] says why. [`crate::run`] sees to that itself.
+    fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        self.create(spec)
+    }
 }
 
 /// A running sandbox. Dropping it ends it as well, but only [`Sandbox::stop`] tells whether that worked.
@@ -25,8 +32,6 @@ pub struct Sandbox {
     pub isolation: Isolation,
     /// The home directory inside, where files go and programs start.
     pub home: PathBuf,
-    /// How long each phase of the start took, in order.
-    pub timings: Vec<(&'static str, Duration)>,
     guest: GuestClient,
     walls: Box<dyn Walls>,
 }
@@ -51,6 +56,21 @@ pub trait Walls: Send + Sync {
     /// # Errors
     /// The kernel's reason; a limit below what is in use is refused.
     fn set_memory(&self, memory: Memory) -> Result<(), EngineError>;
+
+    /// Notes that the guest has answered for the first time.
+    fn answered(&self) {}
+
+    /// How long each phase of the launch took so far, in order.
+    fn phases(&self) -> Vec<(&'static str, Duration)> {
+        Vec::new()
+    }
+
+    /// Why there is no guest, when there is none because the launch failed or the sandbox has ended. Waits a moment for
+    /// the reason, which may come after the connection has broken.
+    fn gone(&self) -> BoxFuture<'_, Option<EngineError>>;
+
+    /// Ends everything in the sandbox and does not wait for that. What was used can still be asked.
+    fn kill(&self);
 
     /// Ends everything in the sandbox and removes all that it held. Returns when that is done.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>>;
@@ -79,11 +99,10 @@ impl Sandbox {
         id: SandboxId,
         isolation: Isolation,
         home: PathBuf,
-        timings: Vec<(&'static str, Duration)>,
         guest: GuestClient,
         walls: Box<dyn Walls>,
     ) -> Self {
-        Self { id, isolation, home, timings, guest, walls }
+        Self { id, isolation, home, guest, walls }
     }
 
     /// The guest: processes, files, ports.
@@ -104,6 +123,32 @@ impl Sandbox {
     /// The kernel's reason; a limit below what is in use is refused.
     pub fn set_memory(&self, memory: Memory) -> Result<(), EngineError> {
         self.walls.set_memory(memory)
+    }
+
+    /// How long each phase of the start took, in order; `guest` is the time until its first answer.
+    #[must_use]
+    pub fn timings(&self) -> Vec<(&'static str, Duration)> {
+        self.walls.phases()
+    }
+
+    /// The guest has answered.
+    pub(crate) fn answered(&self) {
+        self.walls.answered();
+    }
+
+    /// Ends everything inside and does not wait for that; nothing can be asked of the guest any more.
+    pub(crate) fn kill(&self) {
+        self.walls.kill();
+    }
+
+    /// The better reason for an error, where a sandbox that could not start or has ended is behind it.
+    pub async fn explain(&self, error: EngineError) -> EngineError {
+        match error {
+            EngineError::Guest(GuestError::Gone(_) | GuestError::Protocol { .. }) => {
+                self.walls.gone().await.unwrap_or(error)
+            }
+            error => error,
+        }
     }
 
     /// Waits until it ends by itself, and says how.

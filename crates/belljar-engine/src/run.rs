@@ -44,6 +44,8 @@ pub struct RunRequest<'a> {
     pub track_files: bool,
     /// Where a stream goes that is more than is kept; `None` is nowhere.
     pub log_dir: Option<PathBuf>,
+    /// Whether nothing follows in this sandbox: it is ended together with the program, and only [`Sandbox::stop`] is left.
+    pub last: bool,
 }
 
 /// A file to put in.
@@ -82,9 +84,20 @@ pub async fn run<S: Sink>(
     request: RunRequest<'_>,
     sink: &mut S,
 ) -> Result<RunResult, EngineError> {
+    match run_in(sandbox, spec, request, sink).await {
+        Err(error) => Err(sandbox.explain(error).await),
+        done => done,
+    }
+}
+
+async fn run_in<S: Sink>(
+    sandbox: &Sandbox,
+    spec: &SandboxSpec,
+    request: RunRequest<'_>,
+    sink: &mut S,
+) -> Result<RunResult, EngineError> {
     let begin = Instant::now();
-    let mut timings: BTreeMap<String, f64> =
-        sandbox.timings.iter().map(|(name, time)| ((*name).to_owned(), milliseconds(*time))).collect();
+    let mut timings: BTreeMap<String, f64> = BTreeMap::new();
     let guest = sandbox.guest();
     for file in request.files {
         let open = v1::WriteOpen {
@@ -116,6 +129,7 @@ pub async fn run<S: Sink>(
         source_path: &source_path,
         language: request.language,
         log_dir: request.log_dir.as_deref(),
+        last: request.last,
     };
     let mut compile = None;
     // A fresh sandbox has used nothing yet.
@@ -136,12 +150,11 @@ pub async fn run<S: Sink>(
     let before = if request.track_files { Some(Snapshot::take(guest, &sandbox.home).await?) } else { None };
     let compiled = compile.as_ref().is_none_or(|phase| phase.outcome == Outcome::Exited { code: 0 });
     let phase = if compiled {
-        let time = Instant::now();
         let mut command = runner.command(&request.language.run, spec.limits.memory, &request.args);
         command.files.extend(inline);
         let timeout = spec.limits.timeout.duration();
         let phase = runner.phase("run", command, timeout, request.stdin, compiled_usage, sink).await?;
-        timings.insert("run".to_owned(), milliseconds(time.elapsed()));
+        timings.insert("run".to_owned(), milliseconds(phase.wall));
         phase
     } else {
         // Nothing ran: the result is the compiler's.
@@ -153,6 +166,7 @@ pub async fn run<S: Sink>(
         _ => (Vec::new(), false),
     };
     timings.insert("total".to_owned(), milliseconds(begin.elapsed()));
+    timings.extend(sandbox.timings().into_iter().map(|(name, time)| (name.to_owned(), milliseconds(time))));
     let hint_text = if compiled {
         phase.stderr.last(HINT_BYTES)
     } else {
@@ -206,6 +220,7 @@ struct Runner<'a> {
     source_path: &'a Path,
     language: &'a Language,
     log_dir: Option<&'a Path>,
+    last: bool,
 }
 
 impl Runner<'_> {
@@ -255,12 +270,17 @@ impl Runner<'_> {
     ) -> Result<PhaseRun, EngineError> {
         command.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         command.stdin_open = stdin.is_some();
-        let begin = Instant::now();
         let mut phase = PhaseRun::new(self.spec, self.log_dir.map(|dir| dir.join(name)));
         let guest = self.sandbox.guest().clone();
-        let mut execution = match guest.start(command).await {
-            Ok(execution) => execution,
-            Err(error) => return phase.could_not_start(error),
+        let started = tokio::time::timeout(START_TIMEOUT, guest.start(command)).await;
+        self.sandbox.answered();
+        let begin = Instant::now();
+        let mut execution = match started {
+            Ok(Ok(execution)) => execution,
+            Ok(Err(error)) => return phase.could_not_start(error),
+            Err(_) => {
+                return Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() });
+            }
         };
         sink.phase(name, execution.id).await;
         let id = execution.id;
@@ -273,7 +293,13 @@ impl Runner<'_> {
         }
         phase.wall = begin.elapsed();
         match collected {
-            Ok(Ok(Some(exited))) => phase.ended(&exited, &before, self.sandbox.usage()),
+            Ok(Ok(Some(exited))) => {
+                if self.last && name == "run" {
+                    // It goes while we look at what it has used.
+                    self.sandbox.kill();
+                }
+                phase.ended(&exited, &before, self.sandbox.usage());
+            }
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
                 let after = self.sandbox.usage();
@@ -296,6 +322,9 @@ impl Runner<'_> {
         Ok(phase)
     }
 }
+
+/// How long a guest may take to start a process, its own start included; one that takes longer has hung.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much longer than a run's time the host waits for the guest to say that it is over.
 const HOST_PATIENCE: Duration = Duration::from_secs(2);

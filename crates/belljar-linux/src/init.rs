@@ -260,16 +260,14 @@ fn build_tree(
     }
     make_empty_file(root.as_fd(), HIDDEN_FILE, &[], 0).map_err(&at)?;
     rustix::fs::mkdirat(&root, HIDDEN_DIR, Mode::empty()).map_err(&at)?;
-    // A second view stays writable until the two names that only serve as covers are gone again.
-    let writable = clone_tree(root.as_fd(), c"", false, 0).map_err(&at)?;
-    if !plan.without.has(Wall::ReadOnly) {
-        kernel::mount_setattr(root.as_fd(), ROOT_ATTRIBUTES, 0, false, None).map_err(&at)?;
-    }
     if plan.without.has(Wall::Pivot) {
         // The test's attack finds the host's tree under this name.
-        rustix::fs::mkdirat(&writable, c"old-root", Mode::RWXU).map_err(&at)?;
+        rustix::fs::mkdirat(&root, c"old-root", Mode::RWXU).map_err(&at)?;
         let host = clone_tree(host_root.as_fd(), c"", true, 0).map_err(&at)?;
         attach(host.as_fd(), root.as_fd(), c"old-root").map_err(&at)?;
+    }
+    if !plan.without.has(Wall::ReadOnly) {
+        kernel::mount_setattr(root.as_fd(), ROOT_ATTRIBUTES, 0, false, None).map_err(&at)?;
     }
     phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
@@ -278,9 +276,7 @@ fn build_tree(
     }
     phases.reached(LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
-    rustix::fs::unlinkat(&writable, HIDDEN_FILE, AtFlags::empty()).map_err(&at)?;
-    rustix::fs::unlinkat(&writable, HIDDEN_DIR, AtFlags::REMOVEDIR).map_err(&at)?;
-    drop(writable);
+    remove_covers(plan, root.as_fd()).map_err(&at)?;
 
     phases.reached(LaunchPhase::Proc);
     let at = Failure::at(Step::Pivot);
@@ -290,6 +286,20 @@ fn build_tree(
     rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(&at)?;
     rustix::process::chdir(c"/").map_err(&at)?;
     Ok((exe, proc_fd))
+}
+
+/// Removes the two names that only served as covers. The root is writable for that moment, in which nobody but us is in
+/// it; a second, writable view of it would cost a grace period when it goes.
+fn remove_covers(plan: &LaunchPlan, root: BorrowedFd<'_>) -> Result<(), Errno> {
+    if !plan.without.has(Wall::ReadOnly) {
+        kernel::mount_clearattr(root, kernel::MOUNT_ATTR_RDONLY)?;
+    }
+    rustix::fs::unlinkat(root, HIDDEN_FILE, AtFlags::empty())?;
+    rustix::fs::unlinkat(root, HIDDEN_DIR, AtFlags::REMOVEDIR)?;
+    if !plan.without.has(Wall::ReadOnly) {
+        kernel::mount_setattr(root, kernel::MOUNT_ATTR_RDONLY, 0, false, None)?;
+    }
+    Ok(())
 }
 
 fn new_filesystem(

@@ -344,6 +344,18 @@ pub fn mount_setattr(
         attr.attr_set |= MOUNT_ATTR_IDMAP;
         attr.userns_fd = u64::from(idmap.as_raw_fd().unsigned_abs());
     }
+    set_mount_attr(fd, recursive, &attr)
+}
+
+/// Takes attributes away from the mount that `fd` is the root of.
+///
+/// # Errors
+/// As mount_setattr(2).
+pub(crate) fn mount_clearattr(fd: BorrowedFd<'_>, clear: u64) -> Result<(), Errno> {
+    set_mount_attr(fd, false, &MountAttr { attr_clr: clear, ..MountAttr::default() })
+}
+
+fn set_mount_attr(fd: BorrowedFd<'_>, recursive: bool, attr: &MountAttr) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a C string; `attr` is a mount_attr of the given size.
     check(unsafe {
@@ -352,7 +364,7 @@ pub fn mount_setattr(
             fd.as_raw_fd(),
             c"".as_ptr(),
             flags,
-            &raw const attr,
+            &raw const *attr,
             size_of::<MountAttr>(),
         )
     })

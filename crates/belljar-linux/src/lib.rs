@@ -37,6 +37,7 @@ pub use plan::{
 pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
 pub use spawn::{SpawnError, SpawnPlan, Spawned, spawn};
+pub use supervise::{CLEAN, KILL};
 pub use userns_unsafe::{NAMESPACES, try_user_namespace, user_namespace_with_map};
 
 /// Resource limits by name, for plans.

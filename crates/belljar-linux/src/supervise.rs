@@ -94,16 +94,12 @@ fn kept_for_launch<'a>(
         MountSource::Detached(fd) => Some(fd.as_raw_fd()),
         _ => None,
     });
-    let exe = match &plan.guest.exe {
-        crate::plan::GuestExe::Fd(fd) => fd.as_raw_fd(),
-        crate::plan::GuestExe::Path(_) => -1,
-    };
     let fixed = [
         control.as_raw_fd(),
         plan.guest_socket.as_raw_fd(),
         plan.guest_config.as_raw_fd(),
         plan.dev_null.as_raw_fd(),
-        exe,
+        program_fd(plan),
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
     ];
@@ -314,18 +310,27 @@ fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Er
 }
 
 fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd) {
+    let program = program_fd(plan);
     // The guest's end of its connection must not stay open here, or nobody would notice the guest's end.
     let mut keep = [
         control.as_raw_fd(),
         pidfd.as_raw_fd(),
         channel.as_raw_fd(),
+        program,
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
     ];
     let _ = kernel::close_all_but(&mut keep);
+    let mut exec_is_over = false;
     loop {
-        let mut polls = [PollFd::new(&control, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)];
-        match rustix::event::poll(&mut polls, None) {
+        // The first process's end of the channel is closed by its exec.
+        let mut polls = [
+            PollFd::new(&control, PollFlags::IN),
+            PollFd::new(pidfd, PollFlags::IN),
+            PollFd::new(&channel, PollFlags::IN),
+        ];
+        let polls = if exec_is_over { &mut polls[..2] } else { &mut polls[..] };
+        match rustix::event::poll(polls, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => break,
@@ -333,12 +338,49 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         if !polls[0].revents().is_empty() || !polls[1].revents().is_empty() {
             break;
         }
+        // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
+        exec_is_over = true;
+        kernel::close_number(program);
     }
-    // A byte that is left unread would break the connection when this end closes, and the last records with it.
-    let _ = rustix::net::recv(control, &mut [0u8; 16], rustix::net::RecvFlags::DONTWAIT);
+    let goes_on = host_goes_on(control);
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
-    let ended = reap(pidfd);
-    clean(plan, control, ended.map(|status| Report::Ended { status }));
+    let ended = reap(pidfd).map(|status| Report::Ended { status });
+    if let Some(report) = ended {
+        let _ = rustix::io::write(control, &report.encode());
+    }
+    if goes_on {
+        // The counters of the control groups are read until the host says that it has done.
+        wait_for_host(control);
+    }
+    clean(plan, control, None);
+}
+
+/// Takes the host's byte, if it was one that woke us: a byte that is left unread would break the connection when this end
+/// closes, and the last records with it. Tells whether the host wants to look at the counters before they go.
+fn host_goes_on(control: BorrowedFd<'_>) -> bool {
+    let mut byte = [0u8; 1];
+    matches!(rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::DONTWAIT), Ok((1, _)))
+        && byte[0] == KILL
+}
+
+fn wait_for_host(control: BorrowedFd<'_>) {
+    let mut byte = [0u8; 1];
+    while let Err(Errno::INTR) | Ok((1, _)) =
+        rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::empty())
+        && byte[0] != CLEAN
+    {}
+}
+
+/// The byte by which the host asks for the sandbox's end while it still wants to read what was used.
+pub const KILL: u8 = b'k';
+/// The byte by which the host asks for the end and for everything to be removed.
+pub const CLEAN: u8 = b'c';
+
+fn program_fd(plan: &LaunchPlan) -> i32 {
+    match &plan.guest.exe {
+        crate::plan::GuestExe::Fd(fd) => fd.as_raw_fd(),
+        crate::plan::GuestExe::Path(_) => -1,
+    }
 }
 
 /// Takes note of the first process's end: its exit status, or minus its signal.

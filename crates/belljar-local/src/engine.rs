@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Engine, EngineError, GuestClient, Sandbox};
+use belljar_engine::{Engine, EngineError, GuestClient, Sandbox, Walls as _};
 use belljar_guest::{Domain, GuestConfig, WatchedLimits, WhenAlone};
 use belljar_linux::{
     CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
@@ -20,7 +20,7 @@ use crate::failure::Failures;
 use crate::host_tree::{self, HostTree, c_string};
 use crate::lease::Lease;
 use crate::mounts::{self, Checked};
-use crate::walls::{LocalWalls, control_pair, pair};
+use crate::walls::{LocalWalls, control_pair, monotonic_ns, pair};
 
 /// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
 const DEADLINE_SLACK: Duration = Duration::from_secs(180);
@@ -79,7 +79,8 @@ impl LocalEngine {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
     }
 
-    async fn start(&self, spec: &SandboxSpec) -> Result<Sandbox, EngineError> {
+    /// Launches a sandbox, and waits for its guest if `ready` says so.
+    async fn start(&self, spec: &SandboxSpec, ready: bool) -> Result<Sandbox, EngineError> {
         let begin = Instant::now();
         if spec.engine != self.config.kind {
             return Err(EngineError::WrongEngine { asked: spec.engine, this: self.config.kind });
@@ -120,28 +121,22 @@ impl LocalEngine {
         // The plan's descriptors are the supervisor's from here on.
         drop(plan);
         let cgroups = planner.cgroups.then(|| self.layout().clone());
-        let walls = LocalWalls::new(id.clone(), control, supervisor, cgroups, scratch)
-            .map_err(launch("follow the supervisor"))?;
+        let walls = LocalWalls::new(
+            id.clone(),
+            control,
+            supervisor,
+            cgroups,
+            scratch,
+            failures,
+            (launched_ns, planned),
+        )
+        .map_err(launch("follow the supervisor"))?;
         let stream = stream(host_socket).map_err(launch("open the guest's connection"))?;
-        let ready = tokio::select! {
-            // A failed launch also breaks the connection; its own reason is the better one.
-            biased;
-            error = walls.failure(failures) => Err(error),
-            // The guest speaks first, as soon as it serves.
-            ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
-                Ok(ready) => ready.map_err(launch("wait for the guest")),
-                Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),
-            }
-        };
-        let guest = GuestClient::new(stream);
-        let mut timings = vec![("plan", planned)];
-        timings.extend(walls.phases(launched_ns));
-        let so_far: Duration = timings.iter().map(|(_, time)| *time).sum();
-        timings.push(("guest", begin.elapsed().saturating_sub(so_far)));
-        let sandbox = Sandbox::new(id, isolation, home, timings, guest, Box::new(walls));
-        match ready {
-            Ok(()) => Ok(sandbox),
-            Err(error) => {
+        let failed = if ready { until_ready(&walls, &stream).await.err() } else { None };
+        let sandbox = Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls));
+        match failed {
+            None => Ok(sandbox),
+            Some(error) => {
                 // What the launch left is removed before its failure is told.
                 let _ = sandbox.stop().await;
                 Err(error)
@@ -163,7 +158,29 @@ impl Engine for LocalEngine {
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.start(spec))
+        Box::pin(self.start(spec, true))
+    }
+
+    fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(self.start(spec, false))
+    }
+}
+
+/// Waits until the guest serves, or the launch has failed.
+async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Result<(), EngineError> {
+    tokio::select! {
+        // A failed launch also breaks the connection; its own reason is the better one.
+        biased;
+        error = walls.failure() => Err(error),
+        // The guest speaks first, as soon as it serves.
+        ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
+            Ok(ready) => {
+                ready.map_err(launch("wait for the guest"))?;
+                walls.answered();
+                Ok(())
+            }
+            Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),
+        }
     }
 }
 
@@ -175,12 +192,6 @@ fn stream(socket: OwnedFd) -> std::io::Result<tokio::net::UnixStream> {
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
     tokio::net::UnixStream::from_std(socket)
-}
-
-/// CLOCK_MONOTONIC, as the launch's processes report it.
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Random bytes for an id, and a place to begin the search for a user id.
@@ -394,12 +405,10 @@ impl Planner<'_> {
     }
 
     fn guest_config_file(&self) -> std::io::Result<OwnedFd> {
-        use std::io::{Seek as _, Write as _};
+        use std::os::unix::fs::FileExt as _;
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let mut file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
-        serde_json::to_writer(&mut file, &self.guest_config())?;
-        file.flush()?;
-        file.rewind()?;
+        let file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
+        file.write_all_at(&serde_json::to_vec(&self.guest_config())?, 0)?;
         Ok(file.into())
     }
 

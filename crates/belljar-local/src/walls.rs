@@ -3,11 +3,11 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, Usage, Walls};
-use belljar_linux::{CgroupLayout, LaunchPhase, REPORT_LEN, Report, Supervisor};
+use belljar_linux::{CLEAN, CgroupLayout, KILL, LaunchPhase, REPORT_LEN, Report, Supervisor};
 use belljar_model::{Memory, SandboxId};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SendFlags};
@@ -32,6 +32,11 @@ pub(crate) struct LocalWalls {
     /// The scratch directory: what it is in, and its name.
     scratch: Option<(OwnedFd, CString)>,
     progress: watch::Receiver<Progress>,
+    failures: Failures,
+    /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
+    launched: (u64, Duration),
+    /// When the guest was first heard of, by the same clock.
+    answered_ns: OnceLock<u64>,
 }
 
 /// What the supervisor has reported so far.
@@ -68,45 +73,39 @@ impl LocalWalls {
         supervisor: Supervisor,
         cgroups: Option<CgroupLayout>,
         scratch: Option<(OwnedFd, CString)>,
+        failures: Failures,
+        launched: (u64, Duration),
     ) -> io::Result<Self> {
         let (sender, progress) = watch::channel(Progress::default());
         let reader = control.try_clone()?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
-        Ok(Self { id, control, supervisor: Some(supervisor), cgroups, scratch, progress })
-    }
-
-    /// How long each phase of the launch took, from `begin` by CLOCK_MONOTONIC in nanoseconds.
-    pub(crate) fn phases(&self, begin_ns: u64) -> Vec<(&'static str, Duration)> {
-        let mut last = begin_ns;
-        let progress = self.progress.borrow();
-        let phases = progress.phases.iter().map(|(name, at_ns)| {
-            let took = Duration::from_nanos(at_ns.saturating_sub(last));
-            last = *at_ns;
-            (*name, took)
-        });
-        phases.collect()
+        let answered_ns = OnceLock::new();
+        let supervisor = Some(supervisor);
+        Ok(Self { id, control, supervisor, cgroups, scratch, progress, failures, launched, answered_ns })
     }
 
     /// Resolves with the reason when the launch fails, and never when it does not.
-    pub(crate) fn failure(&self, failures: Failures) -> impl Future<Output = EngineError> + use<> {
+    pub(crate) async fn failure(&self) -> EngineError {
         let mut progress = self.progress.clone();
-        async move {
-            loop {
-                let now = progress.borrow_and_update().clone();
-                if let Some((step, item, errno)) = now.failed {
-                    return failures.explain(step, item, io::Error::from_raw_os_error(errno));
-                }
-                if now.closed || now.ended.is_some() {
-                    return EngineError::Ended { how: how_ended(&now) };
-                }
-                if progress.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+        let over = |now: &Progress| now.failed.is_some() || now.closed || now.ended.is_some();
+        // A closed channel means that its task has ended, after it had said all there was.
+        let _ = progress.wait_for(over).await;
+        let last = progress.borrow().clone();
+        match last.failed {
+            Some((step, item, errno)) => {
+                self.failures.explain(step, item, io::Error::from_raw_os_error(errno))
             }
+            None => EngineError::Ended { how: how_ended(&last) },
         }
     }
+}
+
+/// CLOCK_MONOTONIC, as the launch's processes report it.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Watches a descriptor with tokio.
@@ -169,6 +168,32 @@ impl Walls for LocalWalls {
         })
     }
 
+    fn answered(&self) {
+        self.answered_ns.get_or_init(monotonic_ns);
+    }
+
+    fn phases(&self) -> Vec<(&'static str, Duration)> {
+        let (mut last, planned) = self.launched;
+        let mut phases = vec![("plan", planned)];
+        let reached = self.progress.borrow().phases.clone();
+        let answered = self.answered_ns.get().map(|at_ns| ("guest", *at_ns));
+        phases.extend(reached.into_iter().chain(answered).map(|(name, at_ns)| {
+            let took = Duration::from_nanos(at_ns.saturating_sub(last));
+            last = at_ns;
+            (name, took)
+        }));
+        phases
+    }
+
+    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+        Box::pin(async { tokio::time::timeout(END_TIMEOUT, self.failure()).await.ok() })
+    }
+
+    fn kill(&self) {
+        // A supervisor that is gone has taken everything with it.
+        let _ = rustix::net::send(&self.control, &[KILL], SendFlags::NOSIGNAL);
+    }
+
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {
         Box::pin(self.end())
     }
@@ -186,8 +211,8 @@ impl Walls for LocalWalls {
 
 impl LocalWalls {
     async fn end(mut self: Box<Self>) -> Result<(), EngineError> {
-        // Any byte asks for the end; a supervisor that is gone already has cleaned up before it went.
-        let _ = rustix::net::send(&self.control, b"k", SendFlags::NOSIGNAL);
+        // A supervisor that is gone already has cleaned up before it went.
+        let _ = rustix::net::send(&self.control, &[CLEAN], SendFlags::NOSIGNAL);
         let mut progress = self.progress.clone();
         let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
@@ -234,7 +259,7 @@ impl Drop for LocalWalls {
     fn drop(&mut self) {
         let Some(supervisor) = self.supervisor.take() else { return };
         // Nobody asked for a proper end: the supervisor is told all the same, and somebody must take note of its end.
-        let _ = rustix::net::send(&self.control, b"k", SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&self.control, &[CLEAN], SendFlags::NOSIGNAL);
         ORPHANS.adopt(supervisor);
     }
 }

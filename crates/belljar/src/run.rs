@@ -59,15 +59,14 @@ fn check_dir(dir: &Path) -> Result<(), Quit> {
     }
 }
 
-/// Makes a sandbox, unless a signal comes first.
-pub(crate) async fn create(
-    engine: &LocalEngine,
-    spec: &SandboxSpec,
+/// Waits for a sandbox that an engine makes, unless a signal comes first.
+pub(crate) async fn made(
+    making: impl Future<Output = Result<Sandbox, EngineError>>,
     signals: &mut Signals,
     progress: &Progress,
 ) -> Result<Sandbox, Quit> {
     tokio::select! {
-        sandbox = engine.create(spec) => Ok(sandbox?),
+        sandbox = making => Ok(sandbox?),
         signal = signals.next() => Err(Quit::Status(signals::status(signal))),
         never = progress.keep_moving() => match never {},
     }
@@ -109,8 +108,8 @@ impl Command<'_> {
         let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
-        let sandbox =
-            create(engine, self.spec, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
+        let making = engine.begin(self.spec);
+        let sandbox = made(making, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
         timings.step("create");
         let language = program.language;
         let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
@@ -182,7 +181,9 @@ impl Command<'_> {
         output: &mut Output,
     ) -> Result<RunResult, EngineError> {
         for dir in &inputs.dirs {
-            sandbox.guest().make_dir(&sandbox.home.join(dir), true).await?;
+            if let Err(error) = sandbox.guest().make_dir(&sandbox.home.join(dir), true).await {
+                return Err(sandbox.explain(error.into()).await);
+            }
         }
         let stdin = if program.took_stdin { None } else { Stdin::open() };
         let request = RunRequest {
@@ -195,6 +196,7 @@ impl Command<'_> {
             // Nobody sees the list otherwise, and looking takes time.
             track_files: self.form() != Form::Plain,
             log_dir: self.args.log_dir.as_ref().map(|dir| dir.join(sandbox.id.as_str())),
+            last: self.outputs.is_empty() && self.form() == Form::Plain,
         };
         belljar_engine::run(sandbox, self.spec, request, output).await
     }

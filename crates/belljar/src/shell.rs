@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::{
-    EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent, STOP_GRACE, Sandbox, v1,
+    Engine as _, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent, STOP_GRACE,
+    Sandbox, v1,
 };
 use belljar_model::SandboxSpec;
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
 use crate::progress::{Progress, STARTING};
-use crate::run::{create, runtime};
+use crate::run::{made, runtime};
 use crate::signals::{self, Signals};
 use crate::spec::{Asked, weaker_grade};
 use crate::stdin::Stdin;
@@ -49,7 +50,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
         let progress = Progress::new(STARTING, args.sandbox.quiet);
-        let sandbox = create(&engine, &sandboxed.spec, &mut signals, &progress).await;
+        let sandbox = made(engine.create(&sandboxed.spec), &mut signals, &progress).await;
         progress.clear();
         let sandbox = sandbox?;
         if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !args.sandbox.quiet) {

@@ -111,8 +111,8 @@ async fn launch_phases_are_timed(context: &Context) -> Checked {
     let begin = std::time::Instant::now();
     let sandbox = context.sandbox().await?;
     let took = begin.elapsed();
-    let sum: Duration = sandbox.timings.iter().map(|(_, time)| *time).sum();
-    ensure!(!sandbox.timings.is_empty(), "no phase of the launch was timed");
+    let sum: Duration = sandbox.timings().iter().map(|(_, time)| *time).sum();
+    ensure!(!sandbox.timings().is_empty(), "no phase of the launch was timed");
     ensure!(sum <= took, "the phases took {sum:?}, the whole launch {took:?}");
     context.stop(sandbox).await
 }

@@ -62,6 +62,7 @@ pub(super) fn request<'a>(language: &'a Language, source: &str) -> RunRequest<'a
         files: Vec::new(),
         track_files: false,
         log_dir: None,
+        last: false,
     }
 }
 
