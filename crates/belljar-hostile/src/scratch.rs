@@ -18,8 +18,11 @@ impl Scratch {
     /// # Errors
     /// It cannot be made.
     pub fn new(mode: u32) -> Result<Self, HarnessError> {
-        // Not called belljar-: such names are looked for as leftovers.
-        let path = std::env::temp_dir().join(format!("hostile-{}", token()?));
+        // A sandbox is built on top of /tmp, which so hides what is there from an attack that should find it. Not called
+        // belljar-: such names are looked for as leftovers.
+        let usual = Path::new("/var/tmp");
+        let parent = if usual.is_dir() { usual.to_owned() } else { std::env::temp_dir() };
+        let path = parent.join(format!("hostile-{}", token()?));
         DirBuilder::new()
             .mode(mode)
             .create(&path)
