@@ -12,7 +12,9 @@ mod suite {
     use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
     pub(crate) fn main() -> ExitCode {
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        // Each case looks at what this process leaves behind, so no two at once.
+        arguments.test_threads = Some(1);
         match trials() {
             Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
             Err(reason) => {
@@ -40,7 +42,7 @@ mod suite {
         adopt_orphans().map_err(|error| said(&error))?;
         let trial = |case: Case| {
             let suite = Arc::clone(&suite);
-            Trial::test(case.test_name(), move || run(&suite, &case))
+            Trial::ignorable_test(case.test_name(), move || run(&suite, &case))
         };
         Ok(corpus.cases.into_iter().map(trial).collect())
     }
