@@ -18,6 +18,7 @@ use crate::canary::Canaries;
 use crate::case::Case;
 use crate::error::HarnessError;
 use crate::judge::{Answers, Fault, judge_result};
+use crate::without::leave_out;
 
 /// The host's Python, which runs `expect.py`.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
@@ -61,11 +62,7 @@ pub(crate) fn attempt(
         None => in_a_sandbox(case, bell, lib, canaries),
     };
     command.env("TMPDIR", canaries.scratch()).envs(canaries.variables());
-    if without.is_empty() {
-        command.env_remove("BELLJAR_TEST_WITHOUT");
-    } else {
-        command.env("BELLJAR_TEST_WITHOUT", without.join(","));
-    }
+    leave_out(&mut command, without);
     let done = finish(&mut command, case.budget + SLACK)?;
     let said = format!("{}{}", done.stdout, done.stderr);
     if done.status.is_none() {

@@ -99,6 +99,7 @@ struct CaseFile {
     files: Vec<String>,
     #[serde(default)]
     noise: bool,
+    #[serde(default)]
     expect: BTreeMap<String, String>,
     result: Option<toml::Table>,
     #[serde(default)]
@@ -206,7 +207,7 @@ impl Case {
         if file.self_test && !SELF_TEST_LANGUAGES.contains(&file.language.as_deref().unwrap_or_default()) {
             return Err(format!("a case of the self-test is in one of {}", SELF_TEST_LANGUAGES.join(", ")));
         }
-        if file.expect.is_empty() && !file.result.as_ref().is_some_and(|result| !result.is_empty()) {
+        if file.expect.is_empty() && file.result.as_ref().is_none_or(toml::Table::is_empty) {
             return Err("expect names no probe, and result no field: nothing would be checked".to_owned());
         }
         let expect = file

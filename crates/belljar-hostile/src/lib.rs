@@ -14,6 +14,7 @@ mod report;
 mod scratch;
 mod suite;
 mod traces;
+mod without;
 
 pub use attempt::Bell;
 pub use case::{Case, Class, Engine, Grade, Mutation};

@@ -41,7 +41,6 @@ impl Neighbour {
             .args(["run", "--quiet", "--timeout", "10m", "--memory", "32m", "--pids", "8"])
             .args(&bell.flags)
             .args(["-l", "sh", "-c", PROGRAM])
-            .env_remove("BELLJAR_TEST_WITHOUT")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -123,5 +122,33 @@ impl Drop for Neighbour {
         // Does nothing where it was stopped properly.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// A neighbour that answers its first question as it should, and then as this script does.
+    fn faults(then: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("belljar");
+        let script = format!("#!/bin/sh\nread -r token\nread -r line\necho \"$line $token\"\n{then}\n");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut neighbour = Neighbour::start(&Bell { program, flags: Vec::new() }).unwrap();
+        neighbour.faults("").iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_neighbour_that_noticed_something_is_told() {
+        assert_eq!(faults("read -r line; echo \"$line $token\"; read -r line"), Vec::<String>::new());
+        for (then, expected) in
+            [("read -r line; echo \"$line other\"; read -r line", "without its token"), ("exit 1", "")]
+        {
+            let found = faults(then);
+            assert!(found.len() == 1 && found[0].contains(expected), "{then}: {found:?}");
+        }
     }
 }

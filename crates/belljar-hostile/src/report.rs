@@ -50,9 +50,9 @@ pub struct Report {
     /// What came of taking walls away.
     pub mutations: Vec<MutationReport>,
     /// How long the run with all walls took with everything around it, in milliseconds.
-    pub held_ms: u128,
+    pub held_ms: u64,
     /// How long all of it took, in milliseconds.
-    pub ms: u128,
+    pub ms: u64,
 }
 
 impl Report {
@@ -108,7 +108,7 @@ pub fn table(reports: &[Report]) -> String {
             Verdict::Failed(_) => ("NOT CONTAINED", report.answers.as_str()),
             Verdict::Skipped(reason) => ("skipped", reason.as_str()),
         };
-        let time = format!("{}.{} s", report.held_ms / 1000, report.held_ms % 1000 / 100);
+        let time = format!("{}.{:02} s", report.held_ms / 1000, report.held_ms % 1000 / 10);
         text.push_str(&row([&report.id, &report.tries, answers, state, &walls(report), &time]));
         for problem in report.problems() {
             let _ = writeln!(text, "      - {}", problem.trim_end().replace('\n', "\n        "));

@@ -1,7 +1,8 @@
 //! A case from beginning to end: with all walls and everything that must stay true around it, then without single walls.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::attempt::{Attempt, Bell, attempt, end_of};
 use crate::canary::Canaries;
@@ -12,6 +13,7 @@ use crate::machine::Usage;
 use crate::neighbour::Neighbour;
 use crate::report::{MutationReport, Report, Verdict};
 use crate::traces::Traces;
+use crate::without::leave_out;
 
 /// How much is looked at around a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,8 @@ impl Suite {
             }
             Err(error) => report.verdict = Verdict::Failed(vec![chain(&error)]),
         }
-        report.held_ms = begin.elapsed().as_millis();
+        report.held_ms = milliseconds(begin.elapsed());
+        report.ms = report.held_ms;
         let Some(mutated) = self.mutated.as_ref().filter(|_| report.verdict == Verdict::Contained) else {
             return report;
         };
@@ -71,7 +74,7 @@ impl Suite {
                 problem: reason,
             });
         }
-        report.ms = begin.elapsed().as_millis();
+        report.ms = milliseconds(begin.elapsed());
         report
     }
 
@@ -150,13 +153,15 @@ fn shows(mutation: &Mutation, faults: &[Fault]) -> Result<(), String> {
 /// Whether the binary knows how to leave walls out.
 fn has_hook(bell: &Bell) -> Result<bool, HarnessError> {
     // Asked by what it does: a wall that does not exist is refused by a binary that looks.
-    let output = std::process::Command::new(&bell.program)
-        .args(["run", "--quiet", "-l", "sh", "-c", "true"])
+    let mut command = Command::new(&bell.program);
+    command
+        .args(["run", "--quiet"])
         .args(&bell.flags)
-        .env("BELLJAR_TEST_WITHOUT", "no-such-wall")
-        .output()
-        .map_err(HarnessError::step(format!("start {}", bell.program.display())))?;
-    Ok(!output.status.success())
+        .args(["-l", "sh", "-c", "exit 0"])
+        .stdin(Stdio::null());
+    leave_out(&mut command, &["no-such-wall".to_owned()]);
+    let output = command.output().map_err(HarnessError::step(format!("start {}", bell.program.display())))?;
+    Ok(String::from_utf8_lossy(&output.stderr).contains("no-such-wall"))
 }
 
 fn in_words(faults: &[Fault], said: &str) -> Vec<String> {
@@ -165,6 +170,10 @@ fn in_words(faults: &[Fault], said: &str) -> Vec<String> {
         words.push(format!("it said: {}", end_of(said)));
     }
     words
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// An error with its causes.
