@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use belljar_model::SandboxId;
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::error::HarnessError;
@@ -52,7 +53,9 @@ impl Traces {
                 }
             }
         }
-        cgroups(Path::new("/sys/fs/cgroup"), CGROUP_DEPTH, &processes, &mut found);
+        let mut groups = Groups::default();
+        groups.find(Path::new("/sys/fs/cgroup"), CGROUP_DEPTH, &processes);
+        found.extend(groups.ours.iter().map(|path| format!("control group {path}")));
         leases(&processes, &mut found);
         if whole_machine {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -69,7 +72,12 @@ impl Traces {
                     }
                 }
             }
-            let scratch = names(&std::env::temp_dir()).filter(|name| name.starts_with("belljar-"));
+            // A sandbox's scratch directory and its groups have one name.
+            let scratch = names(&std::env::temp_dir())
+                .filter(|name| {
+                    name.strip_prefix("belljar-").is_some_and(|id| id.parse::<SandboxId>().is_ok())
+                })
+                .filter(|name| !groups.of_others.contains(name));
             found.extend(scratch.map(|name| format!("scratch {name}")));
         }
         Self(found)
@@ -158,22 +166,33 @@ impl Processes {
     }
 }
 
-/// Groups of sandboxes, which are called belljar- and an id.
-fn cgroups(dir: &Path, depth: u32, processes: &Processes, found: &mut BTreeSet<String>) {
-    for name in names(dir) {
-        let path = dir.join(&name);
-        if depth == 0 || !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            continue;
-        }
-        if name.starts_with("belljar-") {
-            let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-            let mut members = members.lines().filter_map(|line| line.parse().ok()).peekable();
-            let is_of_others = members.peek().is_some() && members.all(|pid| !processes.is_ours(pid));
-            if !is_of_others {
-                found.insert(format!("control group {}", path.display()));
+/// Control groups of sandboxes, which are called belljar- and an id.
+#[derive(Debug, Default)]
+struct Groups {
+    /// Paths of those that nobody else holds.
+    ours: BTreeSet<String>,
+    /// Names of those with members that do not descend from this process.
+    of_others: BTreeSet<String>,
+}
+
+impl Groups {
+    fn find(&mut self, dir: &Path, depth: u32, processes: &Processes) {
+        for name in names(dir) {
+            let path = dir.join(&name);
+            if depth == 0 || !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+                continue;
             }
+            if name.starts_with("belljar-") {
+                let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+                let mut members = members.lines().filter_map(|line| line.parse().ok()).peekable();
+                if members.peek().is_some() && members.all(|pid| !processes.is_ours(pid)) {
+                    self.of_others.insert(name);
+                } else {
+                    self.ours.insert(path.display().to_string());
+                }
+            }
+            self.find(&path, depth - 1, processes);
         }
-        cgroups(&path, depth - 1, processes, found);
     }
 }
 
