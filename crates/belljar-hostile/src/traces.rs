@@ -45,8 +45,12 @@ impl Traces {
     pub fn now(whole_machine: bool) -> Self {
         let mut found = BTreeSet::new();
         let processes = Processes::now();
-        for (pid, process) in processes.ours() {
-            found.insert(format!("process {pid} {}", process.name));
+        // Namespaces that this process is in itself are not new, whoever else is in them.
+        let own = (std::process::id(), None);
+        for (pid, process) in processes.ours().map(|(pid, process)| (pid, Some(process))).chain([own]) {
+            if let Some(process) = process {
+                found.insert(format!("process {pid} {}", process.name));
+            }
             for kind in ["net", "mnt", "pid", "user", "ipc", "uts", "cgroup"] {
                 if let Ok(namespace) = std::fs::read_link(format!("/proc/{pid}/ns/{kind}")) {
                     found.insert(format!("namespace {}", namespace.display()));
