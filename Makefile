@@ -7,6 +7,7 @@ CARGO ?= cargo
 TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RELEASE := $(TARGET_DIR)/$(TRIPLE)/release/belljar
+DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # Lets the tests take single walls away, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
@@ -34,6 +35,13 @@ lint: ## Checks format and lints.
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --all-targets --locked $(TEST_FEATURES) -- -D warnings
 
+hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" picks groups and cases.
+	@scripts/install-deps.sh test
+	@echo "== Building belljar with the walls that can be taken away"
+	@$(CARGO) build --locked -p belljar -p belljar-hostile --features belljar/mutation
+	@echo "== Running the hostile suite"
+	@$(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY)
+
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py --write
@@ -41,4 +49,4 @@ bench: build ## Measures the speed against bare processes and bubblewrap.
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint bench proto
+.PHONY: help build demo test lint hostile bench proto

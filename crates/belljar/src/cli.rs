@@ -97,6 +97,9 @@ pub(crate) struct ShellArgs {
 /// Arguments of `belljar doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Attack the walls with programs that try to get out, and say what held
+    #[arg(long)]
+    pub(crate) self_test: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -43,6 +43,9 @@ struct EngineState {
 
 /// Looks at this machine, and tries a sandbox. The status is 0 if the default engine works, else 1.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
+    if args.self_test {
+        return crate::self_test::self_test(args.json);
+    }
     let sandboxed = Asked::from_args(&SandboxArgs::default())?.resolve(None, None)?;
     let default = sandboxed.spec.engine;
     let findings = LocalEngine::examine(sandboxed.config());

@@ -12,6 +12,7 @@ mod output;
 mod policy;
 mod progress;
 mod run;
+mod self_test;
 mod shell;
 mod signals;
 mod spec;

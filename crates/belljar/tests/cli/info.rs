@@ -140,3 +140,34 @@ fn languages_are_listed_with_versions() {
     assert_eq!(table.text().lines().count(), rows.len());
     assert!(table.text().lines().any(|line| line.starts_with("python ") && line.contains(" .py")));
 }
+
+#[test]
+fn the_self_test_attacks_and_says_what_held() {
+    let host = Host::new();
+    let done = host.run(&["doctor", "--self-test"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert!(
+        done.text().lines().any(|line| line.starts_with("K01 ") && line.contains("  contained  ")),
+        "{done:?}"
+    );
+    let done = host.run(&["doctor", "--self-test", "--json"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
+    let report = done.json();
+    assert_eq!((&report["schema"], &report["is_contained"]), (&1.into(), &true.into()), "{report}");
+    let cases = report["cases"].as_array().unwrap();
+    let count = |kind: &str| cases.iter().filter(|case| case["verdict"]["kind"] == kind).count();
+    assert_eq!(count("failed"), 0, "{report}");
+    assert!(count("contained") >= 5, "{report}");
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn the_self_test_fails_where_a_wall_is_missing() {
+    let host = Host::new();
+    let done = Done::of(host.belljar(&["doctor", "--self-test"]).env("BELLJAR_TEST_WITHOUT", "seccomp"));
+    assert_eq!(done.status, 1, "{done:?}");
+    assert!(
+        done.text().lines().any(|line| line.starts_with("K01 ") && line.contains("NOT CONTAINED")),
+        "{done:?}"
+    );
+}

@@ -1,0 +1,123 @@
+//! All cases: those of a directory, and those that are built in.
+
+use std::path::{Path, PathBuf};
+
+use crate::case::{Case, GROUPS};
+use crate::error::{CaseError, HarnessError};
+use crate::scratch::Scratch;
+
+/// Files by name.
+type Files = &'static [(&'static str, &'static [u8])];
+
+/// The cases of the self-test: path below `tests/hostile`, and files.
+const BUILT_IN: &[(&str, Files)] = include!(concat!(env!("OUT_DIR"), "/cases.rs"));
+
+/// What programs in Python may import.
+const PROBE: &[u8] = include!(concat!(env!("OUT_DIR"), "/probe.rs"));
+
+/// Cases, and what lies beside them.
+#[derive(Debug)]
+pub struct Corpus {
+    /// Sorted by id.
+    pub cases: Vec<Case>,
+    /// The directory with `probe.py` and `host.py`.
+    pub lib: PathBuf,
+    /// Holds the files of built-in cases.
+    _scratch: Option<Scratch>,
+}
+
+/// Reads every case below `dir`, which is `tests/hostile`.
+///
+/// # Errors
+/// One of them cannot be used as it is, or two have one id.
+pub fn load(dir: &Path) -> Result<Corpus, CaseError> {
+    let mut cases: Vec<Case> = Vec::new();
+    for group in GROUPS {
+        let group = dir.join(group);
+        if !group.is_dir() {
+            continue;
+        }
+        let failed = |source| CaseError::Read { path: group.clone(), source };
+        for entry in std::fs::read_dir(&group).map_err(failed)? {
+            cases.push(Case::read(&entry.map_err(failed)?.path())?);
+        }
+    }
+    cases.sort_by(|one, other| one.id.cmp(&other.id));
+    if let Some([one, other]) = cases.windows(2).find_map(|pair| match pair {
+        [one, other] if one.id == other.id => Some([one, other]),
+        _ => None,
+    }) {
+        return Err(CaseError::Twice {
+            id: one.id.clone(),
+            first: one.dir.clone(),
+            second: other.dir.clone(),
+        });
+    }
+    Ok(Corpus { cases, lib: dir.join("lib"), _scratch: None })
+}
+
+/// Writes the cases of the self-test into a directory of their own, and reads them there.
+///
+/// # Errors
+/// They cannot be written.
+pub fn unpack_self_test() -> Result<Corpus, HarnessError> {
+    let scratch = Scratch::new(0o700)?;
+    let write = |path: PathBuf, content: &[u8]| {
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| std::fs::write(&path, content))
+            .map_err(HarnessError::step(format!("write {}", path.display())))
+    };
+    for (dir, files) in BUILT_IN {
+        for (name, content) in *files {
+            write(scratch.path().join(dir).join(name), content)?;
+        }
+    }
+    write(scratch.path().join("lib/probe.py"), PROBE)?;
+    let corpus = load(scratch.path())?;
+    Ok(Corpus { _scratch: Some(scratch), ..corpus })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_the_repository() -> Corpus {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile");
+        load(&dir).unwrap_or_else(|error| {
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            panic!("{error}: {source}")
+        })
+    }
+
+    #[test]
+    fn every_case_is_valid() {
+        assert!(of_the_repository().cases.len() >= 5);
+    }
+
+    #[test]
+    fn what_is_built_in_is_the_self_test() {
+        let ids = |cases: &[Case]| cases.iter().map(|case| case.id.clone()).collect::<Vec<_>>();
+        let wanted: Vec<Case> = of_the_repository().cases.into_iter().filter(|case| case.self_test).collect();
+        let unpacked = unpack_self_test().unwrap();
+        assert_eq!(ids(&unpacked.cases), ids(&wanted));
+        let dir = unpacked.lib.parent().unwrap().to_owned();
+        assert!(dir.join("lib/probe.py").is_file());
+        drop(unpacked);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn two_cases_with_one_id_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = of_the_repository().cases.into_iter().find(|case| case.id == "K01").unwrap();
+        for name in ["K01-one", "K01-two"] {
+            let to = dir.path().join("K").join(name);
+            std::fs::create_dir_all(&to).unwrap();
+            for file in ["case.toml", "program.py"] {
+                std::fs::copy(from.dir.join(file), to.join(file)).unwrap();
+            }
+        }
+        let error = load(dir.path()).unwrap_err();
+        assert!(matches!(error, CaseError::Twice { .. }), "{error}");
+    }
+}

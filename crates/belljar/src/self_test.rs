@@ -1,0 +1,112 @@
+//! `belljar doctor --self-test`: attacks the walls of this machine with the quick cases of the hostile suite.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::process::Command;
+
+use belljar_hostile::{
+    Bell, Report, Scope, Suite, Verdict, adopt_orphans, by_wall, summary, table, unpack_self_test,
+};
+
+use crate::message::{Quit, clean};
+use crate::output::write_failed;
+
+/// Flags with which a sandbox may be had here, the strongest first. An ordinary user may have no control groups.
+const GRADES: [&[&str]; 2] = [&[], &["--limits", "watched"]];
+
+/// Flags of every run. It is this engine that is tested, whatever the default is.
+const FLAGS: [&str; 2] = ["--engine", "local"];
+
+/// Everything that came of it.
+#[derive(Debug, serde::Serialize)]
+struct Tested {
+    /// The version of this form.
+    schema: u32,
+    kernel: String,
+    /// How limits are held in the sandboxes: `cgroup` or `watched`.
+    grade: &'static str,
+    is_contained: bool,
+    cases: Vec<Report>,
+}
+
+/// Runs the cases through this very program. The status is 0 if everything was contained, else 1.
+pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
+    let program = std::env::current_exe().map_err(|error| {
+        anyhow::Error::new(error).context("cannot find Belljar's own program to run it again")
+    })?;
+    let (held, is_watched) = match flags(program.as_os_str()) {
+        Ok(flags) => (flags.clone(), flags.len() > FLAGS.len()),
+        Err(reason) => {
+            return Err(anyhow::anyhow!(
+                "no sandbox can be made here, so there is nothing to test; belljar doctor says what to do: {reason}"
+            )
+            .into());
+        }
+    };
+    let corpus = unpack_self_test()?;
+    adopt_orphans()?;
+    let suite = Suite {
+        lib: corpus.lib.clone(),
+        held: Bell { program, flags: held },
+        mutated: None,
+        scope: Scope::Own,
+        is_watched,
+    };
+    let mut reports = Vec::new();
+    let mut out = std::io::stdout();
+    for case in &corpus.cases {
+        let report = suite.check(case);
+        if !is_json {
+            let text = clean(&table(std::slice::from_ref(&report)));
+            // Line by line; the header comes with the first.
+            let text =
+                if reports.is_empty() { &text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+            writeln!(out, "{text}").and_then(|()| out.flush()).map_err(write_failed)?;
+        }
+        reports.push(report);
+    }
+    let is_contained = !reports.iter().any(|report| matches!(report.verdict, Verdict::Failed(_)));
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let grade = if is_watched { "watched" } else { "cgroup" };
+    let tested = Tested { schema: 1, kernel, grade, is_contained, cases: reports };
+    let text = if is_json {
+        serde_json::to_string_pretty(&tested)? + "\n"
+    } else {
+        clean(&in_words(&tested)) + "\n"
+    };
+    out.write_all(text.as_bytes()).map_err(write_failed)?;
+    Ok(u8::from(!is_contained))
+}
+
+/// The flags with which a sandbox can be made, or else why none can.
+fn flags(program: &OsStr) -> Result<Vec<String>, String> {
+    let mut reason = String::new();
+    for grade in GRADES {
+        let flags: Vec<String> = FLAGS.iter().chain(grade).map(|flag| (*flag).to_owned()).collect();
+        let tried = Command::new(program)
+            .args(["run", "--quiet"])
+            .args(&flags)
+            .args(["-l", "sh", "-c", "exit 0"])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        if tried.status.success() {
+            return Ok(flags);
+        }
+        reason = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+    }
+    Err(reason)
+}
+
+fn in_words(tested: &Tested) -> String {
+    let limits = match tested.grade {
+        "cgroup" => "limits held by control groups",
+        _ => "limits only watched (--limits watched)",
+    };
+    let mut text = format!("\nThis machine: Linux {}, {limits}\n", tested.kernel);
+    for (wall, cases) in by_wall(&tested.cases) {
+        text.push_str(&format!("  {wall:<15} held against {}\n", cases.join(" ")));
+    }
+    text.push_str(&summary(&tested.cases));
+    text
+}

@@ -1,0 +1,150 @@
+"""For expect.py, which runs on the host: starts sandboxes with the belljar under test, and prints probe lines."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+
+BELLJAR = os.environ["BELLJAR"]
+CASE = os.environ["CASE"]
+LIB = os.path.dirname(os.path.abspath(__file__))
+# Those of case.toml, and what every run needs on this machine.
+FLAGS = json.loads(os.environ.get("BELLJAR_FLAGS", "[]"))
+# How long the case may take, in seconds.
+BUDGET = int(os.environ.get("BUDGET_MS", "20000")) / 1000
+
+
+def say(name, answer):
+    """Prints a probe's line."""
+    print(f"{name}: {answer}", flush=True)
+
+
+def skip(why):
+    """Ends the case as not run."""
+    print(f"SKIPPED: {why}", flush=True)
+    sys.exit(0)
+
+
+def path(name):
+    """A file of the case."""
+    return os.path.join(CASE, name)
+
+
+def command(program=None, *args, code=None, language=None, flags=(), json_result=True):
+    """The arguments of a belljar run."""
+    argv = [BELLJAR, "run", "--quiet", *FLAGS, *flags]
+    if json_result:
+        argv.append("--json")
+    if language:
+        argv += ["-l", language]
+    if language == "python" or (program or "").endswith(".py"):
+        argv += ["-f", os.path.join(LIB, "probe.py") + ":probe.py"]
+    if code is not None:
+        return [*argv, "-c", code, *args]
+    return [*argv, path(program), *args]
+
+
+class Run:
+    """What came of a belljar run."""
+
+    def __init__(self, status, stdout, stderr):
+        self.status = status
+        self.stderr = stderr.decode(errors="replace")
+        try:
+            self.result = json.loads(stdout)
+        except ValueError:
+            self.result = None
+        self.output = self.result["stdout"]["data"] if self.result else stdout.decode(errors="replace")
+
+    @property
+    def kind(self):
+        """How it ended, such as exited, timed_out or out_of_memory; without a result, the status."""
+        return self.result["outcome"]["kind"] if self.result else f"status {self.status}"
+
+    def __str__(self):
+        return f"status {self.status}, {self.output!r}, {self.stderr!r}"
+
+
+def run(program=None, *args, stdin=b"", timeout=None, cwd=None, env=None, **options):
+    """Runs a program of the case (or `code=`) in a sandbox to its end. `flags=` are for belljar run."""
+    done = subprocess.run(
+        command(program, *args, **options), input=stdin, capture_output=True, timeout=timeout or BUDGET, cwd=cwd,
+        env={**os.environ, **env} if env else None, check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def spawn(program=None, *args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
+    """Starts a run, and gives its process. Without `json_result=True` its output can be read as it comes."""
+    options.setdefault("json_result", False)
+    return subprocess.Popen(command(program, *args, **options), stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+def finish(process, timeout=None):
+    """Waits for the end of a run that was started with spawn."""
+    stdout, stderr = process.communicate(timeout=timeout or BUDGET)
+    return Run(process.returncode, stdout or b"", stderr or b"")
+
+
+def relay(done):
+    """Prints the probe lines that a run printed inside, as if they were said here."""
+    for line in done.output.splitlines():
+        if ": " in line:
+            print(line, flush=True)
+
+
+def wait_for(condition, seconds=10.0):
+    """Waits until `condition()` gives something true, and gives it; None if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+
+
+def percentile(values, part):
+    """The value below which this part (0 to 1) of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
+
+
+class Neighbour:
+    """A sandbox beside the attacker's that answers each line of its input."""
+
+    CODE = "while IFS= read -r line; do printf '%s\\n' \"$line\"; done"
+
+    def __init__(self, *flags):
+        self.process = spawn(code=self.CODE, language="sh", flags=["--timeout", "5m", *flags], stderr=None)
+        self.ask()
+
+    def ask(self):
+        """Asks once, and gives the seconds until the answer."""
+        begin = time.monotonic()
+        self.process.stdin.write(b"ping\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != b"ping\n":
+            raise RuntimeError("the neighbour does not answer")
+        return time.monotonic() - begin
+
+    def latencies(self, count=200, until=None):
+        """The seconds of that many answers, or of those that come until `until()` is true."""
+        values = []
+        while len(values) < count and not (until and values and until()):
+            values.append(self.ask())
+        return values
+
+    def stop(self):
+        """Ends it."""
+        self.process.stdin.close()
+        self.process.wait(10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
