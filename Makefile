@@ -36,9 +36,12 @@ lint: ## Checks format and lints.
 
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
-	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py --write
+	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
+
+bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debian).
+	@$(MAKE) --no-print-directory bench PEERS=1
 
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint bench proto
+.PHONY: help build demo test lint bench bench-peers proto
