@@ -44,9 +44,12 @@ hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K 
 
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
-	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py --write
+	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
+
+bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debian).
+	@$(MAKE) --no-print-directory bench PEERS=1
 
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint hostile bench proto
+.PHONY: help build demo test lint hostile bench bench-peers proto

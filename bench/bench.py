@@ -1,166 +1,112 @@
 #!/usr/bin/env python3
-"""Measures what a sandbox costs, as ratios to a bare process and to bubblewrap in the same run.
+"""Measures what a sandbox costs, as ratios to a bare process and to other sandboxes in the same run.
 
-Usage: BELLJAR=path/to/belljar bench.py [--runs N] [--write]
-With --write the numbers replace those in bench/RESULTS.md. Every round runs each contender once, in turn, so that
-a busy moment of the machine hits all of them alike.
+Usage: BELLJAR=path/to/belljar bench.py [--rounds N] [--write]
+With --write the numbers replace those in bench/RESULTS.md. Under bench/peers.sh, Docker and others are measured too.
 """
 
 import argparse
-import concurrent.futures
-import datetime
-import json
+import dataclasses
 import os
 import pathlib
-import platform
+import re
 import shutil
 import subprocess
 import sys
-import time
+
+import contenders
+import measure
+import phases
+import report
+import streams
 
 HERE = pathlib.Path(__file__).resolve().parent
-BELLJAR = os.environ.get("BELLJAR") or shutil.which("belljar")
-PYTHON = "/usr/bin/python3"
-CODE = "print(2**64)"
-
-# The same namespaces and the same kind of tree as Belljar's: a new root, /usr read-only, private /proc, /dev and /tmp.
-BWRAP = [
-    "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr",
-    "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
-    "--ro-bind", "/etc/alternatives", "/etc/alternatives", "--ro-bind", "/etc/ssl/certs", "/etc/ssl/certs",
-    "--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
-    "--tmpfs", "/home/user", "--chdir", "/home/user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--",
-]
+WIDTHS = (2, 8)
+STREAM_ROUNDS = 9
 
 
-def contenders():
-    """Name -> command, by program; what is not installed is left out and said so."""
-    programs = {
-        "true": {"bare": ["/bin/true"], "belljar": [BELLJAR, "run", "-l", "sh", "-c", "exec /bin/true"]},
-        "python": {"bare": [PYTHON, "-c", CODE], "belljar": [BELLJAR, "run", "-c", CODE]},
-    }
-    if shutil.which("bwrap"):
-        programs["true"]["bubblewrap"] = BWRAP + ["/bin/sh", "-c", "exec /bin/true"]
-        programs["python"]["bubblewrap"] = BWRAP + [PYTHON, "-c", CODE]
-        programs["true"]["bare sh"] = ["/bin/sh", "-c", "exec /bin/true"]
-    else:
-        print("skipped: bubblewrap is not installed", file=sys.stderr)
-    return programs
+@dataclasses.dataclass
+class Results:
+    """All that the report is made of."""
+
+    rounds: int
+    made_by: str
+    versions: list[str]
+    # Of the last minute before the start: above the number of processors, others were at work too.
+    load: float
+    field: contenders.Field
+    core: dict = dataclasses.field(default_factory=dict)
+    core_wide: dict = dataclasses.field(default_factory=dict)
+    peers: dict = dataclasses.field(default_factory=dict)
+    peers_wide: dict = dataclasses.field(default_factory=dict)
+    peer_commands: dict = dataclasses.field(default_factory=dict)
+    stdout: dict = dataclasses.field(default_factory=dict)
+    files: dict = dataclasses.field(default_factory=dict)
+    phases: dict = dataclasses.field(default_factory=dict)
 
 
-def once(command):
-    begin = time.perf_counter()
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    took = (time.perf_counter() - begin) * 1000
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed with {done.returncode}: {done.stderr.decode(errors='replace')}")
-    return took
+def version(argv):
+    """The first line of what a program says of its version."""
+    if not shutil.which(argv[0]):
+        return None
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    line = (done.stdout or done.stderr).strip().splitlines()
+    return re.sub(r",? (build|commit) .*", "", line[0]) if line else None
 
 
-def percentile(sorted_values, share):
-    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
+def versions(belljar, field):
+    programs = [belljar, "bwrap", contenders.PYTHON, *contenders.peer_programs(field)]
+    asked = [[program, "--version"] for program in programs]
+    return [said for argv in asked if (said := version(argv))]
 
 
-def measure(commands, runs):
-    times = {name: [] for name in commands}
-    for _ in range(5):
-        for command in commands.values():
-            once(command)
-    for _ in range(runs):
-        for name, command in commands.items():
-            times[name].append(once(command))
-    return {name: sorted(values) for name, values in times.items()}
+def wide(commands, rounds):
+    return {width: measure.at_once(commands, width, rounds) for width in WIDTHS}
 
 
-def throughput(command, at_once, seconds=5.0):
-    """Runs a second with `at_once` going at any time."""
-    end = time.perf_counter() + seconds
-
-    def worker():
-        count = 0
-        while time.perf_counter() < end:
-            once(command)
-            count += 1
-        return count
-
-    begin = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        total = sum(future.result() for future in [pool.submit(worker) for _ in range(at_once)])
-    return total / (time.perf_counter() - begin)
-
-
-def streaming(megabytes=512):
-    """MB/s of standard output: through a plain pipe, and out of a sandbox."""
-    code = f"import os\nb=b'x'*65536\nfor _ in range({megabytes}*16): os.write(1,b)"
-    rates = {}
-    for name, command in {"plain pipe": [PYTHON, "-c", code], "belljar": [BELLJAR, "run", "-c", code]}.items():
-        begin = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
-            got = 0
-            while piece := process.stdout.read1(1 << 20):
-                got += len(piece)
-        if got != megabytes << 20:
-            sys.exit(f"{name}: {got} bytes came instead of {megabytes << 20}")
-        rates[name] = megabytes / (time.perf_counter() - begin)
-    return rates
-
-
-def phases(runs):
-    """Where the time of `belljar run` goes: the median of each phase."""
-    all_timings = []
-    for _ in range(runs):
-        done = subprocess.run([BELLJAR, "run", "--json", "--timings", "-c", CODE], capture_output=True, check=True)
-        all_timings.append(json.loads(done.stdout)["timings"] or {})
-    names = list(all_timings[0])
-    return {name: percentile(sorted(timing.get(name, 0.0) for timing in all_timings), 0.5) for name in names}
-
-
-def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    memory = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal")) >> 20
-    return f"{os.cpu_count()} × {model}, {memory} GiB, Linux {platform.release()}, {'root' if os.geteuid() == 0 else 'ordinary user'}"
+def measure_all(belljar, options):
+    load = os.getloadavg()[0]
+    if load > os.cpu_count() / 2:
+        measure.say(f"the machine is busy (load {load:.1f}): figures will be poor")
+    field = contenders.find(belljar)
+    for name, reason in field.skipped.items():
+        measure.say(f"skipped: {name}: {reason}")
+    for needed in ("bare", "belljar"):
+        if needed in field.skipped:
+            sys.exit(f"{needed} does not work: {field.skipped[needed]}")
+    made_by = "make bench-peers" if "BELLJAR_PEERS" in os.environ else "make bench"
+    results = Results(options.rounds, made_by, versions(belljar, field), load, field)
+    for program, commands in field.core.items():
+        measure.say(f"{program}: {', '.join(command.name for command in commands)}")
+        results.core[program] = measure.in_turn(commands, options.rounds)
+        results.core_wide[program] = wide(commands, options.rounds)
+    measure.say("standard output, files, phases")
+    results.stdout = streams.standard_output(belljar, options.megabytes, STREAM_ROUNDS)
+    results.files = streams.files(belljar, STREAM_ROUNDS)
+    results.phases = {program: phases.measure_phases(belljar, program, options.rounds) for program in field.core}
+    for program, peers in field.peers.items():
+        if peers:
+            commands = field.core[program] + peers
+            measure.say(f"{program}: {', '.join(command.name for command in commands)}")
+            results.peer_commands[program] = commands
+            results.peers[program] = measure.in_turn(commands, options.rounds)
+            results.peers_wide[program] = wide(commands, options.rounds)
+    return results
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--runs", type=int, default=200)
-    arguments.add_argument("--write", action="store_true")
-    options = arguments.parse_args()
-    if not BELLJAR:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200, help="runs of each (default: 200)")
+    parser.add_argument("--megabytes", type=int, default=1000, help="through standard output (default: 1000)")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    options = parser.parse_args()
+    belljar = os.environ.get("BELLJAR") or shutil.which("belljar")
+    if not belljar:
         sys.exit("set BELLJAR to the binary to be measured")
-    out = [
-        "# Results of the last run",
-        "",
-        f"{datetime.date.today()}, {machine()}; {options.runs} runs of each, in turn. Made by `make bench`.",
-        "Times are from start to end of the whole command, in milliseconds. Compare within a run, not between runs.",
-        "",
-    ]
-    for program, commands in contenders().items():
-        results = measure(commands, options.runs)
-        base_name = "bare sh" if "bare sh" in results else "bare"
-        base = percentile(results[base_name], 0.5)
-        peer = percentile(results["bubblewrap"], 0.5) - base if "bubblewrap" in results else None
-        out += [f"## {program}", "", "| | p50 | p95 | p99 | × bare | adds | adds, × bubblewrap |", "|---|---|---|---|---|---|---|"]
-        for name, values in results.items():
-            p50 = percentile(values, 0.5)
-            added = p50 - base
-            ratio = f"{added / peer:.2f}" if peer and name in ("belljar", "bubblewrap") else ""
-            out.append(
-                f"| {name} | {p50:.2f} | {percentile(values, 0.95):.2f} | {percentile(values, 0.99):.2f} "
-                f"| {p50 / percentile(results['bare'], 0.5):.2f} | {added:.2f} | {ratio} |"
-            )
-        out.append("")
-    out += ["## Sustained, `print(2**64)` a second", "", "| at once | bare | bubblewrap | belljar |", "|---|---|---|---|"]
-    python = contenders()["python"]
-    for at_once in (1, 2, 8):
-        rates = [f"{throughput(python[name], at_once):.0f}" if name in python else "–" for name in ("bare", "bubblewrap", "belljar")]
-        out.append(f"| {at_once} | " + " | ".join(rates) + " |")
-    rates = streaming()
-    out += ["", "## Standard output, MB/s", ""]
-    out += [f"- {name}: {rate:.0f}" for name, rate in rates.items()]
-    out += ["", "## Where the time goes, `belljar run --json`, median milliseconds", "", "| phase | ms |", "|---|---|"]
-    out += [f"| {name} | {value:.3f} |" for name, value in phases(50).items()]
-    text = "\n".join(out) + "\n"
+    try:
+        text = report.render(measure_all(os.path.abspath(belljar), options))
+    except measure.Failed as error:
+        sys.exit(str(error))
     print(text)
     if options.write:
         (HERE / "RESULTS.md").write_text(text)

@@ -1,0 +1,48 @@
+"""Where the time of `belljar run` goes."""
+
+import json
+import os
+import time
+
+import contenders
+import measure
+
+# In the order in which they happen; those with a step to the right are parts of `create`.
+MEANING = {
+    "prepare": "flags and files are read, the language is found",
+    "create": "the sandbox is made: the sum of the next eleven",
+    "plan": "- everything is worked out, and what the host side must open is opened",
+    "supervisor": "- the supervisor is cloned and runs",
+    "namespaces": "- the first process is cloned into its namespaces",
+    "identity": "- it gets its ids",
+    "root": "- an empty root with its nodes",
+    "mounts": "- `/usr` and the like, `/tmp`, the home directory",
+    "proc": "- `/proc` with its covers",
+    "pivot": "- the new root takes over",
+    "equipment": "- control groups and network, made beside, are taken over",
+    "privileges": "- resource limits, capabilities, seccomp",
+    "guest": "- the guest is started, up to its first bytes",
+    "upload": "files are put in; a small source comes with the start of the program",
+    "run": "the program, from asking for its start to its end and all of its output",
+    "bring_out": "files are brought out",
+    "stop": "everything is ended and removed",
+    "total": "all of these",
+    "outside": "the rest up to what a shell sees: `belljar` is loaded, and leaves",
+}
+
+
+def measure_phases(belljar, program, rounds):
+    """The median of each phase in milliseconds."""
+    code = ["-c", contenders.CODE] if program == "print(2**64)" else ["-l", "sh", "-c", contenders.SHELL_CODE]
+    command = measure.Command("belljar", [belljar, "run", "--json", "--timings", *code], contenders.ENV, b"")
+    taken = {}
+    for _ in range(rounds):
+        run = measure.Run(command)
+        _, status, _ = os.wait4(run.pid, 0)
+        now = time.perf_counter_ns()
+        timings = json.loads(os.read(run.reader, 1 << 16))["timings"]
+        wall = run.ended(now, status)
+        timings["outside"] = wall - timings["total"]
+        for name, value in timings.items():
+            taken.setdefault(name, []).append(value)
+    return {name: measure.median(taken[name]) for name in [*MEANING, *(taken.keys() - MEANING.keys())] if name in taken}
