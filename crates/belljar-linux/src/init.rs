@@ -42,6 +42,7 @@ pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: 
 
 fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     kernel::set_name(c"belljar-init");
+    plan.without.allocate(Wall::ForkSafeFirst);
     let mut phases = Phases::new();
     if plan.namespaces.is_some() {
         match channel::receive(channel).map_err(Failure::at(Step::IdMap))? {

@@ -36,6 +36,9 @@ pub struct SpawnPlan<'a> {
     pub die_with_guest: bool,
     /// Whether descriptors that are not its streams are closed; only a test says no.
     pub close_descriptors: bool,
+    /// Whether the child breaks the rule that it allocates nothing, for the test of that.
+    #[cfg(feature = "mutation")]
+    pub allocates: bool,
 }
 
 /// A started process.
@@ -98,6 +101,10 @@ fn mark_for_oom(proc: BorrowedFd<'_>, pid: i32) {
 
 /// Fork-safe.
 fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
+    #[cfg(feature = "mutation")]
+    if plan.allocates {
+        crate::fork_guard::break_it();
+    }
     rustix::process::setsid()?;
     if plan.terminal {
         rustix::process::ioctl_tiocsctty(plan.streams[0])?;

@@ -53,6 +53,7 @@ pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
     if kernel::close_all_but(kept_for_launch(plan, control, &mut keep)).is_err() {
         kernel::exit_now(125);
     }
+    plan.without.allocate(Wall::ForkSafeSupervisor);
     match launch(plan, control) {
         Ok(first) => match equip(plan, control, &first) {
             Ok(()) => supervise(plan, control, &first.pidfd, first.channel),
@@ -156,7 +157,7 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<()
         write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
         if tree.flags & NETWORK != 0 {
-            start_network_maker(control, first)?;
+            start_network_maker(plan, control, first)?;
         }
     }
     let mut tasks: [Option<OwnedFd>; MAX_CGROUPS] = [const { None }; MAX_CGROUPS];
@@ -178,9 +179,10 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<()
 
 /// A network namespace takes as long to make as everything else together, so a process of its own makes it meanwhile. It
 /// enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
-fn start_network_maker(control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+fn start_network_maker(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
     let cloned = crate::launch_unsafe::clone_child(0, None).map_err(Failure::at(Step::Loopback))?;
     let Cloned::Parent { .. } = cloned else {
+        plan.without.allocate(Wall::ForkSafeHelper);
         if let Err(errno) = make_network(first) {
             let _ = rustix::io::write(control, &Failure::at(Step::Loopback)(errno).report().encode());
             let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
