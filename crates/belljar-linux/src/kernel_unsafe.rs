@@ -665,13 +665,13 @@ pub fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Takes over a descriptor that the process was started with, such as the guest's socket.
+/// Takes over a descriptor that the process was started with, such as the guest's socket. No further exec keeps it open.
 ///
 /// # Errors
 /// `EBADF` when it is not open.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD on any number is harmless.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+    // SAFETY: F_SETFD on any number changes at most whether an exec closes it.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it is open, and by the contract of start-up nothing else in this process owns it.

@@ -21,9 +21,9 @@ mod spawn_unsafe;
 mod supervise;
 mod userns_unsafe;
 
+pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, CgroupUsage};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
-pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, CgroupUsage};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, inherited_fd,
