@@ -67,6 +67,9 @@ pub enum SpawnError {
 /// Higher than that of anything that has not asked for it, so that the guest itself outlives its children.
 const OOM_SCORE: &[u8] = b"500";
 
+/// Tries to reach a new program, 50 µs apart: one is mostly enough.
+const MARK_TRIES: u32 = 100;
+
 /// Starts a process in a session of its own.
 ///
 /// # Errors
@@ -94,9 +97,23 @@ pub fn spawn(plan: &SpawnPlan<'_>) -> Result<Spawned, SpawnError> {
 /// inspection like the guest. It may undo this, and loses nothing by that but its place in the queue.
 fn mark_for_oom(proc: BorrowedFd<'_>, pid: i32) {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::openat(proc, format!("{pid}/oom_score_adj"), flags, Mode::empty()) {
-        let _ = rustix::io::write(&file, OOM_SCORE);
+    let path = format!("{pid}/oom_score_adj");
+    for _ in 0..MARK_TRIES {
+        match rustix::fs::openat(proc, &path, flags, Mode::empty()) {
+            Ok(file) => {
+                let _ = rustix::io::write(&file, OOM_SCORE);
+                return;
+            }
+            // The exec lets the guest go on a moment before it opens the new program to inspection.
+            Err(Errno::ACCESS) => pause(),
+            Err(_) => return,
+        }
     }
+}
+
+fn pause() {
+    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+    let _ = rustix::event::poll(&mut [], Some(&wait));
 }
 
 /// Fork-safe.

@@ -16,6 +16,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The account that ordinary users' sandboxes run as; scripts/install-deps.sh makes it.
 const ACCOUNT: &str = "belljar-test";
 
+static COPYING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Who starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
@@ -103,6 +105,8 @@ impl Sandbox {
     }
 
     fn start(who: Who, words: &[&str], terminal: Option<(OwnedFd, OwnedFd)>) -> Self {
+        // Whoever forks while the copy is written keeps it from being executed.
+        let _guard = COPYING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         // Where the program lies, an ordinary user may not be able to go.
@@ -123,7 +127,7 @@ impl Sandbox {
                     command.stdin(copy()).stdout(copy()).stderr(copy());
                 }
                 None => {
-                    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+                    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 }
             }
         }
