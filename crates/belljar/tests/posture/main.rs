@@ -4,7 +4,11 @@
 //!
 //! Only root may look at the guest, so the sandboxes of an ordinary user are looked at as root as well.
 //! `BELLJAR_BLESS=1` writes `tests/golden/posture*.txt` anew.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, wherever it stands, and one that cannot begin says so"
+)]
 
 mod golden;
 mod process;
@@ -118,7 +122,7 @@ fn uniform(sandbox: &Sandbox, place: Place, pid: i32) -> Vec<String> {
 
 fn posture(who: Who) -> String {
     let mut report = Report::default();
-    let mut sandbox = Sandbox::run(who, PROGRAM);
+    let mut sandbox = Sandbox::run(who, "", PROGRAM);
     let starter = if who == Who::Root { "root" } else { "an ordinary user" };
     report.line(&format!("# The posture of a sandbox of the engine `local`, started by {starter}"));
     report.line(
@@ -193,5 +197,34 @@ fn of_a_sandbox_of_root() {
 fn of_a_sandbox_of_an_ordinary_user() {
     if can_look(Who::User) {
         golden::check("posture-user.txt", &posture(Who::User));
+    }
+}
+
+/// Each wall that is taken away shows in the code's posture.
+#[cfg(feature = "mutation")]
+#[test]
+fn shows_a_wall_that_is_missing() {
+    if !can_look(Who::Root) {
+        return;
+    }
+    let lines = |walls: &str, about: &str| -> Vec<String> {
+        let sandbox = Sandbox::run(Who::Root, walls, PROGRAM);
+        let lines = look(&sandbox, Place::Inside, sandbox.workload);
+        lines.into_iter().filter(|line| line.starts_with(about)).collect()
+    };
+    for (walls, about) in [
+        ("descriptors", "descriptor "),
+        ("capabilities", "CapBnd:"),
+        // The other two cannot be there without it.
+        ("no-new-privileges,landlock,seccomp", "NoNewPrivs:"),
+        ("seccomp", "Seccomp_filters:"),
+        ("rlimits", "Max core file size:"),
+        ("network", "namespaces"),
+        ("ipc", "namespaces"),
+        ("uts", "namespaces"),
+        ("cgroup-namespace", "namespaces"),
+        ("proc-masks", "covered below /proc"),
+    ] {
+        assert_ne!(lines("", about), lines(walls, about), "without {walls} nothing changes about {about}");
     }
 }

@@ -72,10 +72,10 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// `belljar run` of a program in Python that says `ready`.
-    pub(crate) fn run(who: Who, code: &str) -> Self {
+    /// `belljar run` of a program in Python that says `ready`, without the walls that are named.
+    pub(crate) fn run(who: Who, without: &str, code: &str) -> Self {
         let words = ["run", "-l", "python", "-c", code];
-        let mut sandbox = Self::start(who, &words, None);
+        let mut sandbox = Self::start(who, without, &words, None);
         let mut line = String::new();
         sandbox.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -91,7 +91,8 @@ impl Sandbox {
         rustix::pty::unlockpt(&master).unwrap();
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
         let code = "import time\nprint('ready', flush=True)\ntime.sleep(1000)";
-        let mut sandbox = Self::start(who, &["shell", "--", "python3", "-c", code], Some((master, slave)));
+        let mut sandbox =
+            Self::start(who, "", &["shell", "--", "python3", "-c", code], Some((master, slave)));
         let master = sandbox.terminal.as_ref().unwrap().0.try_clone().unwrap();
         let mut said = Vec::new();
         let mut master = std::fs::File::from(master);
@@ -104,7 +105,7 @@ impl Sandbox {
         sandbox
     }
 
-    fn start(who: Who, words: &[&str], terminal: Option<(OwnedFd, OwnedFd)>) -> Self {
+    fn start(who: Who, without: &str, words: &[&str], terminal: Option<(OwnedFd, OwnedFd)>) -> Self {
         // Whoever forks while the copy is written keeps it from being executed.
         let _guard = COPYING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
@@ -115,6 +116,9 @@ impl Sandbox {
         let mut caller = who.command(Path::new("/bin/sleep"));
         caller.arg("1000");
         let mut launcher = who.command(&program);
+        // The caller has it as well, so that the environments are alike.
+        caller.env("BELLJAR_TEST_WITHOUT", without);
+        launcher.env("BELLJAR_TEST_WITHOUT", without);
         launcher.args([words[0], "--quiet"]);
         if who == Who::User {
             launcher.args(["--limits", "watched"]);
