@@ -11,6 +11,9 @@
 //!
 //! Everything here runs between a clone and an exec: no allocation, no lock, no logging.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::convert::Infallible;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

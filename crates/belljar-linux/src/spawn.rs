@@ -1,5 +1,8 @@
 //! Starting user code from inside the sandbox: what the guest does for each process.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,8 +39,7 @@ pub struct SpawnPlan<'a> {
     pub die_with_guest: bool,
     /// Whether descriptors that are not its streams are closed; only a test says no.
     pub close_descriptors: bool,
-    /// Whether the child breaks the rule that it allocates nothing, for the test of that.
-    #[cfg(feature = "mutation")]
+    /// Whether the child breaks the rule that it allocates nothing, for the test of that; never in a release.
     pub allocates: bool,
 }
 

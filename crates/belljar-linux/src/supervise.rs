@@ -14,6 +14,9 @@
 //! It is a bare clone of the host's process, so that it costs no exec on the way; it therefore allocates nothing
 //! and takes no lock.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -113,7 +116,7 @@ fn kept_for_launch<'a>(
         *slot = fd;
         count += 1;
     }
-    &mut keep[..count]
+    keep.get_mut(..count).unwrap_or_default()
 }
 
 /// Makes the group that the first process is cloned into, and clones it.
@@ -234,7 +237,7 @@ fn make_cgroup(plan: &LaunchPlan, group: &CgroupPlan, index: usize) -> Result<Ow
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) if setting.optional => continue,
             other => other.map_err(Failure::item(Step::CgroupSet, index))?,
         };
-        match rustix::io::write(&file, setting.value.to_bytes()) {
+        match write_whole(&file, setting.value.to_bytes()) {
             Ok(_) => {}
             Err(_) if setting.optional => {}
             Err(errno) => return Err(Failure::item(Step::CgroupSet, index)(errno)),
@@ -264,8 +267,8 @@ impl<const N: usize> Line<N> {
     fn text(mut self, text: &[u8]) -> Self {
         for byte in text {
             // The last byte stays zero, so that the whole is a C string.
-            if self.length + 1 < N {
-                self.bytes[self.length] = *byte;
+            if let Some([place, _, ..]) = self.bytes.get_mut(self.length..) {
+                *place = *byte;
                 self.length += 1;
             }
         }
@@ -274,21 +277,21 @@ impl<const N: usize> Line<N> {
 
     fn number(self, number: u32) -> Self {
         let mut digits = [0u8; 10];
-        let mut start = digits.len();
         let mut rest = number;
-        loop {
-            start -= 1;
-            digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        let mut used = 0;
+        for place in digits.iter_mut().rev() {
+            *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
             rest /= 10;
+            used += 1;
             if rest == 0 {
                 break;
             }
         }
-        self.text(&digits[start..])
+        self.text(digits.get(digits.len() - used..).unwrap_or_default())
     }
 
     fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 
     fn as_cstr(&self) -> Result<&CStr, Errno> {
@@ -312,7 +315,18 @@ fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
 
 fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, content).map(drop)
+    write_whole(&file, content).map(drop)
+}
+
+/// Writes what a file of the kernel takes at once. A signal that is ignored may interrupt it still: one that a tracer
+/// looks at, or a machine that is put to sleep.
+fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::write(file, content) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd) {
@@ -447,7 +461,7 @@ fn kill_numbers(file: BorrowedFd<'_>, separator: u8) {
     let mut buffer = [0u8; 4096];
     let mut number = 0i32;
     while let Ok(length @ 1..) = rustix::io::read(file, &mut buffer) {
-        for byte in &buffer[..length] {
+        for byte in buffer.iter().take(length) {
             if byte.is_ascii_digit() {
                 number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0'));
             } else if *byte == separator && number > 1 {

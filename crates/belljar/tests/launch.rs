@@ -66,6 +66,8 @@ impl Call {
                 words.truncate(1);
                 words.push(target.split('<').next().unwrap_or_default().to_owned());
             }
+            // Whether there is a v2 group to be born in is the machine's affair.
+            "clone3" => words.retain(|word| !word.contains("cgroup") && word != "CLONE_INTO_CGROUP"),
             // Which limits there were is the caller's affair.
             "prlimit64" if arguments.contains("NULL, {") => words.truncate(1),
             // One for each capability that this kernel has, up to the first that it has not.
