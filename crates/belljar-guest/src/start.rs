@@ -57,6 +57,7 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         umask: guest.config.umask,
         die_with_guest: !guest.config.first_process,
         close_descriptors: !guest.config.is_without("descriptors"),
+        allocates: guest.config.is_without("fork-safe-spawn"),
     };
     let spawned = belljar_linux::spawn(&plan).map_err(|error| refused(&command, &error))?;
     drop(streams.child);

@@ -1,6 +1,9 @@
 //! Between the supervisor and the sandbox's first process: one byte a message, with a descriptor where it has one. Both
 //! sides run between a clone and an exec, so nothing here allocates.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -11,6 +11,9 @@
 //!
 //! Everything here runs between a clone and an exec: no allocation, no lock, no logging.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::convert::Infallible;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,6 +45,7 @@ pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: 
 
 fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     kernel::set_name(c"belljar-init");
+    plan.without.allocate(Wall::ForkSafeFirst);
     let mut phases = Phases::new();
     if plan.namespaces.is_some() {
         match channel::receive(channel).map_err(Failure::at(Step::IdMap))? {

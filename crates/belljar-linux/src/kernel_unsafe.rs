@@ -59,7 +59,11 @@ pub(crate) unsafe fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> 
     // are zero or point to `pidfd`, which does too. No memory is shared with the child.
     let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
     match result {
-        0 => Ok(Cloned::Child),
+        0 => {
+            #[cfg(feature = "mutation")]
+            crate::fork_guard::enter();
+            Ok(Cloned::Child)
+        }
         pid if pid > 0 => {
             // SAFETY: the kernel stored a new descriptor there, and nobody else knows its number.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
@@ -190,6 +194,8 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     extern "C" fn enter<F: FnMut() -> Errno>(shared: *mut c_void) -> c_int {
         // SAFETY: the pointer is the `Shared` below, and the parent does not touch it until this ends.
         let shared = unsafe { &mut *shared.cast::<Shared<'_, F>>() };
+        #[cfg(feature = "mutation")]
+        crate::fork_guard::enter();
         shared.failure = Some((shared.child)());
         127
     }
@@ -209,6 +215,8 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
         )
     };
     let error = io::Error::last_os_error();
+    #[cfg(feature = "mutation")]
+    crate::fork_guard::leave();
     drop(all);
     if pid < 0 {
         return Err(error);
@@ -669,13 +677,13 @@ pub fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Takes over a descriptor that the process was started with, such as the guest's socket.
+/// Takes over a descriptor that the process was started with, such as the guest's socket. No further exec keeps it open.
 ///
 /// # Errors
 /// `EBADF` when it is not open.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD on any number is harmless.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+    // SAFETY: F_SETFD on any number changes at most whether an exec closes it.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it is open, and by the contract of start-up nothing else in this process owns it.

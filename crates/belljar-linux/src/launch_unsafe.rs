@@ -38,6 +38,9 @@ impl Supervisor {
 /// # Errors
 /// The kernel's reason for refusing the clone.
 pub fn start(plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, Errno> {
+    // The first question for the time looks for the kernel's clock, and allocates where there is no PR_GET_AUXV (before
+    // Linux 6.4). The processes of the launch ask as well, and may not.
+    let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // SAFETY: the child runs `supervise::run` only, which is written to be fork-safe and never returns.
     match unsafe { kernel::clone3(0, None) }? {
         Cloned::Child => crate::supervise::run(plan, control.as_fd()),

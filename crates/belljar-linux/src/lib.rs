@@ -4,6 +4,9 @@
 mod cgroup;
 mod channel;
 mod descriptors_unsafe;
+#[cfg(feature = "mutation")]
+#[path = "fork_guard_unsafe.rs"]
+mod fork_guard;
 mod init;
 #[path = "kernel_unsafe.rs"]
 mod kernel;
@@ -19,6 +22,8 @@ mod supervise;
 mod userns_unsafe;
 
 pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, CgroupUsage};
+#[cfg(feature = "mutation")]
+pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, inherited_fd,

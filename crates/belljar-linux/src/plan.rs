@@ -260,6 +260,14 @@ pub enum Wall {
     Deadline,
     /// The guest not being open to inspection.
     Dumpable,
+    /// The supervisor allocating nothing.
+    ForkSafeSupervisor,
+    /// The maker of the network namespace allocating nothing.
+    ForkSafeHelper,
+    /// The first process allocating nothing.
+    ForkSafeFirst,
+    /// The child that becomes user code allocating nothing.
+    ForkSafeSpawn,
 }
 
 impl Wall {
@@ -285,6 +293,10 @@ impl Wall {
         (Self::Descriptors, "descriptors"),
         (Self::Deadline, "deadline"),
         (Self::Dumpable, "dumpable"),
+        (Self::ForkSafeSupervisor, "fork-safe-supervisor"),
+        (Self::ForkSafeHelper, "fork-safe-helper"),
+        (Self::ForkSafeFirst, "fork-safe-first"),
+        (Self::ForkSafeSpawn, "fork-safe-spawn"),
     ];
 
     const fn bit(self) -> u32 {
@@ -298,6 +310,16 @@ impl Without {
     #[must_use]
     pub const fn has(self, wall: Wall) -> bool {
         cfg!(feature = "mutation") && self.bits & wall.bit() != 0
+    }
+
+    /// Allocates if a test has taken `wall` away, which is one of those that keep this from happening.
+    pub(crate) fn allocate(self, wall: Wall) {
+        #[cfg(feature = "mutation")]
+        if self.has(wall) {
+            crate::fork_guard::break_it();
+        }
+        #[cfg(not(feature = "mutation"))]
+        let _ = (self, wall);
     }
 
     /// Reads a comma-separated list of walls to leave out from `BELLJAR_TEST_WITHOUT`; only in builds for tests.

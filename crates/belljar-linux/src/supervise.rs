@@ -14,6 +14,9 @@
 //! It is a bare clone of the host's process, so that it costs no exec on the way; it therefore allocates nothing
 //! and takes no lock.
 
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -53,6 +56,7 @@ pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
     if kernel::close_all_but(kept_for_launch(plan, control, &mut keep)).is_err() {
         kernel::exit_now(125);
     }
+    plan.without.allocate(Wall::ForkSafeSupervisor);
     match launch(plan, control) {
         Ok(first) => match equip(plan, control, &first) {
             Ok(()) => supervise(plan, control, &first.pidfd, first.channel),
@@ -108,7 +112,7 @@ fn kept_for_launch<'a>(
         *slot = fd;
         count += 1;
     }
-    &mut keep[..count]
+    keep.get_mut(..count).unwrap_or_default()
 }
 
 /// Makes the group that the first process is cloned into, and clones it.
@@ -152,7 +156,7 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<()
         write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
         if tree.flags & NETWORK != 0 {
-            start_network_maker(control, first)?;
+            start_network_maker(plan, control, first)?;
         }
     }
     let mut tasks: [Option<OwnedFd>; MAX_CGROUPS] = [const { None }; MAX_CGROUPS];
@@ -174,9 +178,10 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<()
 
 /// A network namespace takes as long to make as everything else together, so a process of its own makes it meanwhile. It
 /// enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
-fn start_network_maker(control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+fn start_network_maker(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
     let cloned = crate::launch_unsafe::clone_child(0, None).map_err(Failure::at(Step::Loopback))?;
     let Cloned::Parent { .. } = cloned else {
+        plan.without.allocate(Wall::ForkSafeHelper);
         if let Err(errno) = make_network(first) {
             let _ = rustix::io::write(control, &Failure::at(Step::Loopback)(errno).report().encode());
             let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
@@ -228,7 +233,7 @@ fn make_cgroup(plan: &LaunchPlan, group: &CgroupPlan, index: usize) -> Result<Ow
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) if setting.optional => continue,
             other => other.map_err(Failure::item(Step::CgroupSet, index))?,
         };
-        match rustix::io::write(&file, setting.value.to_bytes()) {
+        match write_whole(&file, setting.value.to_bytes()) {
             Ok(_) => {}
             Err(_) if setting.optional => {}
             Err(errno) => return Err(Failure::item(Step::CgroupSet, index)(errno)),
@@ -258,8 +263,8 @@ impl<const N: usize> Line<N> {
     fn text(mut self, text: &[u8]) -> Self {
         for byte in text {
             // The last byte stays zero, so that the whole is a C string.
-            if self.length + 1 < N {
-                self.bytes[self.length] = *byte;
+            if let Some([place, _, ..]) = self.bytes.get_mut(self.length..) {
+                *place = *byte;
                 self.length += 1;
             }
         }
@@ -268,21 +273,21 @@ impl<const N: usize> Line<N> {
 
     fn number(self, number: u32) -> Self {
         let mut digits = [0u8; 10];
-        let mut start = digits.len();
         let mut rest = number;
-        loop {
-            start -= 1;
-            digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        let mut used = 0;
+        for place in digits.iter_mut().rev() {
+            *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
             rest /= 10;
+            used += 1;
             if rest == 0 {
                 break;
             }
         }
-        self.text(&digits[start..])
+        self.text(digits.get(digits.len() - used..).unwrap_or_default())
     }
 
     fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 
     fn as_cstr(&self) -> Result<&CStr, Errno> {
@@ -306,7 +311,18 @@ fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
 
 fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, content).map(drop)
+    write_whole(&file, content).map(drop)
+}
+
+/// Writes what a file of the kernel takes at once. A signal that is ignored may interrupt it still: one that a tracer
+/// looks at, or a machine that is put to sleep.
+fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::write(file, content) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd) {
@@ -324,18 +340,15 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
     let mut exec_is_over = false;
     loop {
         // The first process's end of the channel is closed by its exec.
-        let mut polls = [
-            PollFd::new(&control, PollFlags::IN),
-            PollFd::new(pidfd, PollFlags::IN),
-            PollFd::new(&channel, PollFlags::IN),
-        ];
-        let polls = if exec_is_over { &mut polls[..2] } else { &mut polls[..] };
-        match rustix::event::poll(polls, None) {
+        let exec = if exec_is_over { control } else { channel.as_fd() };
+        let mut polls = [control, pidfd.as_fd(), exec].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match rustix::event::poll(&mut polls, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => break,
         }
-        if !polls[0].revents().is_empty() || !polls[1].revents().is_empty() {
+        let [host, first, _] = &polls;
+        if !host.revents().is_empty() || !first.revents().is_empty() {
             break;
         }
         // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
@@ -359,15 +372,15 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
 /// closes, and the last records with it. Tells whether the host wants to look at the counters before they go.
 fn host_goes_on(control: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
-    matches!(rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::DONTWAIT), Ok((1, _)))
-        && byte[0] == KILL
+    let received = rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::DONTWAIT);
+    matches!(received, Ok((1, _))) && byte == [KILL]
 }
 
 fn wait_for_host(control: BorrowedFd<'_>) {
     let mut byte = [0u8; 1];
     while let Err(Errno::INTR) | Ok((1, _)) =
         rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::empty())
-        && byte[0] != CLEAN
+        && byte != [CLEAN]
     {}
 }
 
@@ -487,7 +500,7 @@ fn kill_numbers(file: BorrowedFd<'_>, separator: u8) {
     let mut buffer = [0u8; 4096];
     let mut number = 0i32;
     while let Ok(length @ 1..) = rustix::io::read(file, &mut buffer) {
-        for byte in &buffer[..length] {
+        for byte in buffer.iter().take(length) {
             if byte.is_ascii_digit() {
                 number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0'));
             } else if *byte == separator && number > 1 {

@@ -38,11 +38,10 @@ pub fn try_user_namespace() -> Result<(), Errno> {
 /// # Errors
 /// The kernel's reason.
 pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Result<OwnedFd, Errno> {
+    let parent = rustix::process::getpid();
     // SAFETY: the child only waits for its end.
     let (pid, pidfd) = match unsafe { kernel::clone3(libc::CLONE_NEWUSER as u64, None) }? {
-        Cloned::Child => loop {
-            let _ = rustix::event::poll(&mut [], None);
-        },
+        Cloned::Child => wait_for_the_end(parent),
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
     let write = |name: &str, text: String| {
@@ -58,6 +57,17 @@ pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Resul
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
     reap(&pidfd)?;
     made
+}
+
+/// Waits until the parent kills this child, or is killed itself: nobody else would ever end it. Fork-safe.
+fn wait_for_the_end(parent: rustix::process::Pid) -> ! {
+    if kernel::die_with_parent(libc::SIGKILL).is_ok() {
+        // A parent that had died before that has been replaced already.
+        while rustix::process::getppid() == Some(parent) {
+            let _ = rustix::event::poll(&mut [], None);
+        }
+    }
+    kernel::exit_now(0)
 }
 
 fn reap(pidfd: &OwnedFd) -> Result<(), Errno> {

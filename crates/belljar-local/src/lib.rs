@@ -13,6 +13,8 @@ mod mounts;
 mod walls;
 
 pub use belljar_guest::WhenAlone;
+#[cfg(feature = "mutation")]
+pub use belljar_linux::{ALLOCATED, ForkGuard};
 pub use doctor::{Finding, FindingState};
 pub use engine::{LocalConfig, LocalEngine};
 

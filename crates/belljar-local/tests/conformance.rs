@@ -17,6 +17,11 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use variants::{VARIANTS, Variant};
 
+/// Nothing may be allocated between a clone and an exec (docs/fork-safety.md).
+#[cfg(feature = "mutation")]
+#[global_allocator]
+static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
+
 fn main() -> ExitCode {
     // The sandboxes' guest is this very program.
     belljar_local::enter_guest();

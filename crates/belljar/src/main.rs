@@ -19,6 +19,11 @@ mod spec;
 mod stdin;
 mod timings;
 
+/// Tests watch that nothing is allocated between a clone and an exec (docs/fork-safety.md).
+#[cfg(feature = "mutation")]
+#[global_allocator]
+static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
+
 fn main() {
     // A sandbox's first process is this very program: it must get its turn before anything else happens.
     belljar_local::enter_guest();

@@ -1,0 +1,230 @@
+//! The posture of a running sandbox: all that `/proc` shows of every thread of `belljar` itself, the supervisor, the guest
+//! and the code, and what the code sees of its root, compared with files that are checked in. A right, a descriptor, a
+//! mount or a variable that was not there before shows as a line of difference.
+//!
+//! Only root may look at the guest, so the sandboxes of an ordinary user are looked at as root as well.
+//! `BELLJAR_BLESS=1` writes `tests/golden/posture*.txt` anew.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, wherever it stands, and one that cannot begin says so"
+)]
+
+mod golden;
+mod process;
+mod sandbox;
+
+use std::fmt::Write as _;
+
+use process::{Place, look};
+use sandbox::{Sandbox, Who, children, threads};
+
+/// Three more threads at first; then two more, and a child by each of three ways, all of which wait. Then it lists what it sees.
+const PROGRAM: &str = r#"
+import os, stat, sys, threading, time
+def wait(): time.sleep(1000)
+def thread(): threading.Thread(target=wait, daemon=True).start()
+for _ in range(3): thread()
+print("ready")
+sys.stdin.readline()
+for _ in range(2): thread()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.write(writer, b"x"); wait()
+os.read(reader, 1)
+os.close(reader); os.close(writer)
+spawned = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)
+terminal = os.forkpty()
+if terminal[0] == 0:
+    os.write(1, b"x"); wait()
+os.read(terminal[1], 1)
+while open("/proc/%d/comm" % spawned).read() != "sleep\n": pass
+print("done")
+sys.stdin.readline()
+
+KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFCHR: "device", stat.S_IFSOCK: "socket"}
+# What every machine's kernel and /etc has; the rest is looked at for being closed only.
+PROC = "cmdline cpuinfo filesystems interrupts loadavg meminfo mounts net self stat sys thread-self uptime version".split()
+LINKS = "lib32 libx32".split()
+def show(dir, name):
+    path = os.path.join(dir, name)
+    s = os.lstat(path)
+    link = " -> " + os.readlink(path) if stat.S_ISLNK(s.st_mode) and not path.startswith("/proc") else ""
+    kind = KINDS.get(stat.S_IFMT(s.st_mode), "other")
+    print("%s %04o %d:%d %s%s" % (kind, stat.S_IMODE(s.st_mode), s.st_uid, s.st_gid, path, link))
+for dir in ["/", "/dev", "/etc", "/home", "/home/user", "/tmp", "/run", "/var", "/var/lib", "/dev/shm", "/dev/pts", "/proc"]:
+    for name in sorted(os.listdir(dir)):
+        path = os.path.join(dir, name)
+        s = os.lstat(path)
+        if dir == "/" and name in LINKS: continue
+        if dir == "/dev/pts" and name != "ptmx": continue
+        # Of the host's directories and copied files there are those that the machine has.
+        if dir == "/etc" and (s.st_uid != os.getuid() or name in ("localtime", "ssl", "ld.so.cache")):
+            if os.access(path, os.W_OK): print("writable:", path)
+            continue
+        if dir == "/proc" and not name.isdigit() and name not in PROC:
+            if not os.path.islink(path) and os.access(path, os.W_OK): print("writable:", path)
+            continue
+        if dir == "/proc" and name.isdigit():
+            continue
+        show(dir, name)
+print("processes in sight:", sum(name.isdigit() for name in os.listdir("/proc")))
+print("process 1 in sight:", os.path.exists("/proc/1"))
+print("ids:", os.getresuid(), os.getresgid(), os.getgroups())
+for name in ["/proc/keys", "/proc/key-users", "/proc/cmdline", "/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern"]:
+    for mode, flags in ("read", os.O_RDONLY), ("written", os.O_WRONLY):
+        try: os.open(name, flags); print(name, "can be", mode)
+        except OSError: print(name, "cannot be", mode)
+print("done")
+sys.stdin.readline()
+"#;
+
+/// Everything that is written down.
+#[derive(Default)]
+struct Report(String);
+
+impl Report {
+    fn line(&mut self, text: &str) {
+        writeln!(self.0, "{text}").unwrap();
+    }
+
+    /// A process, with all its threads, which must be alike but for their names.
+    fn process(&mut self, sandbox: &Sandbox, title: &str, place: Place, pid: i32) -> Vec<String> {
+        let lines = uniform(sandbox, place, pid);
+        self.line(&format!("\n## {title}\n"));
+        for line in &lines {
+            self.line(line);
+        }
+        lines
+    }
+
+    /// A process as it differs from another.
+    fn difference(&mut self, title: &str, lines: &[String], from: &[String]) {
+        self.line(&format!("\n## {title}\n"));
+        for line in from.iter().filter(|line| !lines.contains(line)) {
+            self.line(&format!("- {line}"));
+        }
+        for line in lines.iter().filter(|line| !from.contains(line)) {
+            self.line(&format!("+ {line}"));
+        }
+    }
+}
+
+/// The lines about the threads of a process, each like the others.
+fn uniform(sandbox: &Sandbox, place: Place, pid: i32) -> Vec<String> {
+    let first = look(sandbox, place, pid);
+    for tid in threads(pid) {
+        let lines = look(sandbox, place, tid);
+        assert_eq!(lines, first, "the thread {tid} of {pid} is not like the others");
+    }
+    first
+}
+
+fn posture(who: Who) -> String {
+    let mut report = Report::default();
+    let mut sandbox = Sandbox::run(who, "", PROGRAM);
+    let starter = if who == Who::Root { "root" } else { "an ordinary user" };
+    report.line(&format!("# The posture of a sandbox of the engine `local`, started by {starter}"));
+    report.line(
+        "#\n# Written by crates/belljar/tests/posture with BELLJAR_BLESS=1; CONTRIBUTING.md says when.",
+    );
+    report.line("# SANDBOX is the user number that the sandbox leased, USER that of the ordinary user, BELLJAR the program.");
+    report.line(
+        "# The caller is a process that was started as `belljar` was. All threads of each process are alike.",
+    );
+    report.process(&sandbox, "belljar itself", Place::Outside, sandbox.launcher());
+    report.process(&sandbox, "The supervisor", Place::Outside, sandbox.supervisor);
+    for helper in &sandbox.helpers {
+        report.process(&sandbox, "The maker of the network namespace, afterwards", Place::Outside, *helper);
+    }
+    report.process(&sandbox, "The guest", Place::Inside, sandbox.guest);
+    let title = format!("The code, with {} threads", threads(sandbox.workload).len());
+    let code = report.process(&sandbox, &title, Place::Inside, sandbox.workload);
+
+    assert!(sandbox.go_on().is_empty());
+    report.line(
+        "\n# When the code has started more threads and children, each as it differs from the code before",
+    );
+    let again = uniform(&sandbox, Place::Inside, sandbox.workload);
+    let title = format!("The code, with {} threads", threads(sandbox.workload).len());
+    report.difference(&title, &again, &code);
+    let born = children(sandbox.workload);
+    assert_eq!(born.len(), 3, "a child by fork, one by posix_spawn, one on a terminal");
+    for (title, pid) in
+        ["Its child by fork", "Its child by posix_spawn", "Its child on a terminal"].iter().zip(born)
+    {
+        let lines = uniform(&sandbox, Place::Inside, pid);
+        report.difference(title, &lines, &code);
+    }
+    assert_eq!(children(sandbox.guest), [sandbox.workload], "the guest has another child");
+
+    report.line("\n# What the code sees\n");
+    for line in sandbox.go_on() {
+        report.line(&line);
+    }
+    drop(sandbox);
+
+    let shell = Sandbox::shell(who);
+    report.line("\n# With `belljar shell`, as it differs from the code of `belljar run`");
+    let lines = uniform(&shell, Place::Inside, shell.workload);
+    report.difference("The program on the terminal", &lines, &code);
+    report.0
+}
+
+/// Whether the posture can be seen here, and says why not.
+fn can_look(who: Who) -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "needs root, to look at the guest"
+    } else if who.ids().is_none() {
+        "needs the account belljar-test (scripts/install-deps.sh test)"
+    } else if !who.command("/usr/bin/unshare".as_ref()).args(["-U", "true"]).status().unwrap().success() {
+        "this machine does not let ordinary users make namespaces"
+    } else {
+        return true;
+    };
+    eprintln!("SKIPPED: {reason}");
+    false
+}
+
+#[test]
+fn of_a_sandbox_of_root() {
+    if can_look(Who::Root) {
+        golden::check("posture.txt", &posture(Who::Root));
+    }
+}
+
+#[test]
+fn of_a_sandbox_of_an_ordinary_user() {
+    if can_look(Who::User) {
+        golden::check("posture-user.txt", &posture(Who::User));
+    }
+}
+
+/// Each wall that is taken away shows in the code's posture.
+#[cfg(feature = "mutation")]
+#[test]
+fn shows_a_wall_that_is_missing() {
+    if !can_look(Who::Root) {
+        return;
+    }
+    let lines = |walls: &str, about: &str| -> Vec<String> {
+        let sandbox = Sandbox::run(Who::Root, walls, PROGRAM);
+        let lines = look(&sandbox, Place::Inside, sandbox.workload);
+        lines.into_iter().filter(|line| line.starts_with(about)).collect()
+    };
+    for (walls, about) in [
+        ("descriptors", "descriptor "),
+        ("capabilities", "CapBnd:"),
+        // The other two cannot be there without it.
+        ("no-new-privileges,landlock,seccomp", "NoNewPrivs:"),
+        ("seccomp", "Seccomp_filters:"),
+        ("rlimits", "Max core file size:"),
+        ("network", "namespaces"),
+        ("ipc", "namespaces"),
+        ("uts", "namespaces"),
+        ("cgroup-namespace", "namespaces"),
+        ("proc-masks", "covered below /proc"),
+    ] {
+        assert_ne!(lines("", about), lines(walls, about), "without {walls} nothing changes about {about}");
+    }
+}
