@@ -42,6 +42,11 @@ hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K 
 	@echo "== Running the hostile suite"
 	@$(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY)
 
+leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks for what is left behind.
+	@scripts/install-deps.sh test
+	@echo "== Looking for leaks (takes some minutes)"
+	@BELLJAR_LONG_LEAKS=1 $(CARGO) nextest run -p belljar --locked --features belljar/mutation -E 'binary(leaks)'
+
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
@@ -52,4 +57,4 @@ bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debia
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint hostile bench bench-peers proto
+.PHONY: help build demo test lint hostile leaks bench bench-peers proto

@@ -28,6 +28,9 @@ const MAX_FIRST_INPUT: usize = 64 * 1024;
 /// Bytes read from a stream at once.
 const READ_BYTES: usize = 64 * 1024;
 
+/// What an output pipe holds, in bytes: some reads' worth.
+const PIPE_BYTES: usize = 4 * READ_BYTES;
+
 /// Pieces below this are copied, so that a small piece does not hold a large buffer.
 const COPY_BELOW: usize = READ_BYTES / 4;
 
@@ -295,8 +298,8 @@ impl Streams {
         } else {
             (rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, Stdin::Closed)
         };
-        let (out_reader, out) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (err_reader, err) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (out_reader, out) = output_pipe()?;
+        let (err_reader, err) = output_pipe()?;
         let readers = vec![(0, non_blocking(out_reader)?), (1, non_blocking(err_reader)?)];
         Ok(Self { child: [stdin_child, out, err], readers, stdin, terminal: None })
     }
@@ -317,6 +320,14 @@ impl Streams {
         let stdin = Stdin::Terminal(async_fd(master.try_clone()?, tokio::io::Interest::WRITABLE)?);
         Ok(Self { child, readers, stdin, terminal: Some(master) })
     }
+}
+
+/// A pipe that holds more than the usual, so that a fast writer and the guest change places less often. A kernel that
+/// does not grant it is no failure.
+fn output_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
+    Ok((reader, writer))
 }
 
 enum StreamError {

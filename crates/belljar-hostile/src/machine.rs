@@ -41,7 +41,8 @@ impl Usage {
     }
 
     /// Waits until about as much is in use as before, and says what is not.
-    pub(crate) fn grown_since(before: &Self) -> Vec<String> {
+    #[must_use]
+    pub fn grown_since(before: &Self) -> Vec<String> {
         let deadline = Instant::now() + SETTLE;
         loop {
             let now = Self::now();

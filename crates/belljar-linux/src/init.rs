@@ -262,7 +262,8 @@ fn build_tree(
         let (Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. }) = node;
         make_node(root.as_fd(), node, path).map_err(Failure::item(Step::Node, index))?;
     }
-    make_empty_file(root.as_fd(), HIDDEN_FILE, &[], 0).map_err(&at)?;
+    let nothing = Mode::empty();
+    rustix::fs::mknodat(&root, HIDDEN_FILE, rustix::fs::FileType::RegularFile, nothing, 0).map_err(&at)?;
     rustix::fs::mkdirat(&root, HIDDEN_DIR, Mode::empty()).map_err(&at)?;
     if plan.without.has(Wall::Pivot) {
         // The test's attack finds the host's tree under this name.
@@ -380,11 +381,15 @@ fn make_node(dir: BorrowedFd<'_>, node: &Node, name: &CStr) -> Result<(), Errno>
     match node {
         Node::Dir { mode, .. } => rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode)),
         Node::Symlink { target, .. } => rustix::fs::symlinkat(target.as_c_str(), dir, name),
-        Node::File { content, .. } => make_empty_file(dir, name, content, 0o444),
+        Node::File { content, .. } if content.is_empty() => {
+            let mode = Mode::from_raw_mode(0o444);
+            rustix::fs::mknodat(dir, name, rustix::fs::FileType::RegularFile, mode, 0)
+        }
+        Node::File { content, .. } => make_file(dir, name, content, 0o444),
     }
 }
 
-fn make_empty_file(root: BorrowedFd<'_>, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
+fn make_file(root: BorrowedFd<'_>, path: &CStr, content: &[u8], mode: u32) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(mode))?;
     let mut rest = content;
@@ -421,7 +426,8 @@ fn make_mount(
         MountSource::Detached(tree) => return attach_inside(tree.as_fd(), root, &step.target),
         MountSource::New { kind, options } => new_filesystem(kind, options, attributes)?,
     };
-    attach_inside(mount.as_fd(), root, &step.target)
+    // These come first, onto names that we have just made ourselves: nobody can have put a link there.
+    attach(mount.as_fd(), root, &step.target)
 }
 
 /// Clones the trees that an ordinary user mounts, before the new root covers the place where it is staged: insists on the

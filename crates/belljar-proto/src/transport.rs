@@ -83,6 +83,9 @@ where
     Http2Connection::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .h2_settings(|settings| {
+            settings.max_frame_size(FRAME_BYTES).max_send_buf_size(FRAME_BYTES as usize * 4);
+        })
         .lazy_with_connector(connector, authority())
         .shared(CALL_QUEUE)
 }

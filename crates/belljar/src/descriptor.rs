@@ -7,12 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A pipe that is ready takes this much without blocking (POSIX promises it as `PIPE_BUF`).
 const SURE_BYTES: usize = 4096;
+
+/// The offset that makes pwritev2(2) write where a plain write would.
+const HERE: u64 = u64::MAX;
 
 /// One inherited descriptor, used in one direction.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(crate) struct Inherited {
     fd: BorrowedFd<'static>,
     flags: PollFlags,
     waiter: Waiter,
+    /// Whether the kernel may be asked for a write that does not block.
+    can_ask: bool,
 }
 
 #[derive(Debug)]
@@ -49,7 +54,7 @@ impl Inherited {
     }
 
     fn new(fd: BorrowedFd<'static>, flags: PollFlags) -> Self {
-        Self { fd, flags, waiter: Waiter::Unknown }
+        Self { fd, flags, waiter: Waiter::Unknown, can_ask: true }
     }
 
     fn is_ready(&self) -> io::Result<bool> {
@@ -120,14 +125,26 @@ impl Inherited {
     pub(crate) async fn write_all(&mut self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             poll_fn(|context| self.poll_ready(context)).await?;
-            let piece = &data[..data.len().min(SURE_BYTES)];
-            match rustix::io::write(self.fd, piece) {
-                Ok(count) => data = &data[count..],
+            match self.write_some(data) {
+                Ok(count) => data = data.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => tokio::task::yield_now().await,
                 Err(errno) => return Err(errno.into()),
             }
         }
         Ok(())
+    }
+
+    /// Writes what the descriptor takes without blocking: as much as there is room for where the kernel can tell
+    /// (`RWF_NOWAIT`, on pipes since Linux 6.5), and else what is sure to fit.
+    fn write_some(&mut self, data: &[u8]) -> Result<usize, Errno> {
+        if self.can_ask && data.len() > SURE_BYTES {
+            match rustix::io::pwritev2(self.fd, &[IoSlice::new(data)], HERE, ReadWriteFlags::NOWAIT) {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => self.can_ask = false,
+                other => return other,
+            }
+        }
+        rustix::io::write(self.fd, data.get(..SURE_BYTES).unwrap_or(data))
     }
 }

@@ -1,24 +1,46 @@
-//! Nothing stays behind: after many runs, and after runs whose `belljar` is killed at a random instant, there is no
-//! process, mount, namespace, control group, user id lease, descriptor or scratch file that was not there before.
-//! These tests look at the whole machine, so they run alone (.config/nextest.toml).
+//! Nothing stays behind: after many runs, after runs whose `belljar` is killed at a random instant, and in a host that makes
+//! sandbox after sandbox, there is no process, mount, namespace, control group, loop device, user id lease, descriptor or
+//! scratch file that was not there before, and memory is as it was. These tests look at the whole machine, so they run alone
+//! (.config/nextest.toml). `make leaks` runs them ten times as long.
 
-#![allow(clippy::expect_used, reason = "helpers of tests fail like tests")]
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use belljar_hostile::{Traces, adopt_orphans};
+use belljar_engine::Engine as _;
+use belljar_hostile::{Traces, Usage, adopt_orphans};
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{EngineKind, SandboxSpec};
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-fn before() -> Traces {
-    adopt_orphans().expect("orphans are adopted");
-    Traces::now(true)
+/// How far the memory of a host that stays may grow over all rounds but the first, in KiB: less than a page a sandbox.
+const HOST_GROWTH_KIB: u64 = 1024;
+
+/// What was there before.
+struct Before {
+    traces: Traces,
+    usage: Usage,
 }
 
-fn assert_nothing_new(before: &Traces) {
-    let left = Traces::left_since(before, true);
-    assert!(left.is_empty(), "left behind: {left:#?}");
+impl Before {
+    fn look() -> Self {
+        adopt_orphans().expect("orphans are adopted");
+        Self { traces: Traces::now(true), usage: Usage::now() }
+    }
+
+    fn assert_nothing_new(&self) {
+        let left = Traces::left_since(&self.traces, true);
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        let grown = Usage::grown_since(&self.usage);
+        assert!(grown.is_empty(), "not given back: {grown:#?}");
+    }
+}
+
+/// How often: so many times, and ten times that with `BELLJAR_LONG_LEAKS=1`.
+fn rounds(short: u32) -> u32 {
+    if std::env::var_os("BELLJAR_LONG_LEAKS").is_some() { short * 10 } else { short }
 }
 
 /// Flags with which a sandbox can be made here: as an ordinary user limits can only be watched.
@@ -28,8 +50,8 @@ fn flags() -> &'static [&'static str] {
 
 #[test]
 fn a_thousand_runs_leave_nothing() {
-    let before = before();
-    for round in 0..1000 {
+    let before = Before::look();
+    for round in 0..rounds(1000) {
         let output = Command::new(BELLJAR)
             .arg("run")
             .args(flags())
@@ -40,15 +62,15 @@ fn a_thousand_runs_leave_nothing() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(7), "round {round}: {text}");
     }
-    assert_nothing_new(&before);
+    before.assert_nothing_new();
 }
 
 #[test]
 fn a_hundred_killed_runs_leave_nothing() {
-    let before = before();
+    let before = Before::look();
     // A fixed sequence (Knuth's MMIX generator), so that a failure can be had again.
     let mut random = 0x5eed_u64;
-    for _ in 0..100 {
+    for _ in 0..rounds(100) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut child = Command::new(BELLJAR)
             .arg("run")
@@ -66,5 +88,52 @@ fn a_hundred_killed_runs_leave_nothing() {
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");
     }
-    assert_nothing_new(&before);
+    before.assert_nothing_new();
+}
+
+/// Private memory of this process in KiB, and how many descriptors it has open.
+fn own_size() -> (u64, usize) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux 4.5");
+    let kib = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    (kib, std::fs::read_dir("/proc/self/fd").expect("/proc is there").count())
+}
+
+#[test]
+fn a_host_that_stays_keeps_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root, for control groups and user ids of their own");
+        return;
+    }
+    let before = Before::look();
+    let mut config = LocalConfig::new(EngineKind::Local);
+    config.guest = Some(BELLJAR.into());
+    let engine = LocalEngine::new(config);
+    let spec = SandboxSpec::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let cycle = |how_many: u32| {
+        runtime.block_on(async {
+            for round in 0..how_many {
+                let sandbox = engine.create(&spec).await.expect("a sandbox");
+                sandbox.guest().check().await.expect("the guest answers");
+                if round % 2 == 0 {
+                    sandbox.stop().await.expect("it stops");
+                } // Else it is dropped.
+            }
+            // What was dropped ends by itself; the last supervisors are reaped with the next sandbox.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            engine.create(&spec).await.expect("a sandbox").stop().await.expect("it stops");
+        });
+    };
+    cycle(20);
+    let (kib, descriptors) = own_size();
+    cycle(rounds(200));
+    let (kib_after, descriptors_after) = own_size();
+    assert!(kib_after <= kib + HOST_GROWTH_KIB, "the host's memory grew from {kib} KiB to {kib_after} KiB");
+    assert!(
+        descriptors_after <= descriptors + 2,
+        "the host has {descriptors_after} descriptors open, before {descriptors}"
+    );
+    drop(runtime);
+    before.assert_nothing_new();
 }
