@@ -26,7 +26,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         files: Vec::new(),
         track_files: false,
         log_dir: None,
-        last: false,
+        last: true,
     };
     let result = belljar_engine::run(&sandbox, &spec, request, &mut Silent).await;
     sandbox.stop().await?;
