@@ -35,6 +35,9 @@ pub const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 /// The period of the processor quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
+/// On v1, the part of the memory limit that buffers of IP sockets may take on top of it.
+const SOCKET_SHARE: u64 = 4;
+
 impl CgroupLayout {
     /// Looks at this process's groups and at what is mounted and writable. `base` names a delegated v2 directory to use
     /// instead of the process's own (`BELLJAR_CGROUP`).
@@ -274,6 +277,9 @@ fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
             setting("memory.limit_in_bytes", limits.memory_bytes, false),
             setting("memory.memsw.limit_in_bytes", limits.memory_bytes, true),
             setting("memory.swappiness", 0, true),
+            // v1 counts the buffers of IP sockets apart from other memory, and only once they have a limit. Without one
+            // a sandbox could fill the pool that all TCP of the machine shares.
+            setting("memory.kmem.tcp.limit_in_bytes", limits.memory_bytes / SOCKET_SHARE, true),
         ],
         "cpu" => vec![
             setting("cpu.cfs_period_us", CPU_PERIOD_US, false),

@@ -260,6 +260,8 @@ pub enum Wall {
     Deadline,
     /// The guest not being open to inspection.
     Dumpable,
+    /// The time limit of a run as the guest keeps it. The host keeps it as well, a little later.
+    Timeout,
 }
 
 impl Wall {
@@ -285,6 +287,7 @@ impl Wall {
         (Self::Descriptors, "descriptors"),
         (Self::Deadline, "deadline"),
         (Self::Dumpable, "dumpable"),
+        (Self::Timeout, "timeout"),
     ];
 
     const fn bit(self) -> u32 {
