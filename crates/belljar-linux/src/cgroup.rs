@@ -533,6 +533,7 @@ mod tests {
                 "memory.limit_in_bytes=268435456",
                 "memory.memsw.limit_in_bytes=268435456",
                 "memory.swappiness=0",
+                "memory.kmem.tcp.limit_in_bytes=67108864",
                 "cpu.cfs_period_us=100000",
                 "cpu.cfs_quota_us=50000",
                 "pids.max=65",
