@@ -262,6 +262,8 @@ pub enum Wall {
     Dumpable,
     /// The time limit of a run as the guest keeps it. The host keeps it as well, a little later.
     Timeout,
+    /// The sandbox's own user as the owner of its user namespace.
+    Owner,
 }
 
 impl Wall {
@@ -288,6 +290,7 @@ impl Wall {
         (Self::Deadline, "deadline"),
         (Self::Dumpable, "dumpable"),
         (Self::Timeout, "timeout"),
+        (Self::Owner, "owner"),
     ];
 
     const fn bit(self) -> u32 {
