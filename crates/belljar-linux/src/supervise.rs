@@ -128,8 +128,7 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
     let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
     // The kernel charges inotify instances and the like to the owner of the user namespace as well: to the sandbox's own
     // user, or one sandbox could use up what the machine's root has.
-    let has_owner =
-        plan.identity.privileged && plan.namespaces.is_some() && !plan.without.has(Wall::Owner);
+    let has_owner = plan.identity.privileged && plan.namespaces.is_some() && !plan.without.has(Wall::Owner);
     if has_owner {
         kernel::set_effective_uid(plan.identity.outside_uid).map_err(Failure::at(Step::Clone))?;
     }
