@@ -1,6 +1,6 @@
 import host
 
-SHARE = 0.5
+SHARE = 0.2
 
 with host.Neighbour() as neighbour:
     quiet = host.percentile(neighbour.latencies(300), 0.99)
