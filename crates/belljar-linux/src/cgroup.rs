@@ -245,9 +245,16 @@ fn end_group(group: &Path) {
     if std::fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
     }
-    for pid in std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
-        if let Ok(pid) = pid.parse() {
-            let _ = crate::kernel::kill(pid, libc::SIGKILL);
+    let members = || std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members().lines() {
+        let process = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+        let flags = rustix::process::PidfdFlags::empty();
+        let Some(Ok(process)) = process.map(|process| rustix::process::pidfd_open(process, flags)) else {
+            continue;
+        };
+        // The number may have passed to somebody else before it was opened; from then on it cannot.
+        if members().lines().any(|member| member == pid) {
+            let _ = crate::kernel::pidfd_kill(std::os::fd::AsFd::as_fd(&process), libc::SIGKILL);
         }
     }
 }
