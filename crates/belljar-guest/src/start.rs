@@ -78,7 +78,7 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         tokio::spawn(pump(Arc::clone(&process), index, reader));
     }
     tokio::spawn(finish(Arc::clone(guest), Arc::clone(&process)));
-    if request.timeout_ms > 0 {
+    if request.timeout_ms > 0 && !guest.config.is_without("timeout") {
         let grace = if request.grace_ms > 0 { request.grace_ms } else { guest.config.grace_ms };
         let timeout = Duration::from_millis(request.timeout_ms);
         tokio::spawn(time_out(

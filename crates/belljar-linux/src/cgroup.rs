@@ -35,6 +35,9 @@ pub const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 /// The period of the processor quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
+/// On v1, the part of the memory limit that buffers of IP sockets may take on top of it.
+const SOCKET_SHARE: u64 = 4;
+
 impl CgroupLayout {
     /// Looks at this process's groups and at what is mounted and writable. `base` names a delegated v2 directory to use
     /// instead of the process's own (`BELLJAR_CGROUP`).
@@ -242,9 +245,16 @@ fn end_group(group: &Path) {
     if std::fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
     }
-    for pid in std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
-        if let Ok(pid) = pid.parse() {
-            let _ = crate::kernel::kill(pid, libc::SIGKILL);
+    let members = || std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members().lines() {
+        let process = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+        let flags = rustix::process::PidfdFlags::empty();
+        let Some(Ok(process)) = process.map(|process| rustix::process::pidfd_open(process, flags)) else {
+            continue;
+        };
+        // The number may have passed to somebody else before it was opened; from then on it cannot.
+        if members().lines().any(|member| member == pid) {
+            let _ = crate::kernel::pidfd_kill(std::os::fd::AsFd::as_fd(&process), libc::SIGKILL);
         }
     }
 }
@@ -274,6 +284,9 @@ fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
             setting("memory.limit_in_bytes", limits.memory_bytes, false),
             setting("memory.memsw.limit_in_bytes", limits.memory_bytes, true),
             setting("memory.swappiness", 0, true),
+            // v1 counts the buffers of IP sockets apart from other memory, and only once they have a limit. Without one
+            // a sandbox could fill the pool that all TCP of the machine shares.
+            setting("memory.kmem.tcp.limit_in_bytes", limits.memory_bytes / SOCKET_SHARE, true),
         ],
         "cpu" => vec![
             setting("cpu.cfs_period_us", CPU_PERIOD_US, false),
@@ -527,6 +540,7 @@ mod tests {
                 "memory.limit_in_bytes=268435456",
                 "memory.memsw.limit_in_bytes=268435456",
                 "memory.swappiness=0",
+                "memory.kmem.tcp.limit_in_bytes=67108864",
                 "cpu.cfs_period_us=100000",
                 "cpu.cfs_quota_us=50000",
                 "pids.max=65",

@@ -485,15 +485,21 @@ fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> 
     check(unsafe { libc::syscall(libc::SYS_prctl, option, first, second, 0, 0) })
 }
 
+/// Which thread, and in which form, capget(2) and capset(2) are about.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
+
+impl CapabilityHeader {
+    /// This thread, in version 3: two records of three words.
+    const THIS_THREAD: Self = Self { version: 0x2008_0522, pid: 0 };
+}
+
 /// Empties all three capability sets of this thread (capset(2)). Fork-safe.
 pub(crate) fn clear_capabilities() -> Result<(), Errno> {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: c_int,
-    }
-    const VERSION_3: u32 = 0x2008_0522;
-    let header = Header { version: VERSION_3, pid: 0 };
+    let header = CapabilityHeader::THIS_THREAD;
     let data = [0u32; 6];
     // SAFETY: version 3 reads two records of three words, which `data` holds.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
@@ -508,6 +514,20 @@ pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errn
         }
         check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
         check(libc::syscall(libc::SYS_setresuid, uid, uid, uid)).map(drop)
+    }
+}
+
+/// Changes the effective id of this thread, to which the kernel charges a new user namespace, and keeps the capabilities
+/// in effect. The real id stays, so that the way back is open. Fork-safe.
+pub(crate) fn set_effective_uid(uid: u32) -> Result<(), Errno> {
+    const UNCHANGED: u32 = u32::MAX;
+    let header = CapabilityHeader::THIS_THREAD;
+    let mut data = [0u32; 6];
+    // SAFETY: version 3 fills, and reads, two records of three words, which `data` holds; the other call takes numbers only.
+    unsafe {
+        check(libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()))?;
+        check(libc::syscall(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED))?;
+        check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr())).map(drop)
     }
 }
 

@@ -48,7 +48,7 @@ pub use userns_unsafe::{NAMESPACES, try_user_namespace, user_namespace_with_map}
 /// Resource limits by name, for plans.
 pub mod rlimit {
     pub use libc::{
-        RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NOFILE, RLIMIT_NPROC,
-        RLIMIT_SIGPENDING, RLIMIT_STACK,
+        RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_NPROC,
+        RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK,
     };
 }

@@ -268,6 +268,10 @@ pub enum Wall {
     ForkSafeFirst,
     /// The child that becomes user code allocating nothing.
     ForkSafeSpawn,
+    /// The time limit of a run as the guest keeps it. The host keeps it as well, a little later.
+    Timeout,
+    /// The sandbox's own user as the owner of its user namespace.
+    Owner,
 }
 
 impl Wall {
@@ -297,6 +301,8 @@ impl Wall {
         (Self::ForkSafeHelper, "fork-safe-helper"),
         (Self::ForkSafeFirst, "fork-safe-first"),
         (Self::ForkSafeSpawn, "fork-safe-spawn"),
+        (Self::Timeout, "timeout"),
+        (Self::Owner, "owner"),
     ];
 
     const fn bit(self) -> u32 {

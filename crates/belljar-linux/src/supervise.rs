@@ -130,8 +130,17 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
     }
     let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
     let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
+    // The kernel charges inotify instances and the like to the owner of the user namespace as well: to the sandbox's own
+    // user, or one sandbox could use up what the machine's root has.
+    let has_owner = plan.identity.privileged && plan.namespaces.is_some() && !plan.without.has(Wall::Owner);
+    if has_owner {
+        kernel::set_effective_uid(plan.identity.outside_uid).map_err(Failure::at(Step::Clone))?;
+    }
     let cloned = crate::launch_unsafe::clone_child(flags, into.as_ref().map(AsFd::as_fd))
         .map_err(Failure::at(Step::Clone))?;
+    if has_owner && matches!(cloned, Cloned::Parent { .. }) {
+        kernel::set_effective_uid(0).map_err(Failure::at(Step::Clone))?;
+    }
     match cloned {
         Cloned::Child => {
             // This copy of our end would hide our death from the first process.

@@ -377,6 +377,9 @@ impl Planner<'_> {
             (rlimit::RLIMIT_MEMLOCK, 64 << 10),
             (rlimit::RLIMIT_MSGQUEUE, 819_200),
             (rlimit::RLIMIT_SIGPENDING, 1024),
+            // Real-time scheduling is outside of the processor limit, and whoever started Belljar may be allowed it.
+            (rlimit::RLIMIT_RTPRIO, 0),
+            (rlimit::RLIMIT_NICE, 0),
         ];
         if self.engine.config.kind == EngineKind::Process {
             limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));

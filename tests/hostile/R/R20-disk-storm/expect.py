@@ -1,0 +1,48 @@
+import os
+
+import host
+
+NEIGHBOUR = """
+import os, sys
+file = os.open("mine", os.O_CREAT | os.O_RDWR, 0o600)
+for line in sys.stdin:
+    os.pwrite(file, bytes(4096), 0)
+    os.fsync(file)
+    os.write(1, line.encode())
+"""
+
+
+class Writer(host.Neighbour):
+    """A neighbour that writes and syncs for each answer."""
+
+    def __init__(self):
+        self.process = host.spawn(code=NEIGHBOUR, language="python", flags=["--timeout", "1m"], stderr=None)
+        self.ask()
+
+
+def written_by(pid):
+    """Bytes that a process and those that it waited for caused to be written to a disk."""
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+    except OSError:
+        return 0
+
+
+host.relay(host.run("program.py", "quota", flags=["--disk", "1m"]))
+with Writer() as neighbour:
+    quiet = host.percentile(neighbour.latencies(300), 0.99)
+    attack = host.spawn("program.py", "storm", json_result=True)
+    written = 0
+
+    def is_over():
+        global written
+        written = max(written, written_by(attack.pid))
+        return attack.poll() is not None
+
+    loud = host.percentile(neighbour.latencies(20_000, until=is_over), 0.99)
+    host.relay(host.finish(attack))
+# The disk is in memory, so nothing of the storm is for a device; Belljar writes next to nothing itself.
+host.say("the machine's disks", "not touched" if written < 1 << 20 else f"{written} bytes")
+slower = loud > max(5 * quiet, 0.05)
+host.say("the neighbour's slowest fsync", f"{loud * 1000:.1f} ms, before {quiet * 1000:.1f} ms" if slower else "as before")
