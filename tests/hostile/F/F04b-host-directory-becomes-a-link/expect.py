@@ -10,6 +10,9 @@ victim = host.write(work, "victim", content="as it was")
 
 
 def fresh():
+    for name in os.listdir(other):
+        os.unlink(os.path.join(other, name))
+    host.write(victim, content="as it was")
     host.run(code="rm -rf /m/* /m/.[!.]*", language="sh", flags=mount) if os.path.isdir(shared) else os.mkdir(shared)
     os.chmod(shared, 0o777)
     sub = os.path.join(shared, "sub")
@@ -20,8 +23,14 @@ def fresh():
 mount = ["--mount", f"{shared}:/m:rw"]
 
 
+went_through = []
+
+
 def through():
-    return "through the link" if os.listdir(other) or host.read(victim) != "as it was" else "not through the link"
+    if os.listdir(other) or host.read(victim) != "as it was":
+        went_through.append(True)
+        return "through the link"
+    return "not through the link"
 
 
 fresh()
@@ -70,4 +79,4 @@ print("logged" if made else "no log")
 """ % victim
 done = host.run(code=code, language="python", flags=[*mount, "--log-dir", shared, "--output", "4k"])
 host.say("log below it", through() if "logged" in done.output else f"{done}")
-host.say("victims", "as they were" if through() == "not through the link" else "written")
+host.say("victims", "written" if went_through else "as they were")
