@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 
 use belljar_model::StreamOutput;
 use bytes::Bytes;
+
+use crate::log_dir::LogDir;
 
 /// Collects one stream within bounds.
 #[derive(Debug)]
@@ -27,18 +28,27 @@ enum Log {
     /// Nowhere.
     Off,
     /// To this file, when it comes to that.
-    Waiting { path: PathBuf, limit: u64 },
+    Waiting { log: LogFile, limit: u64 },
     /// To this file.
-    Open { path: PathBuf, file: File, rest: u64 },
+    Open { log: LogFile, file: File, rest: u64 },
     /// It could not be written any more; what is there is kept.
-    Stopped { path: PathBuf },
+    Stopped { log: LogFile },
+}
+
+/// A file for a whole stream.
+#[derive(Debug, Clone)]
+pub struct LogFile {
+    /// The directory.
+    pub dir: LogDir,
+    /// Its name there.
+    pub name: String,
 }
 
 impl Collector {
     /// Keeps the first and the last half of `keep` bytes. `log` names a file for the whole stream, made only if more
     /// comes, and how many bytes it may hold.
     #[must_use]
-    pub fn new(keep: u64, log: Option<(PathBuf, u64)>) -> Self {
+    pub fn new(keep: u64, log: Option<(LogFile, u64)>) -> Self {
         let half = usize::try_from(keep / 2).unwrap_or(usize::MAX);
         Self {
             head: Vec::new(),
@@ -48,7 +58,7 @@ impl Collector {
             tail_limit: half,
             total: 0,
             log: match log {
-                Some((path, limit)) if limit > 0 => Log::Waiting { path, limit },
+                Some((log, limit)) if limit > 0 => Log::Waiting { log, limit },
                 _ => Log::Off,
             },
         }
@@ -91,12 +101,11 @@ impl Collector {
 
     /// Begins the log with everything that came before, which is all still here.
     fn open_log(&mut self) {
-        let Log::Waiting { path, limit } = &self.log else { return };
-        let (path, limit) = (path.clone(), *limit);
-        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&path));
-        match made {
+        let Log::Waiting { log, limit } = &self.log else { return };
+        let (log, limit) = (log.clone(), *limit);
+        match log.dir.create(&log.name) {
             Ok(file) => {
-                self.log = Log::Open { path, file, rest: limit };
+                self.log = Log::Open { log, file, rest: limit };
                 let head = Bytes::copy_from_slice(&self.head);
                 self.write_log(&head);
                 let tail: Vec<Bytes> = self.tail.iter().cloned().collect();
@@ -109,11 +118,11 @@ impl Collector {
     }
 
     fn write_log(&mut self, data: &[u8]) {
-        let Log::Open { path, file, rest } = &mut self.log else { return };
+        let Log::Open { log, file, rest } = &mut self.log else { return };
         let fits = usize::try_from(*rest).unwrap_or(usize::MAX).min(data.len());
         *rest -= fits as u64;
         if file.write_all(&data[..fits]).is_err() {
-            self.log = Log::Stopped { path: path.clone() };
+            self.log = Log::Stopped { log: log.clone() };
         }
     }
 
@@ -139,22 +148,26 @@ impl Collector {
         let tail: Vec<u8> = self.tail.iter().flatten().copied().collect();
         let mut output = StreamOutput::new(&self.head, &tail, self.total);
         output.log = match self.log {
-            Log::Open { path, .. } | Log::Stopped { path } => Some(shown(&path)),
+            Log::Open { log, .. } | Log::Stopped { log } => {
+                Some(log.dir.path(&log.name).to_string_lossy().into_owned())
+            }
             Log::Off | Log::Waiting { .. } => None,
         };
         output
     }
 }
 
-fn shown(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
-    fn collect(keep: u64, log: Option<(PathBuf, u64)>, pieces: &[&[u8]]) -> Collector {
+    fn log(path: &Path, limit: u64) -> Option<(LogFile, u64)> {
+        let dir = LogDir::find(path.parent().unwrap()).unwrap();
+        Some((LogFile { dir, name: path.file_name().unwrap().to_str().unwrap().to_owned() }, limit))
+    }
+
+    fn collect(keep: u64, log: Option<(LogFile, u64)>, pieces: &[&[u8]]) -> Collector {
         let mut collector = Collector::new(keep, log);
         for piece in pieces {
             collector.push(&Bytes::copy_from_slice(piece));
@@ -175,7 +188,7 @@ mod tests {
     fn a_flood_keeps_head_and_tail_and_logs_everything() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/stdout");
-        let collector = collect(8, Some((path.clone(), 1000)), &[b"abcdef", b"ghijkl", b"mn"]);
+        let collector = collect(8, log(&path, 1000), &[b"abcdef", b"ghijkl", b"mn"]);
         assert_eq!(collector.total(), 14);
         let output = collector.finish();
         assert!(output.truncated);
@@ -187,9 +200,9 @@ mod tests {
     fn the_log_stops_at_its_limit_and_is_not_made_without_need() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdout");
-        let _ = collect(8, Some((path.clone(), 10)), &[b"abcdefgh"]).finish();
+        let _ = collect(8, log(&path, 10), &[b"abcdefgh"]).finish();
         assert!(!path.exists());
-        let _ = collect(8, Some((path.clone(), 10)), &[b"abcdefghijklmnop"]).finish();
+        let _ = collect(8, log(&path, 10), &[b"abcdefghijklmnop"]).finish();
         assert_eq!(std::fs::read(&path).unwrap(), b"abcdefghij");
     }
 }

@@ -14,8 +14,9 @@ use tokio::io::AsyncRead;
 
 use crate::changes::Snapshot;
 use crate::client::{Execution, GuestError, ProcessEvent};
-use crate::collect::Collector;
+use crate::collect::{Collector, LogFile};
 use crate::engine::{EngineError, Sandbox, Usage};
+use crate::log_dir::LogDir;
 
 /// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -128,7 +129,8 @@ async fn run_in<S: Sink>(
         spec,
         source_path: &source_path,
         language: request.language,
-        log_dir: request.log_dir.as_deref(),
+        // Without it there is no log, as where it cannot be written.
+        log_dir: request.log_dir.as_deref().and_then(|dir| LogDir::find(dir).ok()),
         last: request.last,
     };
     let mut compile = None;
@@ -219,7 +221,7 @@ struct Runner<'a> {
     spec: &'a SandboxSpec,
     source_path: &'a Path,
     language: &'a Language,
-    log_dir: Option<&'a Path>,
+    log_dir: Option<LogDir>,
     last: bool,
 }
 
@@ -270,7 +272,7 @@ impl Runner<'_> {
     ) -> Result<PhaseRun, EngineError> {
         command.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         command.stdin_open = stdin.is_some();
-        let mut phase = PhaseRun::new(self.spec, self.log_dir.map(|dir| dir.join(name)));
+        let mut phase = PhaseRun::new(self.spec, self.log_dir.as_ref().map(|dir| (dir, name)));
         let guest = self.sandbox.guest().clone();
         let started = tokio::time::timeout(START_TIMEOUT, guest.start(command)).await;
         self.sandbox.answered();
@@ -346,10 +348,12 @@ struct PhaseRun {
 }
 
 impl PhaseRun {
-    fn new(spec: &SandboxSpec, log: Option<PathBuf>) -> Self {
+    fn new(spec: &SandboxSpec, log: Option<(&LogDir, &str)>) -> Self {
         let keep = spec.limits.output.bytes();
         let limit = spec.limits.log.bytes();
-        let log = |name: &str| log.as_ref().map(|base| (base.with_extension(name), limit));
+        let log = |stream: &str| {
+            log.map(|(dir, phase)| (LogFile { dir: dir.clone(), name: format!("{phase}.{stream}") }, limit))
+        };
         Self {
             stdout: Collector::new(keep, log("stdout")),
             stderr: Collector::new(keep, log("stderr")),

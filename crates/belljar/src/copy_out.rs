@@ -4,15 +4,18 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_engine::{ErrorCode, GuestClient, GuestError, v1};
 use belljar_model::SandboxSpec;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::files::{plain, split_pair};
-use crate::input::kind_name;
+use crate::input::kind_of;
 use crate::message::Quit;
 
 /// How long the next piece of a file may take.
@@ -25,7 +28,16 @@ pub(crate) struct Outputs(Vec<Output>);
 #[derive(Debug)]
 struct Output {
     source: PathBuf,
-    target: PathBuf,
+    target: Place,
+}
+
+/// Where a file goes. The directory was opened before anything started: by its path it could be another one after the run,
+/// where the sandbox was given the directory above it to write to.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    dir: OwnedFd,
+    name: OsString,
 }
 
 /// Why a file did not come out.
@@ -68,7 +80,7 @@ impl Outputs {
             let source = plain(&source)?;
             let name = source.file_name().unwrap_or_default().to_owned();
             let target = place(target.as_deref().unwrap_or(Path::new(&name)), &name)?;
-            if let Some(first) = outputs.iter().find(|output| output.target == target) {
+            if let Some(first) = outputs.iter().find(|output| output.target.path == target.path) {
                 let first = &first.source;
                 return Err(anyhow::anyhow!(
                     "out: {first:?} and {source:?} would both go to {target:?}; give each a place of its own"
@@ -97,36 +109,43 @@ impl Outputs {
 }
 
 /// Where a file goes: into `target` if that is a directory, else to `target` itself, which must be free or a regular file.
-fn place(target: &Path, name: &OsStr) -> Result<PathBuf, Quit> {
-    let refuse = |path: &Path, kind: &str| {
-        anyhow::anyhow!("out: {path:?} is {kind}; give a place that is free or a regular file")
+fn place(target: &Path, name: &OsStr) -> Result<Place, Quit> {
+    let cannot_use = |path: &Path, errno: Errno| {
+        anyhow::Error::new(std::io::Error::from(errno)).context(format!("out: cannot use {path:?}"))
     };
-    let target = match std::fs::metadata(target) {
-        Ok(metadata) if metadata.is_dir() => target.join(name),
-        _ if target.as_os_str().as_bytes().ends_with(b"/") => {
+    let open = |path: &Path| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    };
+    let (path, dir) = match open(target) {
+        Ok(dir) => (target.join(name), dir),
+        Err(_) if target.as_os_str().as_bytes().ends_with(b"/") => {
             return Err(anyhow::anyhow!("out: {target:?} is not a directory").into());
         }
-        _ => target.to_owned(),
-    };
-    match std::fs::symlink_metadata(&target) {
-        Ok(metadata) => {
-            if let Some(kind) = kind_name(&metadata) {
-                return Err(refuse(&target, kind).into());
+        Err(_) => {
+            let parent = match target.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            match open(parent) {
+                Ok(dir) => (target.to_owned(), dir),
+                Err(Errno::NOTDIR) => {
+                    return Err(anyhow::anyhow!("out: {parent:?} is not a directory").into());
+                }
+                Err(errno) => return Err(cannot_use(parent, errno).into()),
             }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => {
-            return Err(anyhow::Error::new(error).context(format!("out: cannot use {target:?}")).into());
-        }
-    }
-    let parent = match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     };
-    match std::fs::metadata(parent) {
-        Ok(metadata) if metadata.is_dir() => Ok(target),
-        Ok(_) => Err(anyhow::anyhow!("out: {parent:?} is not a directory").into()),
-        Err(error) => Err(anyhow::Error::new(error).context(format!("out: cannot use {parent:?}")).into()),
+    let name = path.file_name().unwrap_or_default().to_owned();
+    match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => match kind_of(FileType::from_raw_mode(stat.st_mode)) {
+            Some(kind) => {
+                Err(anyhow::anyhow!("out: {path:?} is {kind}; give a place that is free or a regular file")
+                    .into())
+            }
+            None => Ok(Place { path, dir, name }),
+        },
+        Err(Errno::NOENT) => Ok(Place { path, dir, name }),
+        Err(errno) => Err(cannot_use(&path, errno).into()),
     }
 }
 
@@ -138,7 +157,7 @@ impl Output {
         let mut download = in_time(&self.source, guest.read(&self.source, 0, 0, true)).await?;
         // It may be another file by now.
         self.check(&download.entry, most)?;
-        let host = |source| CopyError::Host { path: self.target.clone(), source };
+        let host = |source| CopyError::Host { path: self.target.path.clone(), source };
         let mut file = Replacement::begin(&self.target).map_err(host)?;
         let mut bytes = 0;
         while let Some(piece) = in_time(&self.source, download.next()).await? {
@@ -181,8 +200,8 @@ async fn in_time<T>(path: &Path, call: impl Future<Output = Result<T, GuestError
 /// A file that takes its place only when it is complete.
 struct Replacement<'a> {
     file: File,
-    temporary: PathBuf,
-    target: &'a Path,
+    temporary: OsString,
+    target: &'a Place,
     length: u64,
     is_done: bool,
 }
@@ -192,32 +211,26 @@ const HOLE: usize = 4096;
 
 impl<'a> Replacement<'a> {
     /// Makes a new file next to `target`.
-    fn begin(target: &'a Path) -> std::io::Result<Self> {
+    fn begin(target: &'a Place) -> std::io::Result<Self> {
         let mut number = 0u32;
         loop {
-            let mut name = OsString::from(".");
-            name.push(
-                target
-                    .file_name()
-                    .unwrap_or_default()
-                    .as_bytes()
-                    .get(..200)
-                    .map_or_else(|| target.file_name().unwrap_or_default(), OsStr::from_bytes),
-            );
-            name.push(format!(".{}-{number}", std::process::id()));
-            let temporary = target.with_file_name(name);
-            match File::create_new(&temporary) {
+            let mut temporary = OsString::from(".");
+            temporary
+                .push(target.name.as_bytes().get(..200).map_or(target.name.as_os_str(), OsStr::from_bytes));
+            temporary.push(format!(".{}-{number}", std::process::id()));
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            match rustix::fs::openat(&target.dir, &temporary, flags, Mode::from_raw_mode(0o666)) {
                 Ok(file) => {
-                    // What was private stays so.
-                    if let Ok(old) = std::fs::symlink_metadata(target) {
-                        file.set_permissions(old.permissions())?;
+                    // What was private stays so. More than these bits is never taken over: the file is ours, the bytes
+                    // are not.
+                    if let Ok(old) = rustix::fs::statat(&target.dir, &target.name, AtFlags::SYMLINK_NOFOLLOW)
+                    {
+                        rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777))?;
                     }
-                    return Ok(Self { file, temporary, target, length: 0, is_done: false });
+                    return Ok(Self { file: file.into(), temporary, target, length: 0, is_done: false });
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => {
-                    number += 1
-                }
-                Err(error) => return Err(error),
+                Err(Errno::EXIST) if number < 100 => number += 1,
+                Err(errno) => return Err(errno.into()),
             }
         }
     }
@@ -238,7 +251,7 @@ impl<'a> Replacement<'a> {
     /// Puts it into its place. A link that has come there meanwhile is replaced, not followed.
     fn finish(mut self) -> std::io::Result<()> {
         self.file.set_len(self.length)?;
-        std::fs::rename(&self.temporary, self.target)?;
+        rustix::fs::renameat(&self.target.dir, &self.temporary, &self.target.dir, &self.target.name)?;
         self.is_done = true;
         Ok(())
     }
@@ -247,7 +260,7 @@ impl<'a> Replacement<'a> {
 impl Drop for Replacement<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            let _ = std::fs::remove_file(&self.temporary);
+            let _ = rustix::fs::unlinkat(&self.target.dir, &self.temporary, AtFlags::empty());
         }
     }
 }
@@ -261,11 +274,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("x");
         std::fs::write(&target, "old").unwrap();
-        let mut file = Replacement::begin(&target).unwrap();
+        let to = place(&target, OsStr::new("x")).ok().unwrap();
+        let mut file = Replacement::begin(&to).unwrap();
         file.add(b"half").unwrap();
         drop(file);
         assert_eq!(std::fs::read(&target).unwrap(), b"old");
-        let mut file = Replacement::begin(&target).unwrap();
+        let mut file = Replacement::begin(&to).unwrap();
         file.add(b"whole").unwrap();
         file.finish().unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
@@ -293,5 +307,22 @@ mod tests {
         let content = std::fs::read(&target).unwrap();
         assert_eq!(&content[64 * 256 * 1024..][..3], b"end");
         assert!(content[64 * 256 * 1024 + 3..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sub, moved, other) =
+            (dir.path().join("sub"), dir.path().join("moved"), dir.path().join("other"));
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        let to = place(&sub, OsStr::new("x")).ok().unwrap();
+        std::fs::rename(&sub, &moved).unwrap();
+        std::os::unix::fs::symlink(&other, &sub).unwrap();
+        let mut file = Replacement::begin(&to).unwrap();
+        file.add(b"bytes").unwrap();
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(moved.join("x")).unwrap(), b"bytes");
+        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);
     }
 }

@@ -3,21 +3,32 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use belljar_engine::InputFile;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::input::{InputError, kind_name, open_regular};
+use crate::input::{InputError, kind_of};
 use crate::message::Quit;
 
 /// How deep a directory that is put in may be.
 const MAX_DEPTH: usize = 64;
+
+/// How a directory is opened to see what is in it.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How a file is opened: it may turn out to be anything.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 /// Splits `SRC[:DEST]` at its last colon. A name with a colon in it is given with one more at its end.
 pub(crate) fn split_pair(pair: &OsStr) -> (PathBuf, Option<PathBuf>) {
@@ -72,42 +83,71 @@ impl Inputs {
             }
         };
         if std::fs::metadata(&source).map_err(read)?.is_dir() {
-            self.add_dir(&source, &target, 0)
+            let dir = rustix::fs::open(&source, DIRECTORY, Mode::empty());
+            self.add_dir(&dir.map_err(|errno| read(errno.into()))?, &source, &target, 0)
         } else {
-            self.add_file(source, target)
+            self.add_file(CWD, source.as_os_str(), source.clone(), target)
         }
     }
 
-    fn add_dir(&mut self, source: &Path, target: &Path, depth: usize) -> Result<(), Quit> {
+    /// Adds everything in a directory. No path is resolved again on the way: what lies there may be in the hands of a
+    /// sandbox to which it is mounted, and become a link at any time.
+    fn add_dir(&mut self, dir: &OwnedFd, source: &Path, target: &Path, depth: usize) -> Result<(), Quit> {
         if depth > MAX_DEPTH {
             return Err(
                 anyhow::anyhow!("file: {source:?} lies more than {MAX_DEPTH} directories deep").into()
             );
         }
         self.dirs.push(target.to_owned());
-        let read = |error| InputError::Read { what: "file", path: source.to_owned(), source: error };
-        for entry in std::fs::read_dir(source).map_err(read)? {
-            let entry = entry.map_err(read)?;
-            let target = target.join(entry.file_name());
-            if entry.file_type().map_err(read)?.is_dir() {
-                self.add_dir(&entry.path(), &target, depth + 1)?;
+        let failed = |path: &Path, errno: Errno| InputError::Read {
+            what: "file",
+            path: path.to_owned(),
+            source: errno.into(),
+        };
+        let mut entries = Dir::read_from(dir).map_err(|errno| failed(source, errno))?;
+        while let Some(entry) = entries.read() {
+            let entry = entry.map_err(|errno| failed(source, errno))?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let (source, target) = (source.join(name), target.join(name));
+            let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|errno| failed(&source, errno))?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let below = rustix::fs::openat(dir, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+                    .map_err(|errno| failed(&source, errno))?;
+                self.add_dir(&below, &source, &target, depth + 1)?;
             } else {
-                self.add_file(entry.path(), target)?;
+                self.add_file(dir.as_fd(), name, source, target)?;
             }
         }
         Ok(())
     }
 
-    fn add_file(&mut self, source: PathBuf, target: PathBuf) -> Result<(), Quit> {
-        let read = |error| InputError::Read { what: "file", path: source.clone(), source: error };
-        let metadata = std::fs::symlink_metadata(&source).map_err(read)?;
-        if let Some(kind) = kind_name(&metadata) {
-            return Err(InputError::NotAFile { what: "file", path: source, kind }.into());
-        }
+    /// Adds the file `name` of `dir`, which is called `source` for people.
+    fn add_file(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &OsStr,
+        source: PathBuf,
+        target: PathBuf,
+    ) -> Result<(), Quit> {
+        let read =
+            |errno: Errno| InputError::Read { what: "file", path: source.clone(), source: errno.into() };
+        let check = |stat: &Stat| match kind_of(FileType::from_raw_mode(stat.st_mode)) {
+            Some(kind) => Err(InputError::NotAFile { what: "file", path: source.clone(), kind }),
+            None => Ok(()),
+        };
+        // A device may do something when it is opened, so what it is is asked before.
+        check(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(read)?)?;
         // Whether it can be read is known only after an attempt. Many files are not held open all at once.
-        drop(open_regular("file", &source)?);
-        let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
-        self.files.push(HostFile { source, target, mode, content: None });
+        let file = rustix::fs::openat(dir, name, FILE, Mode::empty()).map_err(read)?;
+        let stat = rustix::fs::fstat(&file).map_err(read)?;
+        check(&stat)?;
+        let mode = if stat.st_mode & 0o111 == 0 { 0o644 } else { 0o755 };
+        let identity = (stat.st_dev, stat.st_ino);
+        self.files.push(HostFile { source, target, mode, identity, content: None });
         Ok(())
     }
 
@@ -138,7 +178,21 @@ struct HostFile {
     source: PathBuf,
     target: PathBuf,
     mode: u32,
+    /// Device and inode of the file that was checked.
+    identity: (u64, u64),
     content: Option<File>,
+}
+
+impl HostFile {
+    /// Opens the file that was checked, and no other that has come into its place or into that of a directory above it.
+    fn open(&self) -> io::Result<File> {
+        let file = rustix::fs::open(&self.source, FILE, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if (stat.st_dev, stat.st_ino) != self.identity {
+            return Err(io::Error::other(format!("{:?} was replaced while it was put in", self.source)));
+        }
+        Ok(file.into())
+    }
 }
 
 impl AsyncRead for HostFile {
@@ -148,8 +202,7 @@ impl AsyncRead for HostFile {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.content.is_none() {
-            let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-            self.content = Some(File::options().read(true).custom_flags(flags).open(&self.source)?);
+            self.content = Some(self.open()?);
         }
         if let Some(file) = &mut self.content {
             let count = file.read(buffer.initialize_unfilled())?;
@@ -191,5 +244,24 @@ mod tests {
         ] {
             assert_eq!(plain(Path::new(target)).ok(), expected.map(PathBuf::from), "{target}");
         }
+    }
+
+    #[test]
+    fn only_the_file_that_was_checked_is_opened() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["tree", "tree/sub", "secret"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("tree/sub/file"), "own").unwrap();
+        std::fs::write(at("secret/file"), "secret").unwrap();
+        let inputs = Inputs::find(&[at("tree").into()], None).ok().unwrap();
+        inputs.files[0].open().unwrap();
+        std::fs::rename(at("tree/sub"), at("tree/old")).unwrap();
+        symlink(at("secret"), at("tree/sub")).unwrap();
+        let error = inputs.files[0].open().unwrap_err().to_string();
+        assert!(error.contains("was replaced"), "{error}");
+        assert!(Inputs::find(&[at("tree").into()], None).is_err(), "a link in it is refused");
     }
 }

@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use belljar_model::{Language, Languages, ModelError};
 use bytes::Bytes;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 
 /// The longest script that is read, in bytes: 64 MiB.
 pub(crate) const MAX_SCRIPT_BYTES: u64 = 64 << 20;
@@ -211,19 +211,18 @@ fn read_up_to(source: &mut impl Read, most: u64) -> io::Result<Option<Vec<u8>>> 
 
 /// What a file is, if it is not a regular one.
 pub(crate) fn kind_name(metadata: &std::fs::Metadata) -> Option<&'static str> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        None
-    } else if kind.is_dir() {
-        Some("a directory")
-    } else if kind.is_symlink() {
-        Some("a symbolic link")
-    } else if kind.is_fifo() {
-        Some("a FIFO")
-    } else if kind.is_socket() {
-        Some("a socket")
-    } else {
-        Some("a device")
+    kind_of(FileType::from_raw_mode(metadata.mode()))
+}
+
+/// The same for a kind of file.
+pub(crate) fn kind_of(kind: FileType) -> Option<&'static str> {
+    match kind {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("a directory"),
+        FileType::Symlink => Some("a symbolic link"),
+        FileType::Fifo => Some("a FIFO"),
+        FileType::Socket => Some("a socket"),
+        _ => Some("a device"),
     }
 }
 

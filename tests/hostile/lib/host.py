@@ -1,10 +1,13 @@
 """For expect.py, which runs on the host: starts sandboxes with the belljar under test, and prints probe lines."""
 
+import atexit
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 BELLJAR = os.environ["BELLJAR"]
@@ -148,3 +151,30 @@ class Neighbour:
 
     def __exit__(self, *_):
         self.stop()
+
+
+def scratch(mode=0o755):
+    """Makes a directory on the host that everybody may enter, and that goes when the script ends."""
+    os.chmod(tempfile.gettempdir(), 0o711)
+    made = tempfile.mkdtemp(prefix="case-")
+    os.chmod(made, mode)
+    atexit.register(shutil.rmtree, made, True)
+    return made
+
+
+def write(*parts, content="", mode=0o644):
+    """Writes a file on the host, whatever the mask, and gives its path."""
+    name = os.path.join(*parts)
+    with open(name, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    os.chmod(name, mode)
+    return name
+
+
+def read(*parts):
+    """What is in a file on the host, as text; None if it is not there."""
+    try:
+        with open(os.path.join(*parts), "rb") as file:
+            return file.read().decode(errors="replace")
+    except OSError:
+        return None
