@@ -7,6 +7,7 @@ VSOCK, PORT = 40, 1024
 for kind, name in [(1, "stream"), (2, "datagram"), (5, "seqpacket")]:
     probe.syscall(name, "socket", VSOCK, kind, 0)
 probe.syscall("stream, high bits", "socket", VSOCK | 1 << 32, 1, 0)
+probe.syscall("no such kind", "socket", VSOCK, 15, 0)
 probe.syscall("pair", "socketpair", VSOCK, 1, 0, 0)
 
 

@@ -10,6 +10,7 @@ probe.syscall("socket", "socket", ALG, 5, 0)
 probe.syscall("socket, closed by exec", "socket", ALG, 5 | 0o2000000, 0)
 probe.syscall("socket, high bits", "socket", ALG | 1 << 32, 5, 0)
 probe.syscall("socket, negative high bits", "socket", ALG | -1 << 32, 5, 0)
+probe.syscall("no such kind", "socket", ALG, 15, 0)
 probe.syscall("pair", "socketpair", ALG, 5, 0, ctypes.create_string_buffer(8))
 
 
