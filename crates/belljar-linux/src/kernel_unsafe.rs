@@ -531,6 +531,25 @@ pub(crate) fn set_effective_uid(uid: u32) -> Result<(), Errno> {
     }
 }
 
+/// Leaves a real-time policy and a negative nice value behind that the caller may have had: no limit of processor time
+/// holds the one, and nobody else's work the other (sched(7)). Fork-safe.
+pub(crate) fn leave_priority() -> Result<(), Errno> {
+    // SAFETY: 0 is this thread; no pointers.
+    let policy = check(unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) })?;
+    let policy = policy & !c_long::from(libc::SCHED_RESET_ON_FORK);
+    if ![libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].map(c_long::from).contains(&policy) {
+        let priority: c_int = 0;
+        // SAFETY: a sched_param is one int, which `priority` is.
+        check(unsafe {
+            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority)
+        })?;
+    }
+    if rustix::process::getpriority_process(None)? < 0 {
+        rustix::process::setpriority_process(None, 0)?;
+    }
+    Ok(())
+}
+
 /// Installs a filter for this thread and its children (seccomp(2)). Needs no-new-privileges. Fork-safe.
 ///
 /// # Errors

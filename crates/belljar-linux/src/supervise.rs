@@ -119,6 +119,9 @@ fn kept_for_launch<'a>(
 fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> {
     let mut phases = Phases::new();
     phases.reached(LaunchPhase::Supervisor);
+    if plan.drop_privileges {
+        kernel::leave_priority().map_err(Failure::at(Step::Rlimit))?;
+    }
     let mut into = None;
     for (index, group) in plan.cgroups.iter().enumerate() {
         if group.join == CgroupJoin::AtClone {
@@ -473,8 +476,14 @@ fn end_stragglers(plan: &LaunchPlan) {
 fn kill_children() {
     let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     let path = Line::<64>::new().text(b"/proc/self/task/").number(own).text(b"/children");
-    if let Ok(path) = path.as_cstr() {
-        kill_listed(path, b' ');
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    if let Ok(path) = path.as_cstr()
+        && let Ok(file) = rustix::fs::open(path, flags, Mode::empty())
+    {
+        // A child's number is its own until we reap it.
+        each_number(file.as_fd(), b' ', |number| {
+            let _ = kernel::kill(number, libc::SIGKILL);
+        });
     }
 }
 
@@ -490,22 +499,28 @@ fn kill_cgroup(group: &CgroupPlan) {
         let _ = write_file(dir.as_fd(), c"cgroup.kill", b"1");
         return;
     }
-    if let Ok(file) =
-        rustix::fs::openat(&dir, c"cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-    {
-        kill_numbers(file.as_fd(), b'\n');
+    each_member(dir.as_fd(), |number| {
+        let flags = rustix::process::PidfdFlags::empty();
+        let Some(pid) = rustix::process::Pid::from_raw(number) else { return };
+        let Ok(member) = rustix::process::pidfd_open(pid, flags) else { return };
+        // The number may have passed to somebody else before it was opened; from then on it cannot.
+        let mut is_member = false;
+        each_member(dir.as_fd(), |other| is_member |= other == number);
+        if is_member {
+            let _ = kernel::pidfd_kill(member.as_fd(), libc::SIGKILL);
+        }
+    });
+}
+
+fn each_member(group: BorrowedFd<'_>, act: impl FnMut(i32)) {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::openat(group, c"cgroup.procs", flags, Mode::empty()) {
+        each_number(file.as_fd(), b'\n', act);
     }
 }
 
-fn kill_listed(path: &CStr, separator: u8) {
-    if let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        kill_numbers(file.as_fd(), separator);
-    }
-}
-
-/// Kills every pid of a list that the kernel wrote: of our own children, or of a control group that only this
-/// sandbox is in, so no number here can be anybody else's.
-fn kill_numbers(file: BorrowedFd<'_>, separator: u8) {
+/// Every number but 0 and 1 of a list that the kernel wrote.
+fn each_number(file: BorrowedFd<'_>, separator: u8, mut act: impl FnMut(i32)) {
     let mut buffer = [0u8; 4096];
     let mut number = 0i32;
     while let Ok(length @ 1..) = rustix::io::read(file, &mut buffer) {
@@ -513,7 +528,7 @@ fn kill_numbers(file: BorrowedFd<'_>, separator: u8) {
             if byte.is_ascii_digit() {
                 number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0'));
             } else if *byte == separator && number > 1 {
-                let _ = kernel::kill(number, libc::SIGKILL);
+                act(number);
                 number = 0;
             }
         }

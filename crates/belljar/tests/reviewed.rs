@@ -92,3 +92,37 @@ fn the_environment_is_in_nobodys_arguments() {
     assert_eq!(line.trim(), canary);
     assert!(!told, "the value stands in a process's arguments");
 }
+
+#[test]
+fn a_priority_of_the_caller_does_not_go_in() {
+    if !is_root() {
+        return;
+    }
+    let code = "import os\nprint(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))";
+    let seen = |prefix: &[&str]| {
+        let allowed = Command::new(prefix[0]).args(&prefix[1..]).arg("true").output();
+        if !allowed.is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED: {prefix:?} is not allowed here");
+            return None;
+        }
+        let output = Command::new(prefix[0])
+            .args(&prefix[1..])
+            .args([BELLJAR, "run", "-c", code])
+            .stdin(Stdio::null())
+            .output()
+            .expect("it starts");
+        let text =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        Some(text.trim().to_owned())
+    };
+    // Real-time, negative nice, and a caller that is nicer than others, which stays so.
+    for (prefix, inside) in [
+        (&["chrt", "-f", "10"][..], "0 0"),
+        (&["nice", "-n", "-10"][..], "0 0"),
+        (&["nice", "-n", "7"][..], "0 7"),
+    ] {
+        if let Some(seen) = seen(prefix) {
+            assert_eq!(seen, inside, "{prefix:?}");
+        }
+    }
+}

@@ -1,13 +1,17 @@
 """For expect.py, which runs on the host: starts sandboxes with the belljar under test, and prints probe lines."""
 
 import atexit
+import ctypes
 import json
 import math
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 BELLJAR = os.environ["BELLJAR"]
@@ -178,3 +182,51 @@ def read(*parts):
             return file.read().decode(errors="replace")
     except OSError:
         return None
+
+
+def own_network(*addresses):
+    """Moves this process into a network of its own, with these IPv4 addresses on its loopback: nothing that is sent to them
+    leaves it. What is run from now on has this network as the host's. Other addresses have no route there."""
+    if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):
+        raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+    new_link, new_address, up, loopback = 16, 20, 1, 1
+    _route(new_link, 0x5, struct.pack("=BBHiII", 0, 0, 0, loopback, up, up))
+    for address in addresses:
+        # The address is local (IFA_LOCAL and IFA_ADDRESS); NLM_F_CREATE is among the flags.
+        value = b"".join(struct.pack("=HH", 8, kind) + socket.inet_aton(address) for kind in (1, 2))
+        _route(new_address, 0x405, struct.pack("=BBBBI", socket.AF_INET, 32, 0, 0, loopback) + value)
+
+
+def _route(kind, flags, body):
+    """Asks the kernel to change the network, and waits for its answer."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as route:
+        route.send(struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body)
+        error = -struct.unpack("=i", route.recv(4096)[16:20])[0]
+        if error:
+            raise OSError(error, os.strerror(error))
+
+
+class Listener:
+    """Answers TCP connections and counts them and the UDP datagrams, on all addresses, at one port of its own."""
+
+    def __init__(self):
+        self.connections, self.datagrams = 0, 0
+        self.stream = socket.create_server(("0.0.0.0", 0))
+        self.port = self.stream.getsockname()[1]
+        self.datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagram.bind(("0.0.0.0", self.port))
+        for target in (self._accept, self._receive):
+            threading.Thread(target=target, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            connection, _ = self.stream.accept()
+            self.connections += 1
+            with connection:
+                connection.sendall(b"reached\n")
+
+    def _receive(self):
+        while True:
+            _, sender = self.datagram.recvfrom(1 << 16)
+            self.datagrams += 1
+            self.datagram.sendto(b"reached\n", sender)

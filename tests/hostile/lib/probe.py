@@ -6,6 +6,7 @@ answered before a program dies is not lost.
 
 import ctypes
 import errno as _errno
+import mmap
 import os
 import platform
 
@@ -112,6 +113,61 @@ def syscall(name, call, *args):
     returned, error = raw(call, *args)
     say(name, name_of(error) if error else "ok")
     return returned
+
+
+# Puts five arguments where the 32-bit entry wants them: eax, ebx, ecx, edx, esi, edi; int $0x80; widens the answer.
+_INT80 = bytes.fromhex("53 89f8 89f3 87d1 4489c6 4489cf cd80 4898 5b c3")
+_code = []
+
+
+def int80(number, *args):
+    """Makes a call of 32-bit x86 by its number there, and gives the error's name or else `ok`. Pointers must be to `low`."""
+    if platform.machine() != "x86_64":
+        return "no such entry"
+    if not _code:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        page.write(_INT80)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        # Not writable and executable at once, which a hardened sandbox may forbid.
+        if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_EXEC):
+            return "no executable memory"
+        _code.extend([page, ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 6)(address)])
+    returned = _code[1](number, *[*args, 0, 0, 0, 0, 0][:5])
+    return name_of(-returned) if -4096 < returned < 0 else "ok"
+
+
+def low(content):
+    """The address of a copy of these bytes below 4 GiB, for `int80`."""
+    libc.mmap.restype = ctypes.c_void_p
+    map_32bit = 0x40
+    address = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | map_32bit, -1, 0)
+    ctypes.memmove(address, content, len(content))
+    return address
+
+
+def x32(call, *args):
+    """Makes a call by the x32 entry, and gives the error's name or else `ok`."""
+    if platform.machine() != "x86_64":
+        return "no such entry"
+    return outcome(number(call) | 0x40000000, *args)
+
+
+def is_filtered():
+    """Whether the filter of system calls is there, by a socket that every kernel makes. What else the kernel would load modules
+    of the host for is to be tried only then."""
+    return outcome("socket", 10, 1, 0) == "EAFNOSUPPORT"
+
+
+def together(answers):
+    """Answers of many calls in one: each with those that gave it, the one of most calls in short."""
+    by_answer = {}
+    for name, answer in answers.items():
+        by_answer.setdefault(answer, []).append(str(name))
+    if len(by_answer) == 1:
+        return next(iter(by_answer))
+    most = max(by_answer, key=lambda answer: len(by_answer[answer]))
+    others = [f"{answer} ({', '.join(names)})" for answer, names in sorted(by_answer.items()) if answer != most]
+    return ", ".join([most, *others])
 
 
 def in_child(attempt):
