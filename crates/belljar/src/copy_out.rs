@@ -293,7 +293,8 @@ mod tests {
         let target = dir.path().join("sparse");
         std::fs::write(&target, "old").unwrap();
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mut file = Replacement::begin(&target).unwrap();
+        let to = place(&target, OsStr::new("sparse")).ok().unwrap();
+        let mut file = Replacement::begin(&to).unwrap();
         for _ in 0..64 {
             file.add(&[0; 256 * 1024]).unwrap();
         }
