@@ -11,6 +11,12 @@ DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # Lets the tests take single walls away, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
+# Cases that run tools of others are in a directory of their own, as `make test` does not run them.
+ONLY_CASES = $(filter-out K23%,$(ONLY))
+ONLY_TOOLS = $(filter K K23%,$(ONLY))
+HOSTILE_CASES = $(if $(ONLY),$(ONLY_CASES),all)
+HOSTILE_TOOLS = $(if $(ONLY),$(ONLY_TOOLS),all)
+
 help: ## Says what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -36,11 +42,11 @@ lint: ## Checks format and lints.
 	@$(CARGO) clippy --workspace --all-targets --locked $(TEST_FEATURES) -- -D warnings
 
 hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" picks groups and cases.
-	@scripts/install-deps.sh test
+	@scripts/install-deps.sh hostile
 	@echo "== Building belljar with the walls that can be taken away"
 	@$(CARGO) build --locked -p belljar -p belljar-hostile --features belljar/mutation
-	@echo "== Running the hostile suite"
-	@$(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY)
+	@$(if $(HOSTILE_CASES),echo "== Running the hostile suite"; $(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_CASES))
+	@$(if $(HOSTILE_TOOLS),echo "== Running tools of others in sandboxes (about a minute)"; $(DEBUG)/belljar-hostile --cases tests/hostile/tools --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_TOOLS))
 
 leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks for what is left behind.
 	@scripts/install-deps.sh test

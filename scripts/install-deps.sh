@@ -4,11 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/install-deps.sh build|demo|test
+usage: scripts/install-deps.sh build|demo|test|hostile
 
   build  the C toolchain and make, which the build needs besides Rust
   demo   build, and the languages of the examples
   test   demo, every language of languages/*.toml, the tools of the tests, and the account belljar-test
+  hostile
+         test, and the tools that `make hostile` runs beside its own cases: stress-ng and checksec
 
 Uses apt-get on Debian 12 and Ubuntu 22.04 or newer, as root or through sudo. On other systems it says what is missing.
 TEXT
@@ -59,6 +61,12 @@ test_set() {
   local word
   while read -r word; do need packages "$word"; done < <(language_values package)
   while read -r word; do need commands "$word"; done < <(language_values program)
+}
+
+hostile_set() {
+  test_set
+  # Elsewhere the cases that use them are skipped without them.
+  need packages stress-ng checksec
 }
 
 as_root() {
@@ -127,7 +135,7 @@ make_nextest() {
 }
 
 case "${1:-}" in
-  build | demo | test) wanted=$1 ;;
+  build | demo | test | hostile) wanted=$1 ;;
   -h | --help) usage && exit 0 ;;
   *) usage >&2 && exit 2 ;;
 esac
@@ -140,7 +148,7 @@ else
   check_commands
 fi
 check_cargo
-if [ "$wanted" = test ]; then
+if [ "$wanted" = test ] || [ "$wanted" = hostile ]; then
   make_test_user
   make_nextest
 fi

@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn the_cases_with_tools_of_others_are_apart_and_valid() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/tools");
+        let tools = load(&dir).unwrap();
+        let ids: Vec<&str> = tools.cases.iter().map(|case| case.id.as_str()).collect();
+        assert_eq!(ids, ["K23", "K23b"]);
+        assert!(tools.lib.join("host.py").is_file(), "their lib is that of the others");
+        assert!(of_the_repository().cases.iter().all(|case| !ids.contains(&case.id.as_str())));
+    }
+
+    #[test]
     fn what_is_built_in_is_the_self_test() {
         let ids = |cases: &[Case]| cases.iter().map(|case| case.id.clone()).collect::<Vec<_>>();
         let wanted: Vec<Case> = of_the_repository().cases.into_iter().filter(|case| case.self_test).collect();
