@@ -503,6 +503,15 @@ pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errn
     }
 }
 
+/// Sets the effective user id of this thread alone; an administrator's thread keeps its capabilities. Fork-safe.
+pub(crate) fn act_as(uid: u32) -> Result<(), Errno> {
+    const SECBIT_NO_SETUID_FIXUP: c_long = 1 << 2;
+    let bits = prctl(libc::PR_GET_SECUREBITS, 0, 0)?;
+    prctl(libc::PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0)?;
+    // SAFETY: numbers only; -1 leaves an id as it is.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) }).map(drop)
+}
+
 /// Installs a filter for this thread and its children (seccomp(2)). Needs no-new-privileges. Fork-safe.
 ///
 /// # Errors

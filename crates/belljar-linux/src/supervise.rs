@@ -30,6 +30,9 @@ use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 /// More control groups than any layout has: three v1 controllers and the v2 one.
 pub(crate) const MAX_CGROUPS: usize = 8;
 
+/// `CLONE_NEWUSER`.
+const NEW_USER: u64 = 0x1000_0000;
+
 /// `CLONE_NEWNET`, which is made apart.
 pub(crate) const NETWORK: u64 = 0x4000_0000;
 
@@ -126,8 +129,7 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
     }
     let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
     let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
-    let cloned = crate::launch_unsafe::clone_child(flags, into.as_ref().map(AsFd::as_fd))
-        .map_err(Failure::at(Step::Clone))?;
+    let cloned = clone_first(plan, flags, into.as_ref().map(AsFd::as_fd))?;
     match cloned {
         Cloned::Child => {
             // This copy of our end would hide our death from the first process.
@@ -143,6 +145,21 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
             Ok(First { pid, pidfd, channel: ours })
         }
     }
+}
+
+/// Clones the first process. The kernel counts what a user namespace uses (inotify(7) instances and the like) to its maker
+/// as well. An administrator's would share that account among all sandboxes and with the host, so it is made in the name
+/// of the sandbox's own user.
+fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned, Failure> {
+    let in_its_name = plan.identity.privileged && flags & NEW_USER != 0;
+    if in_its_name {
+        kernel::act_as(plan.identity.outside_uid).map_err(Failure::at(Step::SetIds))?;
+    }
+    let cloned = crate::launch_unsafe::clone_child(flags, into).map_err(Failure::at(Step::Clone))?;
+    if in_its_name && matches!(cloned, Cloned::Parent { .. }) {
+        kernel::act_as(0).map_err(Failure::at(Step::SetIds))?;
+    }
+    Ok(cloned)
 }
 
 /// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
