@@ -398,7 +398,7 @@ fn files_out() {
         (&["-o", "x:dir"], "out: \"dir/x\" is a symbolic link; give a place that is free or a regular file"),
         (&["-o", "x:new/"], "out: \"new/\" is not a directory"),
         (&["-o", "x:new/x"], "out: cannot use \"new\": No such file or directory (os error 2)"),
-        (&["-o", "x:plain/x"], "out: cannot use \"plain/x\": Not a directory (os error 20)"),
+        (&["-o", "x:plain/x"], "out: \"plain\" is not a directory"),
         (&["-o", "../x"], "\"../x\" is no place for a file; give a path without .. in it"),
         (
             &["-o", "a/x", "-o", "b/x"],
