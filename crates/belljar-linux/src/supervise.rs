@@ -33,6 +33,9 @@ use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 /// More control groups than any layout has: three v1 controllers and the v2 one.
 pub(crate) const MAX_CGROUPS: usize = 8;
 
+/// `CLONE_NEWUSER`.
+const NEW_USER: u64 = 0x1000_0000;
+
 /// `CLONE_NEWNET`, which is made apart.
 pub(crate) const NETWORK: u64 = 0x4000_0000;
 
@@ -133,17 +136,7 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
     }
     let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
     let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
-    // The kernel charges inotify instances and the like to the owner of the user namespace as well: to the sandbox's own
-    // user, or one sandbox could use up what the machine's root has.
-    let has_owner = plan.identity.privileged && plan.namespaces.is_some() && !plan.without.has(Wall::Owner);
-    if has_owner {
-        kernel::set_effective_uid(plan.identity.outside_uid).map_err(Failure::at(Step::Clone))?;
-    }
-    let cloned = crate::launch_unsafe::clone_child(flags, into.as_ref().map(AsFd::as_fd))
-        .map_err(Failure::at(Step::Clone))?;
-    if has_owner && matches!(cloned, Cloned::Parent { .. }) {
-        kernel::set_effective_uid(0).map_err(Failure::at(Step::Clone))?;
-    }
+    let cloned = clone_first(plan, flags, into.as_ref().map(AsFd::as_fd))?;
     match cloned {
         Cloned::Child => {
             // This copy of our end would hide our death from the first process.
@@ -159,6 +152,21 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
             Ok(First { pid, pidfd, channel: ours })
         }
     }
+}
+
+/// Clones the first process. The kernel counts what a user namespace uses (inotify(7) instances and the like) to its maker
+/// as well. An administrator's would share that account among all sandboxes and with the host, so it is made in the name
+/// of the sandbox's own user.
+fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned, Failure> {
+    let in_its_name = plan.identity.privileged && flags & NEW_USER != 0 && !plan.without.has(Wall::Owner);
+    if in_its_name {
+        kernel::set_effective_uid(plan.identity.outside_uid).map_err(Failure::at(Step::SetIds))?;
+    }
+    let cloned = crate::launch_unsafe::clone_child(flags, into).map_err(Failure::at(Step::Clone))?;
+    if in_its_name && matches!(cloned, Cloned::Parent { .. }) {
+        kernel::set_effective_uid(0).map_err(Failure::at(Step::SetIds))?;
+    }
+    Ok(cloned)
 }
 
 /// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and

@@ -28,7 +28,11 @@ pub fn enter_guest() {
         Ok(()) => 0,
         Err(error) => {
             report(&error);
-            GUEST_FAILED
+            match error {
+                belljar_guest::GuestError::Landlock(_) => GUEST_WITHOUT_LANDLOCK,
+                belljar_guest::GuestError::Setup { .. } => GUEST_WITHOUT_SETUP,
+                _ => GUEST_FAILED,
+            }
         }
     };
     std::process::exit(status);
@@ -36,6 +40,12 @@ pub fn enter_guest() {
 
 /// The status of a guest that could not start.
 const GUEST_FAILED: i32 = 125;
+
+/// The status of one that could not make the Landlock domain of user code.
+const GUEST_WITHOUT_LANDLOCK: i32 = 121;
+
+/// The status of one that could not build another of its walls.
+const GUEST_WITHOUT_SETUP: i32 = 122;
 
 /// The guest's standard error leads nowhere in a sandbox; it is for the person who starts one by hand.
 fn report(error: &belljar_guest::GuestError) {

@@ -54,7 +54,10 @@ pub(crate) struct Progress {
 impl Progress {
     fn note(&mut self, report: Report) {
         match report {
-            Report::Failed { step, item, errno } => self.failed = Some((step, item, errno)),
+            // What fails after the first failure fails because of it.
+            Report::Failed { step, item, errno } => {
+                self.failed.get_or_insert((step, item, errno));
+            }
             Report::Ended { status } => self.ended = Some(status),
             Report::Cleaned { left, errno } => self.cleaned = Some((left, errno)),
             Report::Reached { phase, at_ns } => {
@@ -123,6 +126,15 @@ fn how_ended(progress: &Progress) -> String {
             let signal = belljar_model::signal_name(-status)
                 .map_or_else(|| format!("signal {}", -status), str::to_owned);
             format!("its first process was ended by {signal}")
+        }
+        Some(crate::GUEST_WITHOUT_LANDLOCK) => {
+            "its first process could not make the Landlock domain of user code; \
+             use a kernel with Landlock, and \"landlock\" in its lsm= list"
+                .to_owned()
+        }
+        Some(crate::GUEST_WITHOUT_SETUP) => {
+            "its first process could not build a wall of its own, such as being closed to inspection"
+                .to_owned()
         }
         Some(status) => format!("its first process exited with status {status}"),
         None => "its supervisor is gone".to_owned(),

@@ -81,7 +81,7 @@ impl Outputs {
             let name = source.file_name().unwrap_or_default().to_owned();
             let target = place(target.as_deref().unwrap_or(Path::new(&name)), &name)?;
             if let Some(first) = outputs.iter().find(|output| output.target.path == target.path) {
-                let first = &first.source;
+                let (first, target) = (&first.source, &target.path);
                 return Err(anyhow::anyhow!(
                     "out: {first:?} and {source:?} would both go to {target:?}; give each a place of its own"
                 )
@@ -292,7 +292,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("sparse");
         std::fs::write(&target, "old").unwrap();
-        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o4600)).unwrap();
         let to = place(&target, OsStr::new("sparse")).ok().unwrap();
         let mut file = Replacement::begin(&to).unwrap();
         for _ in 0..64 {

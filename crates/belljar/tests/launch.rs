@@ -69,7 +69,9 @@ impl Call {
             // Whether there is a v2 group to be born in is the machine's affair.
             "clone3" => words.retain(|word| !word.contains("cgroup") && word != "CLONE_INTO_CGROUP"),
             // Which capabilities there are is the machine's affair; giving up all of them is ours.
-            "capget" | "capset" if arguments.contains("CAP_") => words = vec!["those of the caller".to_owned()],
+            "capget" | "capset" if arguments.contains("CAP_") => {
+                words = vec!["those of the caller".to_owned()]
+            }
             // Which limits there were is the caller's affair.
             "prlimit64" if arguments.contains("NULL, {") => words.truncate(1),
             // One for each capability that this kernel has, up to the first that it has not.

@@ -20,6 +20,7 @@ use crate::client::GuestError;
 pub(super) const CASES: &[Case] = cases![
     links_are_refused_when_asked_to [],
     links_lead_nowhere_outside [OwnTree],
+    rename_race_leads_nowhere [OwnTree],
     what_would_hang_is_refused [],
     names_are_bytes [],
     broken_upload_leaves_nothing [],
@@ -59,6 +60,58 @@ async fn links_lead_nowhere_outside(context: &Context) -> Checked {
         };
         ensure!(matches!(error, GuestError::Refused { .. }), "{path}: {error}");
     }
+    context.stop(sandbox).await
+}
+
+/// A directory becomes a link to a directory of the host and back, all the time, while files below it are read and written.
+async fn rename_race_leads_nowhere(context: &Context) -> Checked {
+    const READS: u32 = 10_000;
+    const WRITES: u32 = 500;
+    let outside = context.scratch().join("outside");
+    std::fs::create_dir_all(&outside)?;
+    std::fs::write(outside.join("file"), "of the host")?;
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let code = format!(
+        "
+import os
+os.mkdir('d')
+open('d/file', 'w').write('own')
+os.symlink({:?}, 'link')
+open('ready', 'w').close()
+while True:
+    os.rename('d', 'directory')
+    os.rename('link', 'd')
+    os.rename('d', 'link')
+    os.rename('directory', 'd')
+",
+        outside.display().to_string()
+    );
+    let racer = guest.start(super::program::python(&code)).await?;
+    super::case::eventually("the race begins", Duration::from_secs(5), async || {
+        Ok(guest.stat("ready".as_ref(), false).await.is_ok())
+    })
+    .await?;
+    let (mut came, mut missing) = (0, 0);
+    for number in 0..READS {
+        match guest.read_all("d/file".as_ref(), 100).await {
+            Ok(content) => {
+                ensure!(*content == *b"own" || *content == *b"new", "a read gave {content:?}");
+                came += 1;
+            }
+            Err(GuestError::Refused { .. }) => missing += 1,
+            Err(error) => return Err(error.into()),
+        }
+        if number % (READS / WRITES) == 0 {
+            // It may be refused, or land in the directory that is there.
+            let _ = guest.write("d/file".as_ref(), 0o644, Bytes::from_static(b"new")).await;
+        }
+    }
+    ensure!(came > 0 && missing > 0, "there was no race: {came} reads came, {missing} were refused");
+    guest.signal(racer.id, 9, false).await?;
+    let names: Vec<_> = std::fs::read_dir(&outside)?.flatten().map(|entry| entry.file_name()).collect();
+    equal!(names, ["file"]);
+    equal!(std::fs::read(outside.join("file"))?, b"of the host");
     context.stop(sandbox).await
 }
 
