@@ -397,6 +397,16 @@ impl PhaseRun {
 
     fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
         self.usage = after;
+        let is_possible = match exited.signal {
+            0 => (0..=255).contains(&exited.code),
+            signal => (1..=MAX_SIGNAL).contains(&signal),
+        };
+        if !is_possible {
+            // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
+            self.outcome =
+                Outcome::Infrastructure { cause: "the guest tells of an end that cannot be".to_owned() };
+            return;
+        }
         self.signal = (exited.signal > 0).then_some(exited.signal);
         self.exit_code = self.signal.is_none().then_some(exited.code);
         self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));
@@ -433,3 +443,6 @@ impl PhaseRun {
 }
 
 const SIGKILL: i32 = 9;
+
+/// The greatest number of a signal on Linux.
+const MAX_SIGNAL: i32 = 64;
