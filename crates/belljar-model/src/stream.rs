@@ -119,6 +119,9 @@ impl<'de> Deserialize<'de> for StreamOutput {
                 "bytes, omitted_bytes and head_bytes do not fit the length of data",
             ));
         };
+        if wire.truncated != (wire.omitted_bytes > 0) || (!wire.truncated && kept_tail_bytes > 0) {
+            return Err(D::Error::custom("truncated does not fit omitted_bytes and head_bytes"));
+        }
         let (text, base64) = match wire.encoding {
             Encoding::Utf8 => (Some(wire.data), None),
             Encoding::Base64 => (None, Some(wire.data)),
@@ -225,6 +228,7 @@ mod tests {
             ("bytes", 11.into()),
             ("head_bytes", 3.into()),
             ("encoding", "utf-16".into()),
+            ("truncated", false.into()),
         ] {
             let mut value = good.clone();
             value[key] = bad;
