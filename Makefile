@@ -38,7 +38,10 @@ bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/bench.py --write
 
+fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
+	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
+
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint bench proto
+.PHONY: help build demo test lint bench fuzz proto

@@ -4,6 +4,9 @@
 mod cgroup;
 mod channel;
 mod descriptors_unsafe;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod init;
 #[path = "kernel_unsafe.rs"]
 mod kernel;
