@@ -60,7 +60,10 @@ bench: build ## Measures the speed against bare processes and bubblewrap.
 bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debian).
 	@$(MAKE) --no-print-directory bench PEERS=1
 
+fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
+	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
+
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint hostile leaks bench bench-peers proto
+.PHONY: help build demo test lint hostile leaks bench bench-peers fuzz proto

@@ -71,6 +71,27 @@ impl Snapshot {
                 size: 0,
             });
         }
-        (changes, !(self.complete && after.complete))
+        let is_cut = changes.len() > MOST;
+        changes.truncate(MOST);
+        (changes, is_cut || !(self.complete && after.complete))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(names: impl Iterator<Item = usize>) -> Snapshot {
+        let mark = Mark { size: 1, modified_ns: 0, changed_ns: 0, inode: 0 };
+        let files = names.map(|name| (Bytes::from(name.to_string()), mark.clone())).collect();
+        Snapshot { files, complete: true }
+    }
+
+    #[test]
+    fn a_list_of_changes_has_an_end() {
+        let (changes, is_cut) = snapshot(0..5_000).changes(&snapshot(5_000..10_000));
+        assert_eq!((changes.len(), is_cut), (MOST, false));
+        let (changes, is_cut) = snapshot(0..5_001).changes(&snapshot(5_001..10_002));
+        assert_eq!((changes.len(), is_cut), (MOST, true));
     }
 }

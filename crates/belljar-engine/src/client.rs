@@ -13,6 +13,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 /// How long a call may take that does not stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a process may take to start, the guest's own start included where nobody has waited for that. Until then no time limit runs in the guest that could be enforced.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest text of a guest's error that is passed on, in characters.
+const MAX_ERROR_CHARS: usize = 1024;
+
 /// Size of the pieces in which files and input travel, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -50,14 +56,15 @@ impl GuestError {
 }
 
 impl From<belljar_proto::ConnectError> for GuestError {
-    fn from(error: belljar_proto::ConnectError) -> Self {
+    fn from(mut error: belljar_proto::ConnectError) -> Self {
+        // Also where it is only the source of what is said: its text may be the guest's in each case.
+        error.message = error.message.as_deref().map(printable);
         match error.code {
             ErrorCode::Unavailable if error.source_arc().is_some() => Self::Gone(Box::new(error)),
             ErrorCode::Canceled | ErrorCode::Unknown => Self::Gone(Box::new(error)),
-            code => Self::Refused {
-                code,
-                message: printable(error.message.as_deref().unwrap_or("no reason given")),
-            },
+            code => {
+                Self::Refused { code, message: error.message.unwrap_or_else(|| "no reason given".to_owned()) }
+            }
         }
     }
 }
@@ -65,7 +72,7 @@ impl From<belljar_proto::ConnectError> for GuestError {
 /// Text from inside goes to terminals and logs: without control characters, and not too much of it.
 fn printable(text: &str) -> String {
     text.chars()
-        .take(1024)
+        .take(MAX_ERROR_CHARS)
         .map(|character| if character.is_control() { '\u{fffd}' } else { character })
         .collect()
 }
@@ -102,8 +109,8 @@ impl GuestClient {
         v1::FilesystemClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
     }
 
-    fn ports(&self) -> v1::PortsClient<Connection> {
-        v1::PortsClient::new(self.connection.clone(), belljar_proto::client_config(None))
+    fn ports(&self, timeout: Option<Duration>) -> v1::PortsClient<Connection> {
+        v1::PortsClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
     }
 
     fn health(&self) -> v1::HealthClient<Connection> {
@@ -141,6 +148,11 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn start(&self, request: v1::StartRequest) -> Result<Execution> {
+        let started = tokio::time::timeout(START_TIMEOUT, self.start_and_wait(request)).await;
+        started.unwrap_or(Err(GuestError::Protocol { what: "a process neither started nor failed to" }))
+    }
+
+    async fn start_and_wait(&self, request: v1::StartRequest) -> Result<Execution> {
         let stream = self.processes(None).start(request).await?;
         let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
         match execution.next().await? {
@@ -358,7 +370,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn list_ports(&self) -> Result<Vec<u16>> {
-        let answer = self.ports().list(v1::ListPortsRequest::default()).await?.into_owned();
+        let answer = self.ports(Some(CALL_TIMEOUT)).list(v1::ListPortsRequest::default()).await?.into_owned();
         Ok(answer.tcp.into_iter().filter_map(|port| u16::try_from(port).ok()).collect())
     }
 
@@ -367,7 +379,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn tunnel(&self, port: u16) -> Result<Tunnel> {
-        let mut stream = self.ports().tunnel().await?;
+        let mut stream = self.ports(None).tunnel().await?;
         stream.send(v1::TunnelRequest { port: port.into(), ..Default::default() }).await?;
         Ok(Tunnel { stream })
     }

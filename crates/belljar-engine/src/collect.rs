@@ -14,8 +14,8 @@ use crate::log_dir::LogDir;
 #[derive(Debug)]
 pub struct Collector {
     head: Vec<u8>,
-    tail: VecDeque<Bytes>,
-    tail_bytes: usize,
+    /// Bytes and not pieces: a guest that sends them one by one must not cost more than one that does not.
+    tail: VecDeque<u8>,
     head_limit: usize,
     tail_limit: usize,
     total: u64,
@@ -53,7 +53,6 @@ impl Collector {
         Self {
             head: Vec::new(),
             tail: VecDeque::new(),
-            tail_bytes: 0,
             head_limit: half,
             tail_limit: half,
             total: 0,
@@ -75,27 +74,12 @@ impl Collector {
             let fits = rest.split_to(rest.len().min(self.head_limit - self.head.len()));
             self.head.extend_from_slice(&fits);
         }
-        if !rest.is_empty() {
-            self.tail_bytes += rest.len();
-            self.tail.push_back(rest);
-            self.trim();
-        }
+        let rest = rest.split_off(rest.len().saturating_sub(self.tail_limit));
+        let over = (self.tail.len() + rest.len()).saturating_sub(self.tail_limit);
+        self.tail.drain(..over);
+        self.tail.extend(&rest[..]);
         if let Log::Open { .. } = self.log {
             self.write_log(data);
-        }
-    }
-
-    fn trim(&mut self) {
-        while self.tail_bytes > self.tail_limit {
-            let over = self.tail_bytes - self.tail_limit;
-            let Some(oldest) = self.tail.front_mut() else { return };
-            if oldest.len() <= over {
-                self.tail_bytes -= oldest.len();
-                self.tail.pop_front();
-            } else {
-                let _ = oldest.split_to(over);
-                self.tail_bytes -= over;
-            }
         }
     }
 
@@ -106,12 +90,8 @@ impl Collector {
         match log.dir.create(&log.name) {
             Ok(file) => {
                 self.log = Log::Open { log, file, rest: limit };
-                let head = Bytes::copy_from_slice(&self.head);
-                self.write_log(&head);
-                let tail: Vec<Bytes> = self.tail.iter().cloned().collect();
-                for piece in tail {
-                    self.write_log(&piece);
-                }
+                let kept = self.kept();
+                self.write_log(&kept);
             }
             Err(_) => self.log = Log::Off,
         }
@@ -126,6 +106,19 @@ impl Collector {
         }
     }
 
+    /// Everything that is kept, which is everything that came until the first byte is left out.
+    fn kept(&self) -> Vec<u8> {
+        self.head.iter().chain(&self.tail).copied().collect()
+    }
+
+    /// Memory that is held for what is kept, in bytes.
+    #[cfg(any(test, feature = "fuzzing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.head.capacity() + self.tail.capacity()
+    }
+
     /// All bytes that came, kept or not.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -135,17 +128,15 @@ impl Collector {
     /// The last bytes that are kept, for a look at what went wrong.
     #[must_use]
     pub fn last(&self, count: usize) -> Vec<u8> {
-        let mut all = if self.tail_bytes >= count { Vec::new() } else { self.head.clone() };
-        for piece in &self.tail {
-            all.extend_from_slice(piece);
-        }
-        all.split_off(all.len().saturating_sub(count))
+        let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
+        let from_head = self.head.len() - self.head.len().min(count.saturating_sub(self.tail.len()));
+        self.head[from_head..].iter().chain(from_tail).copied().collect()
     }
 
     /// The stream as the result shows it.
     #[must_use]
     pub fn finish(self) -> StreamOutput {
-        let tail: Vec<u8> = self.tail.iter().flatten().copied().collect();
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
         let mut output = StreamOutput::new(&self.head, &tail, self.total);
         output.log = match self.log {
             Log::Open { log, .. } | Log::Stopped { log } => {
@@ -182,6 +173,18 @@ mod tests {
         let output = collector.finish();
         assert_eq!(output.decode().unwrap(), b"abcdefgh");
         assert!(!output.truncated);
+    }
+
+    #[test]
+    fn single_bytes_cost_no_more_than_one_long_piece() {
+        let mut collector = Collector::new(64 << 10, None);
+        // A slice of a message keeps the whole message, so pieces must not be held as they come.
+        let message = Bytes::from(vec![b'x'; 1 << 20]);
+        for at in 0..200_000 {
+            collector.push(&message.slice(at..=at));
+        }
+        assert!(collector.held_bytes() <= 2 * (64 << 10), "{}", collector.held_bytes());
+        assert_eq!((collector.total(), collector.last(100_000).len()), (200_000, 64 << 10));
     }
 
     #[test]

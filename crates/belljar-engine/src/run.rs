@@ -274,15 +274,12 @@ impl Runner<'_> {
         command.stdin_open = stdin.is_some();
         let mut phase = PhaseRun::new(self.spec, self.log_dir.as_ref().map(|dir| (dir, name)));
         let guest = self.sandbox.guest().clone();
-        let started = tokio::time::timeout(START_TIMEOUT, guest.start(command)).await;
+        let started = guest.start(command).await;
         self.sandbox.answered();
         let begin = Instant::now();
         let mut execution = match started {
-            Ok(Ok(execution)) => execution,
-            Ok(Err(error)) => return phase.could_not_start(error),
-            Err(_) => {
-                return Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() });
-            }
+            Ok(execution) => execution,
+            Err(error) => return phase.could_not_start(error),
         };
         sink.phase(name, execution.id).await;
         let id = execution.id;
@@ -324,9 +321,6 @@ impl Runner<'_> {
         Ok(phase)
     }
 }
-
-/// How long a guest may take to start a process, its own start included; one that takes longer has hung.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much longer than a run's time the host waits for the guest to say that it is over.
 const HOST_PATIENCE: Duration = Duration::from_secs(2);
@@ -430,6 +424,16 @@ impl PhaseRun {
 
     fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
         self.usage = after;
+        let is_possible = match exited.signal {
+            0 => (0..=255).contains(&exited.code),
+            signal => (1..=MAX_SIGNAL).contains(&signal),
+        };
+        if !is_possible {
+            // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
+            self.outcome =
+                Outcome::Infrastructure { cause: "the guest tells of an end that cannot be".to_owned() };
+            return;
+        }
         self.signal = (exited.signal > 0).then_some(exited.signal);
         self.exit_code = self.signal.is_none().then_some(exited.code);
         self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));
@@ -466,3 +470,6 @@ impl PhaseRun {
 }
 
 const SIGKILL: i32 = 9;
+
+/// The greatest number of a signal on Linux.
+const MAX_SIGNAL: i32 = 64;

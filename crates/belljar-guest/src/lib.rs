@@ -4,6 +4,9 @@
 
 mod config;
 mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 mod output;
 mod ports;

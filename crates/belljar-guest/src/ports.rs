@@ -191,18 +191,18 @@ async fn read_table(
 }
 
 /// The port of a line such as `0: 0100007F:1F90 00000000:0000 0A …`, if it listens.
-fn listening(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
+pub(crate) fn listening(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (address, port) = words.next()?.split_once(':')?;
     (words.nth(1)? == LISTENING && reachable(address)).then(|| u16::from_str_radix(port, 16).ok())?
 }
 
-fn any(_: &str) -> bool {
+pub(crate) fn any(_: &str) -> bool {
     true
 }
 
 /// A tunnel goes to an IPv4 address; of the IPv6 sockets it reaches those on `::` and on a mapped IPv4 address.
-fn takes_ipv4(address: &str) -> bool {
+pub(crate) fn takes_ipv4(address: &str) -> bool {
     let mapped =
         if cfg!(target_endian = "little") { "0000000000000000FFFF0000" } else { "00000000000000000000FFFF" };
     address.bytes().all(|byte| byte == b'0') || address.starts_with(mapped)

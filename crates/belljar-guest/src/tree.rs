@@ -22,7 +22,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     /// Reads a line of proc_pid_stat(5). The name stands in parentheses and may hold anything, parentheses too.
-    fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let (pid, rest) = line.split_once(" (")?;
         let (_, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

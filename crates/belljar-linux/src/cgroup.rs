@@ -327,6 +327,9 @@ impl CgroupMount {
         let mut before = before.split(' ');
         let root = PathBuf::from(before.nth(3)?);
         let target = PathBuf::from(before.next()?);
+        if !root.is_absolute() || !target.is_absolute() {
+            return None;
+        }
         let mut after = after.split(' ');
         let controllers = match after.next()? {
             "cgroup2" => None,
@@ -336,11 +339,15 @@ impl CgroupMount {
         Some(Self { controllers, root, target })
     }
 
-    /// The directory of the group `path`, as /proc/self/cgroup names it.
-    fn directory(&self, path: &str) -> PathBuf {
+    /// The directory of the group `path`, as /proc/self/cgroup names it; none for a group outside of this process's cgroup
+    /// namespace, which begins with `/..` there.
+    fn directory(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
+        if path.components().any(|part| part == std::path::Component::ParentDir) {
+            return None;
+        }
         let below = path.strip_prefix(&self.root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-        if below.as_os_str().is_empty() { self.target.clone() } else { self.target.join(below) }
+        Some(if below.as_os_str().is_empty() { self.target.clone() } else { self.target.join(below) })
     }
 }
 
@@ -366,7 +373,8 @@ fn v1_directory(
             mount.controllers.as_ref().is_some_and(|names| names.split(',').any(|name| name == controller))
         })
         .ok_or_else(|| format!("no cgroup hierarchy with the {controller} controller can be written"))?;
-    let dir = mount.directory(own_group(own, controller).unwrap_or("/"));
+    let outside = || format!("this process's {controller} group is outside of its cgroup namespace");
+    let dir = mount.directory(own_group(own, controller).unwrap_or("/")).ok_or_else(outside)?;
     if system.writable(&dir) { Ok(dir) } else { Err(format!("{} is not writable", dir.display())) }
 }
 
@@ -387,7 +395,7 @@ fn v2_directory(
         let dir = mount.target.join("belljar");
         return system.make_group(&mount.target, &dir).then_some(dir);
     }
-    let dir = mount.directory(own_group(own, "")?);
+    let dir = mount.directory(own_group(own, "")?)?;
     (dir != mount.target && system.writable(&dir) && system.step_aside(&dir)).then_some(dir)
 }
 
@@ -441,6 +449,58 @@ impl Probe for System {
             return false;
         }
         std::fs::write(aside.join("cgroup.procs"), "0").is_ok()
+    }
+}
+
+/// See [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    /// A machine on which every directory can be written, or none can.
+    struct Everywhere(bool);
+
+    impl Probe for Everywhere {
+        fn writable(&self, _: &Path) -> bool {
+            self.0
+        }
+
+        fn read(&self, _: &Path) -> String {
+            CONTROLLERS.join(" ")
+        }
+
+        fn make_group(&self, _: &Path, _: &Path) -> bool {
+            self.0
+        }
+
+        fn enable_controllers(&self, _: &Path) -> bool {
+            self.0
+        }
+
+        fn step_aside(&self, _: &Path) -> bool {
+            self.0
+        }
+    }
+
+    pub(crate) fn layout(
+        mountinfo: &str,
+        own: &str,
+        base: Option<&Path>,
+        privileged: bool,
+        writable: bool,
+    ) -> CgroupLayout {
+        CgroupLayout::from_tables(mountinfo, own, base, privileged, &Everywhere(writable))
+    }
+
+    pub(crate) fn mount(line: &str) -> Option<(PathBuf, PathBuf)> {
+        CgroupMount::parse(line).map(|mount| (mount.root, mount.target))
+    }
+
+    pub(crate) fn number_in(text: &str, name: Option<&str>) -> Option<u64> {
+        match name {
+            Some(name) => field(text, name),
+            None => number(text.to_owned()),
+        }
     }
 }
 

@@ -7,6 +7,9 @@ mod descriptors_unsafe;
 #[cfg(feature = "mutation")]
 #[path = "fork_guard_unsafe.rs"]
 mod fork_guard;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod init;
 #[path = "kernel_unsafe.rs"]
 mod kernel;

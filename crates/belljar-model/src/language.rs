@@ -209,9 +209,12 @@ fn pieces(argument: &str) -> impl Iterator<Item = Piece<'_>> {
 
 /// The word of the placeholder that a text begins with, and what comes after it.
 fn placeholder(text: &str) -> Option<(&str, &str)> {
-    let (word, after) = text.strip_prefix('{')?.split_once('}')?;
-    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    is_word.then_some((word, after))
+    let text = text.strip_prefix('{')?;
+    // Only as far as the word goes, so that many braces do not cost a look at the whole text each.
+    let length = text.bytes().take_while(|byte| byte.is_ascii_lowercase() || *byte == b'_').count();
+    let (word, rest) = text.split_at(length);
+    let after = rest.strip_prefix('}')?;
+    (!word.is_empty()).then_some((word, after))
 }
 
 fn parsed<T: std::str::FromStr<Err = ModelError>>(text: Option<String>) -> Result<Option<T>, ModelError> {

@@ -61,7 +61,9 @@ impl Languages {
     /// As [`Self::builtin`].
     #[expect(clippy::expect_used, reason = "the files are part of the program; a test reads every one")]
     pub fn builtin_mentioning(word: &str) -> Self {
-        let quoted = format!("\"{}\"", word.to_ascii_lowercase());
+        // An extension may come with its dot.
+        let bare = word.strip_prefix('.').unwrap_or(word);
+        let quoted = format!("\"{}\"", bare.to_ascii_lowercase());
         let files: Vec<(&str, &str)> = BUILT_IN
             .iter()
             .filter(|(_, text)| text.to_ascii_lowercase().contains(&quoted))
@@ -274,6 +276,8 @@ mod tests {
             for extension in &language.extensions {
                 let few = Languages::builtin_mentioning(extension);
                 assert_eq!(few.by_extension(extension), Some(language), "{extension}");
+                let dotted = format!(".{extension}");
+                assert_eq!(Languages::builtin_mentioning(&dotted).by_extension(&dotted), Some(language));
             }
         }
         assert!(Languages::builtin_mentioning("no such word").iter().next().is_none());

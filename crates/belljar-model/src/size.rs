@@ -148,11 +148,6 @@ mod tests {
         }
 
         #[test]
-        fn no_text_breaks_the_parser(text: String) {
-            let _ = ByteSize::parse(&text);
-        }
-
-        #[test]
         fn a_unit_multiplies(number in 0_u64..(1 << 23), unit in 0_usize..4) {
             let (factor, name) = UNITS[unit];
             let short = name[..1].to_lowercase();

@@ -14,12 +14,17 @@ use belljar_model::SandboxSpec;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use tokio::time::Instant;
+
 use crate::files::{plain, split_pair};
 use crate::input::kind_of;
 use crate::message::Quit;
 
-/// How long the next piece of a file may take.
+/// How long the next piece of a file may take: [`PIECE_BYTES`], or what there is of it.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A piece in this sense, in bytes. A guest that hands out single bytes gets no more time than one that does not.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Files to bring out, with their checked places on the host.
 #[derive(Debug, Default)]
@@ -160,8 +165,13 @@ impl Output {
         let host = |source| CopyError::Host { path: self.target.path.clone(), source };
         let mut file = Replacement::begin(&self.target).map_err(host)?;
         let mut bytes = 0;
-        while let Some(piece) = in_time(&self.source, download.next()).await? {
+        let mut due = Instant::now() + PIECE_TIMEOUT;
+        while let Some(piece) = by(due, &self.source, download.next()).await? {
+            let before = bytes / PIECE_BYTES;
             bytes += piece.len() as u64;
+            if bytes / PIECE_BYTES > before {
+                due = Instant::now() + PIECE_TIMEOUT;
+            }
             if bytes > most {
                 return Err(CopyError::TooLong { path: path(), bytes, most });
             }
@@ -189,7 +199,15 @@ impl Output {
 }
 
 async fn in_time<T>(path: &Path, call: impl Future<Output = Result<T, GuestError>>) -> Result<T, CopyError> {
-    match tokio::time::timeout(PIECE_TIMEOUT, call).await {
+    by(Instant::now() + PIECE_TIMEOUT, path, call).await
+}
+
+async fn by<T>(
+    due: Instant,
+    path: &Path,
+    call: impl Future<Output = Result<T, GuestError>>,
+) -> Result<T, CopyError> {
+    match tokio::time::timeout_at(due, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) if error.is(ErrorCode::NotFound) => Err(CopyError::Missing { path: path.to_owned() }),
         Ok(Err(source)) => Err(CopyError::Guest { path: path.to_owned(), source }),

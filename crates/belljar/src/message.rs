@@ -90,6 +90,21 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     line
 }
 
+/// Escapes what JSON allows but a terminal acts on: DEL, the C1 controls (among them an 8-bit escape), and marks that turn
+/// the direction of text. They can stand only within JSON's strings, so the value stays the same.
+pub(crate) fn without_controls(json: &str) -> String {
+    let acts = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut safe = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if acts(character) {
+            safe.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            safe.push(character);
+        }
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

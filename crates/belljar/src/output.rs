@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use crate::descriptor::Inherited;
-use crate::message::{BROKEN_PIPE, Quit};
+use crate::message::{BROKEN_PIPE, Quit, without_controls};
 use crate::progress::Progress;
 
 /// What standard output is for.
@@ -165,21 +165,6 @@ impl Sink for Output {
         };
         self.or_stop(written).await;
     }
-}
-
-/// Escapes what JSON allows but a terminal acts on: DEL, the C1 controls (among them an 8-bit escape), and marks that turn
-/// the direction of text. They can stand only within JSON's strings, so the value stays the same.
-fn without_controls(json: &str) -> String {
-    let acts = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut safe = String::with_capacity(json.len() + 1);
-    for character in json.chars() {
-        if acts(character) {
-            safe.push_str(&format!("\\u{:04x}", u32::from(character)));
-        } else {
-            safe.push(character);
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

@@ -65,8 +65,15 @@ fn policy_file(named: Option<&Path>) -> Result<Option<PathBuf>, Quit> {
 
 fn read_policy(path: &Path, policy: &mut MountPolicy) -> Result<(), Quit> {
     let text = read_text("policy", path, MAX_POLICY_BYTES)?;
-    let file: PolicyFile = toml::from_str(&text)
-        .map_err(|error| anyhow::Error::new(error).context(format!("policy: {path:?} cannot be used")))?;
+    apply(&text, policy).map_err(|error| match error {
+        Quit::Error(error) => error.context(format!("policy: {path:?} cannot be used")).into(),
+        other => other,
+    })
+}
+
+/// Lays the text of a policy file over `policy`.
+pub(crate) fn apply(text: &str, policy: &mut MountPolicy) -> Result<(), Quit> {
+    let file: PolicyFile = toml::from_str(text)?;
     for path in file.read {
         policy.allow_read(resolved(path))?;
     }
@@ -139,7 +146,7 @@ fn forbid_other_homes(policy: &mut MountPolicy) -> Result<(), Quit> {
 }
 
 /// The home directory of a user in the text of `/etc/passwd`.
-fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
+pub(crate) fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':').skip(2);
         let is_it = fields.next()?.parse() == Ok(uid);

@@ -4,7 +4,7 @@
 mod change;
 mod entry;
 mod list;
-mod path;
+pub(crate) mod path;
 mod read;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ const MAX_PATH_BYTES: usize = 4096;
 const SHOWN_CHARS: usize = 200;
 
 /// The path that the request's `field` holds; relative ones start from `home`.
-pub(super) fn resolve(home: &Path, field: &str, bytes: &[u8]) -> Result<PathBuf, ConnectError> {
+pub(crate) fn resolve(home: &Path, field: &str, bytes: &[u8]) -> Result<PathBuf, ConnectError> {
     let wrong = |why: String| Err(ConnectError::invalid_argument(format!("{field}: {why}")));
     if bytes.is_empty() {
         return wrong("it is empty; give a path".to_owned());
@@ -30,7 +30,7 @@ pub(super) fn resolve(home: &Path, field: &str, bytes: &[u8]) -> Result<PathBuf,
 }
 
 /// Permission bits that a request gave, or `default` where it gave none.
-pub(super) fn mode(bits: u32, default: u32) -> Result<Mode, ConnectError> {
+pub(crate) fn mode(bits: u32, default: u32) -> Result<Mode, ConnectError> {
     if bits > 0o7777 {
         let message = format!("mode: {bits:o} is not allowed; give permission bits up to 7777 (octal)");
         return Err(ConnectError::invalid_argument(message));
@@ -39,7 +39,7 @@ pub(super) fn mode(bits: u32, default: u32) -> Result<Mode, ConnectError> {
 }
 
 /// The directory and the name in it. `None` when the path ends in no name (`/`, `.`, `..`).
-pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
     let path = path.get(..end)?;
     let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
@@ -59,7 +59,7 @@ pub(super) fn split_named<'a>(field: &str, path: &'a Path) -> Result<(&'a [u8], 
 }
 
 /// A path as text for people: one line, of bounded length.
-fn show(path: &[u8]) -> String {
+pub(crate) fn show(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let mut shown = String::new();
     for (index, char) in text.chars().enumerate() {

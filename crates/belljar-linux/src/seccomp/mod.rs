@@ -26,6 +26,8 @@ mod generated_aarch64;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod generated_x86_64;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod interpreter;
 #[cfg(test)]
 mod tests;
 

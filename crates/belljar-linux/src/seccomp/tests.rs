@@ -3,5 +3,4 @@
 mod agreement;
 mod attacks;
 mod checked_in;
-mod interpreter;
 mod numbers;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::interpreter::{Call, Run, run, value};
+use crate::seccomp::interpreter::{Call, Run, run, value};
 use crate::seccomp::policy::{Condition, Entry, Rule};
 use crate::seccomp::{Action, Arch, FilterErrno, Policy, Profile, Program, compile};
 

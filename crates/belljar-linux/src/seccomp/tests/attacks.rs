@@ -1,7 +1,7 @@
 //! What the policy is for, call by call: attacks that must get an error, and honest calls beside them that must
 //! run. Written from the kernel's side with `libc` constants, so that a mistake in the policy is not repeated.
 
-use super::interpreter::{Call, action, run, value};
+use crate::seccomp::interpreter::{Call, action, run, value};
 use crate::seccomp::{Arch, Instruction, Profile, explain};
 
 /// The checked-in program of `profile` for each architecture.

@@ -1,28 +1,36 @@
 //! A classic BPF machine over `seccomp_data`, as the kernel runs it.
 
-use crate::seccomp::{Action, FilterErrno, Instruction};
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "part of tests alone, of this crate and of belljar-fuzz: what the kernel would not run is a failure"
+)]
+
+#[cfg(test)]
+use crate::seccomp::FilterErrno;
+use crate::seccomp::{Action, Instruction};
 
 /// `struct seccomp_data`: what a filter sees of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) number: u32,
-    pub(super) arch: u32,
-    pub(super) arguments: [u64; 6],
+pub(crate) struct Call {
+    pub(crate) number: u32,
+    pub(crate) arch: u32,
+    pub(crate) arguments: [u64; 6],
 }
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// The filter's return value.
-    pub(super) value: u32,
+    pub(crate) value: u32,
     /// How many instructions ran.
-    pub(super) steps: usize,
+    pub(crate) steps: usize,
     /// Whether an argument was looked at. Without, the kernel knows the answer from the number alone.
-    pub(super) saw_argument: bool,
+    pub(crate) saw_argument: bool,
 }
 
 /// Runs `program` on `call`. Anything that the kernel would not run is a failed test.
-pub(super) fn run(program: &[Instruction], call: &Call) -> Run {
+pub(crate) fn run(program: &[Instruction], call: &Call) -> Run {
     // The instruction pointer, words 2 and 3, is nothing that a policy may depend on.
     let mut data = [call.number, call.arch, 0xbeef_dead, 0x7fff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for (words, argument) in data[4..].chunks_exact_mut(2).zip(call.arguments) {
@@ -58,7 +66,7 @@ pub(super) fn run(program: &[Instruction], call: &Call) -> Run {
 }
 
 /// The return value that stands for `action` (linux/seccomp.h).
-pub(super) fn value(action: Action) -> u32 {
+pub(crate) fn value(action: Action) -> u32 {
     match action {
         Action::Allow => libc::SECCOMP_RET_ALLOW,
         Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno.number()),
@@ -66,7 +74,8 @@ pub(super) fn value(action: Action) -> u32 {
 }
 
 /// The action named `name`, as the policy spells it.
-pub(super) fn action(name: &str) -> Action {
+#[cfg(test)]
+pub(crate) fn action(name: &str) -> Action {
     if name == "allow" {
         Action::Allow
     } else {

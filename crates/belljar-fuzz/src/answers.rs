@@ -1,0 +1,151 @@
+//! One call to a guest that answers as it likes.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use belljar_engine::{GuestClient, GuestError, ProcessEvent, v1};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::data::{Input, check_words};
+use crate::hostile::against;
+
+/// How often a stream of answers is asked for its next one.
+const ASKED: usize = 4096;
+
+/// What `read_all` may hand back, in bytes.
+const READ_LIMIT: usize = 2048;
+
+/// How long a call may take that does not stream, or the start of a process, whatever the guest does: 30 s, and one more
+/// for the host to see it.
+const CALL_TIME: Duration = Duration::from_secs(31);
+
+/// A byte for the call, then answers.
+pub(crate) fn guest_answer(data: &[u8]) {
+    let mut input = Input(data);
+    let which = input.byte();
+    let answered = against(input, async |stream| {
+        let guest = GuestClient::new(stream);
+        let answered = tokio::time::timeout(CALL_TIME, call(&guest, which)).await;
+        assert!(answered.is_ok() || STREAMS.contains(&(which % CALLS)), "call {which} hangs");
+        answered
+    });
+    if let Ok(Err(error)) = answered {
+        check_error(&error);
+    }
+}
+
+/// Bytes instead of HTTP/2, at once.
+pub(crate) fn guest_frames(data: &[u8]) {
+    let data = data.to_vec();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let answered = runtime.block_on(async {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let guest = GuestClient::new(near);
+        let sending = async move {
+            // The frames come once the host has said what it wants.
+            let mut heard = [0; 4096];
+            let _ = far.read(&mut heard).await;
+            let _ = far.write_all(&data).await;
+            // Then it takes everything, and stays silent.
+            while let Ok(1..) = far.read(&mut heard).await {}
+        };
+        tokio::select! {
+            answered = guest.check() => Some(answered.map(|_| ())),
+            () = sending => None,
+        }
+    });
+    if let Some(Err(error)) = answered {
+        check_error(&error);
+    }
+}
+
+/// An error is fit for people: bounded, and nothing in it that a terminal acts on.
+pub(crate) fn check_error(error: &GuestError) {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        check_words(&error.to_string());
+        cause = error.source();
+    }
+    if let GuestError::Refused { message, .. } = error {
+        assert!(message.chars().count() <= 1024, "{}", message.len());
+    }
+}
+
+const CALLS: u8 = 18;
+
+/// Those that wait for as long as the guest lives.
+const STREAMS: [u8; 7] = [4, 5, 6, 9, 10, 15, 16];
+
+async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
+    let path = Path::new("x");
+    match which % CALLS {
+        0 => guest.check().await.map(drop),
+        1 => guest.metrics().await.map(drop),
+        2 => guest.set_deadline(Some(Duration::from_secs(1))).await,
+        3 => {
+            // The start of a process is waited for, but not for ever.
+            let execution = guest.start(v1::StartRequest::default()).await?;
+            drop(execution);
+            Ok(())
+        }
+        4 => {
+            let mut execution = guest.attach(7, [0; 3]).await?;
+            for _ in 0..ASKED {
+                match execution.next().await? {
+                    Some(ProcessEvent::Output { data, .. }) => {
+                        assert!(data.len() <= belljar_proto::MAX_MESSAGE_BYTES);
+                    }
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            Ok(())
+        }
+        5 => guest.feed(7, &b"some input"[..], true).await.map(drop),
+        6 => guest.write(path, 0o644, bytes::Bytes::from_static(b"some content")).await.map(drop),
+        7 => guest.signal(7, 15, true).await.map(drop),
+        8 => guest.resize(7, 24, 80).await,
+        9 => {
+            let mut download = guest.read(path, 0, 0, true).await?;
+            for _ in 0..ASKED {
+                match download.next().await? {
+                    Some(piece) => assert!(piece.len() <= belljar_proto::MAX_MESSAGE_BYTES),
+                    None => break,
+                }
+            }
+            Ok(())
+        }
+        10 => {
+            let content = guest.read_all(path, READ_LIMIT).await?;
+            assert!(content.len() <= READ_LIMIT);
+            Ok(())
+        }
+        11 => guest.stat(path, false).await.map(drop),
+        12 => guest.list(path, 1, 10, bytes::Bytes::new()).await.map(drop),
+        13 => guest.make_dir(path, true).await.map(drop),
+        14 => guest.list_processes().await.map(drop),
+        15 => {
+            let mut watch = guest.watch(path, true).await?;
+            for _ in 0..ASKED {
+                if watch.next().await?.is_none() {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        16 => {
+            let mut tunnel = guest.tunnel(80).await?;
+            tunnel.close_send();
+            for _ in 0..ASKED {
+                match tunnel.receive().await? {
+                    Some(data) => assert!(data.len() <= belljar_proto::MAX_MESSAGE_BYTES),
+                    None => break,
+                }
+            }
+            Ok(())
+        }
+        _ => guest.list_ports().await.map(drop),
+    }
+}

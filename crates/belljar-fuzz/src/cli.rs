@@ -1,0 +1,133 @@
+//! The parsers of the program `belljar`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use belljar_engine::GuestClient;
+use belljar_model::{MountPolicy, SandboxSpec};
+
+use crate::copy_out::Outputs;
+use crate::data::{Input, text};
+use crate::files::{plain, split_pair};
+use crate::hostile::against;
+use crate::message::{Quit, chain, clean, one_line, without_controls};
+
+/// What a terminal acts on, or what turns the direction of text.
+fn acts(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+pub(crate) fn terminal_text(data: &[u8]) {
+    let text = text(data);
+    let cleaned = clean(&text);
+    assert!(!cleaned.chars().any(|character| acts(character) && character != '\n'), "{cleaned:?}");
+    assert_eq!(clean(&cleaned), cleaned, "what is clean stays as it is");
+    assert_eq!(cleaned.chars().count(), text.trim_end().chars().count());
+    let most = data.len() % 70;
+    let line = one_line(&text, most);
+    assert!(line.chars().count() <= most && !line.chars().any(acts), "{line:?}");
+    // JSON stays the same value, and shows nothing that acts but its own line end.
+    let json = serde_json::to_string(&text).unwrap();
+    let safe = without_controls(&json);
+    assert!(!safe.chars().any(acts), "{safe:?}");
+    assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), text);
+}
+
+pub(crate) fn file_pair(data: &[u8]) {
+    let (source, target) = split_pair(OsStr::from_bytes(data));
+    let source_bytes = source.as_os_str().as_bytes();
+    match &target {
+        // Nothing of the pair is lost but its colon.
+        Some(target) => {
+            assert_eq!([source_bytes, b":", target.as_os_str().as_bytes()].concat(), data);
+            assert!(!target.as_os_str().as_bytes().contains(&b':') && !target.as_os_str().is_empty());
+        }
+        None => assert_eq!(source_bytes, data.strip_suffix(b":").unwrap_or(data)),
+    }
+    for path in std::iter::once(&source).chain(&target) {
+        match plain(path) {
+            Ok(place) => {
+                assert!(place.file_name().is_some());
+                assert!(
+                    place.components().all(|part| matches!(part, Component::Normal(_) | Component::RootDir))
+                );
+                assert_eq!(place.is_absolute(), path.is_absolute());
+                // Joined to a home it stays below, unless it is absolute.
+                assert!(Path::new("/home/user").join(&place).starts_with("/home/user") || path.is_absolute());
+                assert_eq!(plain(&place).ok(), Some(place));
+            }
+            // What a person gave is shown to that person in full.
+            Err(Quit::Error(error)) => {
+                let words = clean(&chain(error.as_ref()));
+                assert!(words.contains("no place for a file") && !words.chars().any(acts), "{words:?}");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn policy_file(data: &[u8]) {
+    let text = text(data);
+    let mut policy = MountPolicy::new(&["/home/ann".into()]);
+    let before = policy.forbidden().to_vec();
+    match crate::policy::apply(&text, &mut policy) {
+        Ok(()) => {
+            // A file adds to what is forbidden, and takes nothing away.
+            assert!(policy.forbidden().starts_with(&before));
+            assert!(policy.forbidden().iter().all(|path| path.is_absolute() && path.parent().is_some()));
+        }
+        Err(Quit::Error(error)) => {
+            let words = clean(&chain(error.as_ref()));
+            assert!(
+                !words.is_empty() && !words.chars().any(|character| acts(character) && character != '\n')
+            );
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn users(data: &[u8]) {
+    let text = text(data);
+    for uid in [0, 1000, u32::from(data.first().copied().unwrap_or(0))] {
+        if let Some(home) = crate::policy::home_of(&text, uid) {
+            assert!(text.contains(&uid.to_string()) || text.contains("+"), "{uid}");
+            assert!(text.contains(home.to_str().expect("it is part of a text")));
+        }
+    }
+}
+
+/// A byte for the size of the old file, then answers.
+pub(crate) fn copy_out(data: &[u8]) {
+    let mut input = Input(data);
+    let old = vec![b'o'; usize::from(input.byte())];
+    let dir = tempfile::tempdir().expect("a directory");
+    let target = dir.path().join("target");
+    std::fs::write(&target, &old).expect("a file");
+    let mut pair = OsString::from("inside:");
+    pair.push(&target);
+    let outputs = match Outputs::find(&[pair]) {
+        Ok(outputs) => outputs,
+        Err(error) => panic!("{error:?}"),
+    };
+    let mut spec = SandboxSpec::default();
+    spec.limits.disk = "1m".parse().unwrap();
+    spec.limits.tmp = "1m".parse().unwrap();
+    let errors = against(input, async |stream| {
+        let guest = GuestClient::new(stream);
+        let bringing = outputs.bring(&guest, &spec);
+        tokio::time::timeout(std::time::Duration::from_secs(3600), bringing).await
+    });
+    let errors = errors.expect("bringing out a file ends, whatever the guest does");
+    let now = std::fs::read(&target).expect("the file is there before and after");
+    if errors.is_empty() {
+        assert!(now.len() as u64 <= 1 << 20, "{} bytes came out", now.len());
+    } else {
+        assert_eq!(now, old, "a file that did not come whole has replaced one");
+    }
+    for error in &errors {
+        let words = clean(&chain(error));
+        assert!(!words.chars().any(acts) && words.chars().count() < 4096, "{words:?}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "something was left behind");
+}

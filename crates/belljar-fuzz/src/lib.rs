@@ -1,0 +1,129 @@
+//! What must hold of every parser, whatever it is given.
+//!
+//! Each check is a plain function of bytes that panics when a property does not hold. It is written once and used twice:
+//! by the fuzz target of its name in `fuzz/`, and by a property test in `tests/properties.rs`. Table and figures:
+//! `docs/fuzzing.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a check is a test: a property that does not hold is a panic"
+)]
+
+mod answers;
+mod cli;
+mod data;
+mod hostile;
+mod kernel;
+mod language;
+mod messages;
+mod mounts;
+mod result;
+mod run;
+mod seccomp;
+mod spec;
+mod stream;
+mod values;
+
+// Files of the program `belljar`, which is no library: taken in as they are, so that its parsers need no door.
+#[allow(dead_code, reason = "only the parsers are called")]
+#[path = "../../belljar/src/copy_out.rs"]
+mod copy_out;
+#[allow(dead_code, reason = "only the parsers are called")]
+#[path = "../../belljar/src/files.rs"]
+mod files;
+#[allow(dead_code, reason = "only the parsers are called")]
+#[path = "../../belljar/src/input.rs"]
+mod input;
+#[allow(dead_code, reason = "only the parsers are called")]
+#[path = "../../belljar/src/message.rs"]
+mod message;
+#[allow(dead_code, reason = "only the parsers are called")]
+#[path = "../../belljar/src/policy.rs"]
+mod policy;
+
+/// Declares every check, under the name of its fuzz target.
+macro_rules! targets {
+    ($($(#[$doc:meta])* $name:ident in $module:ident;)*) => {
+        $($(#[$doc])* pub fn $name(data: &[u8]) {
+            $module::$name(data);
+        })*
+
+        /// Every check, by the name of its fuzz target.
+        pub const TARGETS: &[(&str, fn(&[u8]))] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+targets! {
+    /// A specification in TOML.
+    spec_toml in spec;
+    /// A specification in JSON.
+    spec_json in spec;
+    /// A size, as text, and every limit that is one.
+    size in values;
+    /// A timeout, as text.
+    timeout in values;
+    /// A number of processors, as text.
+    cpus in values;
+    /// A count, as text: processes, files, open files.
+    count in values;
+    /// A word: id, host name, engine, network, grade.
+    word in values;
+    /// A mount, as text.
+    mount in values;
+    /// An environment variable, as text.
+    env in values;
+    /// The targets of many mounts, one a line.
+    mount_targets in values;
+    /// Rules about mounts, and a mount that is asked for.
+    mount_policy in mounts;
+    /// The text of a policy file.
+    policy_file in cli;
+    /// A language file.
+    language in language;
+    /// A command with placeholders, and what they stand for.
+    command_template in language;
+    /// The name or the first line of a script.
+    script in language;
+    /// A result in JSON.
+    result_json in result;
+    /// An event in JSON.
+    event_json in result;
+    /// The head and the tail of a stream.
+    stream_output in stream;
+    /// The pieces of a stream, collected.
+    collector in stream;
+    /// The standard error of a program, searched for a hint.
+    hint in stream;
+    /// The text of a system call policy.
+    seccomp_policy in seccomp;
+    /// Records of a launch.
+    launch_report in kernel;
+    /// The mount table and the groups of a process.
+    cgroup_tables in kernel;
+    /// A number in a file of a control group.
+    cgroup_number in kernel;
+    /// A line of `/proc/PID/stat`.
+    proc_stat in kernel;
+    /// A line of `/proc/net/tcp`.
+    tcp_table in kernel;
+    /// The path in a request to the guest.
+    guest_path in kernel;
+    /// The configuration of a guest.
+    guest_config in kernel;
+    /// Every message of the protocol.
+    message in messages;
+    /// A guest that sends raw HTTP/2 frames.
+    guest_frames in answers;
+    /// A guest that answers one call, in any way.
+    guest_answer in answers;
+    /// A guest that answers all calls of a run, in any way.
+    guest_run in run;
+    /// A guest that hands out a file.
+    copy_out in cli;
+    /// `SRC[:DEST]`, and places in a sandbox.
+    file_pair in cli;
+    /// Text on its way to a terminal.
+    terminal_text in cli;
+    /// The user database.
+    users in cli;
+}

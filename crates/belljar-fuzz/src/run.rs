@@ -1,0 +1,137 @@
+//! A whole run in a sandbox whose guest answers as it likes.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use belljar_engine::{EngineError, GuestClient, RunRequest, Sandbox, Silent, Usage, Walls, run};
+use belljar_model::{
+    EngineKind, Isolation, Language, LimitsGrade, Memory, Outcome, SandboxId, SandboxSpec, SpecFile,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::answers::check_error;
+use crate::data::{Input, check_words};
+use crate::hostile::against;
+use crate::result::check_result;
+
+/// The greatest kept output of the runs here, in bytes.
+const KEPT: u64 = 4096;
+
+/// How long a run of one phase may take, whatever the guest does: 30 s to start, the timeout of 5 s, 2 s of grace, twice
+/// 2 s of patience, and one more for the host to see it.
+const RUN_TIME: Duration = Duration::from_secs(42);
+
+/// The longest list of changes in a result.
+const MOST_CHANGES: usize = 10_000;
+
+static SPEC: LazyLock<SandboxSpec> = LazyLock::new(|| {
+    let limits = r#"{"limits": {"output": "4k", "log": "0", "timeout": "5s"}}"#;
+    SpecFile::from_json(limits).and_then(SpecFile::resolve).expect("a specification")
+});
+
+/// A byte of switches, then answers.
+pub(crate) fn guest_run(data: &[u8]) {
+    let mut input = Input(data);
+    let switches = input.byte();
+    let language = language(switches & 1 != 0);
+    let usage = Usage { oom_kills: u64::from(switches & 2 != 0), ..Usage::default() };
+    let done = against(input, async |stream| {
+        let isolation = Isolation {
+            engine: EngineKind::Local,
+            grade: LimitsGrade::Cgroup,
+            tree: "host".to_owned(),
+            layers: Vec::new(),
+        };
+        let sandbox = Sandbox::new(
+            SandboxId::from_entropy([7; 20]),
+            isolation,
+            "/home/user".into(),
+            GuestClient::new(stream),
+            Box::new(Still(usage)),
+        );
+        let request = RunRequest {
+            language: &language,
+            source_name: "main.x".into(),
+            source: bytes::Bytes::from_static(b"source"),
+            args: Vec::new(),
+            stdin: (switches & 4 != 0).then(|| Box::new(&b"input"[..]) as Box<_>),
+            files: Vec::new(),
+            track_files: switches & 8 != 0,
+            log_dir: None,
+            last: switches & 16 != 0,
+        };
+        // What uploads streams, and may take as long as it likes.
+        let has_upload = language.compile.is_some() || request.track_files;
+        let done = tokio::time::timeout(RUN_TIME, run(&sandbox, &SPEC, request, &mut Silent)).await;
+        assert!(done.is_ok() || has_upload, "the run hangs");
+        done
+    });
+    let result = match done {
+        Ok(Ok(result)) => result,
+        Ok(Err(EngineError::Guest(error))) => return check_error(&error),
+        Ok(Err(error)) => panic!("{error}"),
+        Err(_) => return,
+    };
+    check_result(&result);
+    for stream in [&result.stdout, &result.stderr] {
+        assert!(stream.kept_head_bytes + stream.kept_tail_bytes <= KEPT, "{stream:?}");
+    }
+    match &result.outcome {
+        Outcome::Exited { code } => assert!((0..=255).contains(code), "{code}"),
+        Outcome::Signalled { signal, .. } => assert!((1..=64).contains(signal), "{signal}"),
+        Outcome::Infrastructure { cause } => check_words(cause),
+        _ => {}
+    }
+    assert_eq!(
+        result.exit_status == 0,
+        result.outcome.is_success() || limit_with_success(&result),
+        "{result:?}"
+    );
+    assert!(result.exit_code.is_none_or(|code| (0..=255).contains(&code)));
+    assert!(result.files.len() <= MOST_CHANGES);
+    for words in result.hint.iter().chain(&result.signal) {
+        check_words(words);
+    }
+}
+
+/// At a limit the code's own status is given, which may be that of success.
+fn limit_with_success(result: &belljar_model::RunResult) -> bool {
+    matches!(result.outcome, Outcome::Limit { .. }) && result.exit_code == Some(0)
+}
+
+fn language(is_compiled: bool) -> Language {
+    let compile = if is_compiled { "compile = ['cc', '{file}']\n" } else { "" };
+    let text = format!(
+        "name = 'x'\nfile = 'main.x'\n{compile}run = ['x', '{{file}}', '{{args}}']\nversion = ['x']\nprogram = 'x'\n\
+         package = 'x'"
+    );
+    Language::from_toml(&text).expect("a language")
+}
+
+/// Walls that do nothing.
+struct Still(Usage);
+
+impl Walls for Still {
+    fn usage(&self) -> Usage {
+        self.0
+    }
+
+    fn set_memory(&self, _: Memory) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+        async { None }.boxed()
+    }
+
+    fn kill(&self) {}
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        std::future::pending().boxed()
+    }
+}

@@ -1,0 +1,79 @@
+//! Output of programs.
+
+use belljar_engine::Collector;
+use belljar_model::{LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for};
+use bytes::Bytes;
+
+use crate::data::{Input, check_words};
+use crate::result::check_stream;
+
+pub(crate) fn stream_output(data: &[u8]) {
+    let mut input = Input(data);
+    let omitted = u64::from(input.byte());
+    let (head, tail) = input.0.split_at(usize::from(input.byte()).min(input.0.len()));
+    let whole = head.len() as u64 + tail.len() as u64;
+    let output = StreamOutput::new(head, tail, whole + omitted);
+    check_stream(&output);
+    let kept = output.decode().expect("it is ours");
+    if omitted == 0 {
+        assert_eq!(kept, [head, tail].concat());
+    } else {
+        let at = usize::try_from(output.kept_head_bytes).unwrap();
+        assert!(head.starts_with(&kept[..at]) && tail.ends_with(&kept[at..]));
+        // Parts of one character on each side, and only where the rest is text.
+        assert!(output.omitted_bytes() - omitted <= 6);
+        assert!(output.base64.is_none() || output.omitted_bytes() == omitted);
+    }
+}
+
+pub(crate) fn collector(data: &[u8]) {
+    let mut input = Input(data);
+    let keep = u64::from(input.byte()) * 8;
+    let mut collector = Collector::new(keep, None);
+    let mut all = Vec::new();
+    while !input.is_empty() {
+        // Many pieces out of few bytes: a guest may send single ones.
+        let piece = Bytes::copy_from_slice(input.piece());
+        for _ in 0..=usize::from(input.byte() % 32) {
+            all.extend_from_slice(&piece);
+            collector.push(&piece);
+        }
+    }
+    assert_eq!(collector.total(), all.len() as u64);
+    // What is kept costs what it weighs, however it came.
+    assert!(collector.held_bytes() as u64 <= 2 * keep + 64, "{} for {keep}", collector.held_bytes());
+    let half = usize::try_from(keep / 2).unwrap();
+    let (head, tail) =
+        if all.len() <= 2 * half { (&all[..], &[][..]) } else { (&all[..half], &all[all.len() - half..]) };
+    let kept = [head, tail].concat();
+    for count in [0, 1, half, kept.len(), kept.len() + 1] {
+        assert_eq!(collector.last(count), kept[kept.len() - count.min(kept.len())..]);
+    }
+    let output = collector.finish();
+    check_stream(&output);
+    assert_eq!(output, StreamOutput::new(head, tail, all.len() as u64));
+}
+
+pub(crate) fn hint(data: &[u8]) {
+    let mut input = Input(data);
+    let outcome = match input.byte() % 8 {
+        0 => Outcome::TimedOut,
+        1 => Outcome::OutOfMemory,
+        2 => Outcome::Limit { limit: LimitKind::Disk },
+        3 => Outcome::Denied { rule: String::from_utf8_lossy(input.piece()).into_owned() },
+        4 => Outcome::signalled(i32::from(input.byte())),
+        code => Outcome::Exited { code: i32::from(code) - 5 },
+    };
+    let found = hint_for(&outcome, input.0, &SandboxSpec::default());
+    if outcome.is_success() {
+        assert_eq!(found, None);
+    }
+    if let Some(words) = found {
+        check_words(&words);
+        assert!(words.ends_with('.'), "{words:?}");
+        // Only one short name may come from the program itself. A rule is the operator's, and shown in full.
+        if !matches!(outcome, Outcome::Denied { .. }) {
+            assert!(words.len() < 1024 && words.is_ascii(), "{words:?}");
+        }
+    }
+}
