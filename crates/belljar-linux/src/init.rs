@@ -2,7 +2,7 @@
 //! the order of docs/threat-model.md, and stops at the first that cannot be built.
 //!
 //! ```text
-//! clone3 ─ wait for the id maps ─ ids ─ keyring ─ host name
+//! clone3 ─ host name ─ copies of the host's mounts ─ wait for the id maps ─ ids ─ keyring
 //!        ─ new root ─ nodes ─ mounts ─ /proc and its masks ─ pivot_root
 //!        ─ join cgroups and network, which the supervisor has made meanwhile
 //!        ─ limits ─ capabilities ─ no new privileges ─ seccomp ─ exec guest
@@ -47,6 +47,11 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     kernel::set_name(c"belljar-init");
     plan.without.allocate(Wall::ForkSafeFirst);
     let mut phases = Phases::new();
+    // What needs no ids of ours is done while the supervisor writes the id maps.
+    let sources = match &plan.namespaces {
+        Some(tree) => Some(clone_sources(plan, tree)?),
+        None => None,
+    };
     if plan.namespaces.is_some() {
         match channel::receive(channel).map_err(Failure::at(Step::IdMap))? {
             (Message::Mapped, _) => {}
@@ -72,12 +77,12 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
         kernel::leave_session_keyring().map_err(Failure::at(Step::Keyring))?;
     }
     phases.reached(LaunchPhase::Identity);
-    let (exe, proc_fd) = match &plan.namespaces {
-        Some(namespaces) => {
-            let (exe, proc_fd) = build_tree(plan, namespaces, &mut phases)?;
+    let (exe, proc_fd) = match (&plan.namespaces, sources) {
+        (Some(namespaces), Some(sources)) => {
+            let (exe, proc_fd) = build_tree(plan, namespaces, sources, &mut phases)?;
             (exe, Some(proc_fd))
         }
-        None => (open_exe_by_path(plan)?, None),
+        _ => (open_exe_by_path(plan)?, None),
     };
     phases.reached(LaunchPhase::Pivot);
     take_equipment(plan, channel)?;
@@ -226,13 +231,17 @@ pub(crate) const MAX_MOUNTS: usize = 96;
 const HIDDEN_FILE: &CStr = c".hidden-file";
 const HIDDEN_DIR: &CStr = c".hidden-dir";
 
-/// Builds the new root and enters it. Hands back the guest's program and a writable view of `/proc`, which is
-/// read-only for everybody else.
-fn build_tree(
-    plan: &LaunchPlan,
-    tree: &NamespacePlan,
-    phases: &mut Phases,
-) -> Result<(OwnedFd, OwnedFd), Failure> {
+/// What the tree is made of, cloned from the host's.
+struct Sources {
+    host_root: OwnedFd,
+    exe: OwnedFd,
+    /// A detached copy for each mount that is one of the host's, in the order of the plan.
+    mounts: [Option<OwnedFd>; MAX_MOUNTS],
+}
+
+/// Clones all that is mounted from the host. Nothing of it is the sandbox's user's yet; only the caller's choices and fixed
+/// paths are looked up.
+fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Failure> {
     if !plan.without.has(Wall::Uts) {
         rustix::system::sethostname(tree.hostname.to_bytes()).map_err(Failure::at(Step::Hostname))?;
     }
@@ -252,9 +261,39 @@ fn build_tree(
         )
         .map_err(Failure::at(Step::GuestExe))?,
     };
+    let mut mounts = [const { None }; MAX_MOUNTS];
+    for ((index, step), slot) in tree.mounts.iter().enumerate().zip(&mut mounts) {
+        let attributes = attributes(plan, step);
+        *slot = match &step.source {
+            MountSource::Path(path) => clone_tree(rustix::fs::CWD, path, true, attributes).map(Some),
+            MountSource::Checked { path, device, inode } => {
+                open_checked(path, *device, *inode, attributes).map(Some)
+            }
+            MountSource::Detached(_) | MountSource::New { .. } => Ok(None),
+        }
+        .map_err(Failure::item(Step::Mount, index))?;
+    }
+    Ok(Sources { host_root, exe, mounts })
+}
 
-    let mut early = [const { None }; MAX_MOUNTS];
-    clone_checked(tree, &mut early)?;
+/// The attributes of a mount, without those that a test takes away.
+fn attributes(plan: &LaunchPlan, step: &MountStep) -> u64 {
+    if plan.without.has(Wall::ReadOnly) {
+        step.attributes & !kernel::MOUNT_ATTR_RDONLY
+    } else {
+        step.attributes
+    }
+}
+
+/// Builds the new root and enters it. Hands back the guest's program and a writable view of `/proc`, which is
+/// read-only for everybody else.
+fn build_tree(
+    plan: &LaunchPlan,
+    tree: &NamespacePlan,
+    sources: Sources,
+    phases: &mut Phases,
+) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let Sources { host_root, exe, mut mounts } = sources;
     let at = Failure::at(Step::Root);
     let root = new_filesystem(c"tmpfs", &tree.root_options, 0).map_err(&at)?;
     attach(root.as_fd(), rustix::fs::CWD, &tree.staging).map_err(&at)?;
@@ -276,7 +315,7 @@ fn build_tree(
     }
     phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
-        let tree = early.get_mut(index).and_then(Option::take);
+        let tree = mounts.get_mut(index).and_then(Option::take);
         make_mount(plan, root.as_fd(), step, tree).map_err(Failure::item(Step::Mount, index))?;
     }
     phases.reached(LaunchPhase::Mounts);
@@ -404,12 +443,8 @@ fn make_mount(
     plan: &LaunchPlan,
     root: BorrowedFd<'_>,
     step: &MountStep,
-    early: Option<OwnedFd>,
+    clone: Option<OwnedFd>,
 ) -> Result<(), Errno> {
-    let mut attributes = step.attributes;
-    if plan.without.has(Wall::ReadOnly) {
-        attributes &= !kernel::MOUNT_ATTR_RDONLY;
-    }
     for node in &step.make {
         match make_node_inside(root, node) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -417,31 +452,19 @@ fn make_mount(
         }
     }
     let mount = match &step.source {
-        MountSource::Path(path) => clone_tree(rustix::fs::CWD, path, true, attributes)?,
+        MountSource::Path(_) => clone.ok_or(Errno::BADF)?,
         MountSource::Checked { .. } => {
-            let tree = early.ok_or(Errno::BADF)?;
-            kernel::mount_setattr(tree.as_fd(), attributes, 0, true, None)?;
-            return attach_inside(tree.as_fd(), root, &step.target);
+            return attach_inside(clone.ok_or(Errno::BADF)?.as_fd(), root, &step.target);
         }
         MountSource::Detached(tree) => return attach_inside(tree.as_fd(), root, &step.target),
-        MountSource::New { kind, options } => new_filesystem(kind, options, attributes)?,
+        MountSource::New { kind, options } => new_filesystem(kind, options, attributes(plan, step))?,
     };
     // These come first, onto names that we have just made ourselves: nobody can have put a link there.
     attach(mount.as_fd(), root, &step.target)
 }
 
-/// Clones the trees that an ordinary user mounts, before the new root covers the place where it is staged: insists on the
-/// very files that the host has checked.
-fn clone_checked(tree: &NamespacePlan, early: &mut [Option<OwnedFd>]) -> Result<(), Failure> {
-    for ((index, step), slot) in tree.mounts.iter().enumerate().zip(early) {
-        if let MountSource::Checked { path, device, inode } = &step.source {
-            *slot = Some(open_checked(path, *device, *inode).map_err(Failure::item(Step::Mount, index))?);
-        }
-    }
-    Ok(())
-}
-
-fn open_checked(path: &CStr, device: u64, inode: u64) -> Result<OwnedFd, Errno> {
+/// Clones a tree of the host, and insists on the very file that the host has checked.
+fn open_checked(path: &CStr, device: u64, inode: u64, attributes: u64) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let file = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
@@ -449,7 +472,7 @@ fn open_checked(path: &CStr, device: u64, inode: u64) -> Result<OwnedFd, Errno> 
     if stat.st_dev != device || stat.st_ino != inode {
         return Err(Errno::STALE);
     }
-    clone_tree(file.as_fd(), c"", true, 0)
+    clone_tree(file.as_fd(), c"", true, attributes)
 }
 
 fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {

@@ -44,7 +44,11 @@ pub fn start(plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, Errno> 
     // SAFETY: the child runs `supervise::run` only, which is written to be fork-safe and never returns.
     match unsafe { kernel::clone3(0, None) }? {
         Cloned::Child => crate::supervise::run(plan, control.as_fd()),
-        Cloned::Parent { pidfd, .. } => Ok(Supervisor { pidfd }),
+        Cloned::Parent { pidfd, .. } => {
+            // It starts on this processor, and everything waits for it.
+            rustix::thread::sched_yield();
+            Ok(Supervisor { pidfd })
+        }
     }
 }
 

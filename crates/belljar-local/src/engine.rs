@@ -132,7 +132,13 @@ impl LocalEngine {
         )
         .map_err(launch("follow the supervisor"))?;
         let stream = stream(host_socket).map_err(launch("open the guest's connection"))?;
-        let failed = if ready { until_ready(&walls, &stream).await.err() } else { None };
+        let failed = if ready {
+            until_ready(&walls, &stream).await.err()
+        } else {
+            // What the host does next would only take the processor from the supervisor before that.
+            walls.under_way().await;
+            None
+        };
         let sandbox = Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls));
         match failed {
             None => Ok(sandbox),

@@ -240,10 +240,15 @@ impl HostTree {
 /// Directories of `/etc` that programs need, as names below it. Missing ones may be among them.
 pub(crate) fn etc_dirs() -> Vec<String> {
     let mut names: Vec<String> = ETC_DIRS.iter().map(|name| (*name).to_owned()).collect();
-    // Java's settings carry the version in their name.
-    let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
-    let found = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.extend(found.filter(|name| name.starts_with("java-")));
+    // Java's settings carry the version in their name, as what is installed does: java-17-openjdk-amd64. There is much less
+    // to list here than in /etc.
+    let entries = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let installed = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let found: std::collections::BTreeSet<String> = installed
+        .filter(|name| name.starts_with("java-"))
+        .filter_map(|name| name.rsplit_once('-').map(|(settings, _)| settings.to_owned()))
+        .collect();
+    names.extend(found);
     names
 }
 

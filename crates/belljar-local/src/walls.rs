@@ -89,6 +89,12 @@ impl LocalWalls {
         Ok(Self { id, control, supervisor, cgroups, scratch, progress, failures, launched, answered_ns })
     }
 
+    /// Resolves when the first process has been cloned, or never will be.
+    pub(crate) async fn under_way(&self) {
+        let mut progress = self.progress.clone();
+        let _ = progress.wait_for(|now| !now.phases.is_empty() || now.failed.is_some() || now.closed).await;
+    }
+
     /// Resolves with the reason when the launch fails, and never when it does not.
     pub(crate) async fn failure(&self) -> EngineError {
         let mut progress = self.progress.clone();

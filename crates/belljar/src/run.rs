@@ -43,7 +43,10 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     let engine = sandboxed.engine();
     let command = Command { args, spec: &sandboxed.spec, outputs };
     let runtime = runtime()?;
-    runtime.block_on(command.execute(&engine, program, inputs, timings))
+    let done = runtime.block_on(command.execute(&engine, program, inputs, timings));
+    // The process ends right away, and takes the runtime with it faster than that can be taken apart.
+    std::mem::forget(runtime);
+    done
 }
 
 /// The runtime of every command: one thread, which is all that is needed.
