@@ -485,21 +485,15 @@ fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> 
     check(unsafe { libc::syscall(libc::SYS_prctl, option, first, second, 0, 0) })
 }
 
-/// Which thread, and in which form, capget(2) and capset(2) are about.
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: c_int,
-}
-
-impl CapabilityHeader {
-    /// This thread, in version 3: two records of three words.
-    const THIS_THREAD: Self = Self { version: 0x2008_0522, pid: 0 };
-}
-
 /// Empties all three capability sets of this thread (capset(2)). Fork-safe.
 pub(crate) fn clear_capabilities() -> Result<(), Errno> {
-    let header = CapabilityHeader::THIS_THREAD;
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = Header { version: VERSION_3, pid: 0 };
     let data = [0u32; 6];
     // SAFETY: version 3 reads two records of three words, which `data` holds.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
@@ -518,17 +512,14 @@ pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errn
 }
 
 /// Changes the effective id of this thread, to which the kernel charges a new user namespace, and keeps the capabilities
-/// in effect. The real id stays, so that the way back is open. Fork-safe.
+/// in effect (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). The real id stays, so that the way back is open. Fork-safe.
 pub(crate) fn set_effective_uid(uid: u32) -> Result<(), Errno> {
-    const UNCHANGED: u32 = u32::MAX;
-    let header = CapabilityHeader::THIS_THREAD;
-    let mut data = [0u32; 6];
-    // SAFETY: version 3 fills, and reads, two records of three words, which `data` holds; the other call takes numbers only.
-    unsafe {
-        check(libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()))?;
-        check(libc::syscall(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED))?;
-        check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr())).map(drop)
-    }
+    const SECBIT_NO_SETUID_FIXUP: c_long = 1 << 2;
+    let bits = prctl(libc::PR_GET_SECUREBITS, 0, 0)?;
+    // Before the id, so that a refusal leaves everything as it was and what has been made can be removed.
+    prctl(libc::PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0)?;
+    // SAFETY: numbers only; -1 leaves an id as it is.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) }).map(drop)
 }
 
 /// Leaves a real-time policy and a negative nice value behind that the caller may have had: no limit of processor time
