@@ -10,7 +10,7 @@ import measure
 # In the order in which they happen; those with a step to the right are parts of `create`.
 MEANING = {
     "prepare": "flags and files are read, the language is found",
-    "create": "the sandbox is made: the sum of the next eleven",
+    "create": "until the launch is under way, planning included; the next ten go on after it",
     "plan": "- everything is worked out, and what the host side must open is opened",
     "supervisor": "- the supervisor is cloned and runs",
     "namespaces": "- the first process is cloned into its namespaces",
@@ -21,9 +21,9 @@ MEANING = {
     "pivot": "- the new root takes over",
     "equipment": "- control groups and network, made beside, are taken over",
     "privileges": "- resource limits, capabilities, seccomp",
-    "guest": "- the guest is started, up to its first bytes",
+    "guest": "- the guest is started, and the program by it",
     "upload": "files are put in; a small source comes with the start of the program",
-    "run": "the program, from asking for its start to its end and all of its output",
+    "run": "the program, from its start to its end and all of its output",
     "bring_out": "files are brought out",
     "stop": "everything is ended and removed",
     "total": "all of these",
