@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn buffa() -> CodeGenConfig {
     let mut config = CodeGenConfig::default();
-    config.generate_json = false;
+    config.generate_json = true;
     // `bytes::Bytes` is shared, not copied, on the way from a pipe to the wire.
     config.bytes_fields = vec![(".".into(), BytesRepr::Bytes)];
     config

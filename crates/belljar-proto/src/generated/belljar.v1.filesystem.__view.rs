@@ -244,6 +244,76 @@ impl<'a> ::buffa::ViewEncode<'a> for EntryView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for EntryView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.kind) {
+            __map.serialize_entry("kind", &self.kind)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.size) {
+            __map
+                .serialize_entry("size", &::buffa::json_helpers::ProtoJson(&self.size))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.mode) {
+            __map
+                .serialize_entry("mode", &::buffa::json_helpers::ProtoJson(&self.mode))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_i64(&self.modified_ns) {
+            __map
+                .serialize_entry(
+                    "modifiedNs",
+                    &::buffa::json_helpers::ProtoJson(&self.modified_ns),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_i64(&self.changed_ns) {
+            __map
+                .serialize_entry(
+                    "changedNs",
+                    &::buffa::json_helpers::ProtoJson(&self.changed_ns),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.inode) {
+            __map
+                .serialize_entry(
+                    "inode",
+                    &::buffa::json_helpers::ProtoJson(&self.inode),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.symlink_target) {
+            __map
+                .serialize_entry(
+                    "symlinkTarget",
+                    &::buffa::json_helpers::BytesJson(self.symlink_target),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.links) {
+            __map
+                .serialize_entry(
+                    "links",
+                    &::buffa::json_helpers::ProtoJson(&self.links),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for EntryView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "Entry";
@@ -399,6 +469,14 @@ impl ::buffa::HasMessageView for super::super::Entry {
     type View<'a> = EntryView<'a>;
     type ViewHandle = EntryOwnedView;
 }
+impl ::serde::Serialize for EntryOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct ReadRequestView<'a> {
     /// Field 1: `path`
@@ -548,6 +626,47 @@ impl<'a> ::buffa::ViewEncode<'a> for ReadRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ReadRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.offset) {
+            __map
+                .serialize_entry(
+                    "offset",
+                    &::buffa::json_helpers::ProtoJson(&self.offset),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.length) {
+            __map
+                .serialize_entry(
+                    "length",
+                    &::buffa::json_helpers::ProtoJson(&self.length),
+                )?;
+        }
+        if self.no_follow {
+            __map.serialize_entry("noFollow", &self.no_follow)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ReadRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ReadRequest";
@@ -682,6 +801,14 @@ for ReadRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::ReadRequest {
     type View<'a> = ReadRequestView<'a>;
     type ViewHandle = ReadRequestOwnedView;
+}
+impl ::serde::Serialize for ReadRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ReadResponseView<'a> {
@@ -830,6 +957,35 @@ impl<'a> ::buffa::ViewEncode<'a> for ReadResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ReadResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ReadResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ReadResponse";
@@ -954,6 +1110,14 @@ for ReadResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::ReadResponse {
     type View<'a> = ReadResponseView<'a>;
     type ViewHandle = ReadResponseOwnedView;
+}
+impl ::serde::Serialize for ReadResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct WriteOpenView<'a> {
@@ -1138,6 +1302,46 @@ impl<'a> ::buffa::ViewEncode<'a> for WriteOpenView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for WriteOpenView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.mode) {
+            __map
+                .serialize_entry("mode", &::buffa::json_helpers::ProtoJson(&self.mode))?;
+        }
+        if self.make_parents {
+            __map.serialize_entry("makeParents", &self.make_parents)?;
+        }
+        if self.append {
+            __map.serialize_entry("append", &self.append)?;
+        }
+        if self.exclusive {
+            __map.serialize_entry("exclusive", &self.exclusive)?;
+        }
+        if let ::core::option::Option::Some(__v) = self.offset {
+            __map.serialize_entry("offset", &::buffa::json_helpers::ProtoJson(&__v))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for WriteOpenView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "WriteOpen";
@@ -1285,6 +1489,14 @@ impl ::buffa::HasMessageView for super::super::WriteOpen {
     type View<'a> = WriteOpenView<'a>;
     type ViewHandle = WriteOpenOwnedView;
 }
+impl ::serde::Serialize for WriteOpenOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct WriteRequestView<'a> {
     /// Field 1: `open`
@@ -1430,6 +1642,35 @@ impl<'a> ::buffa::ViewEncode<'a> for WriteRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for WriteRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.open.as_option() {
+                __map.serialize_entry("open", __v)?;
+            }
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for WriteRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "WriteRequest";
@@ -1552,6 +1793,14 @@ for WriteRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::WriteRequest {
     type View<'a> = WriteRequestView<'a>;
     type ViewHandle = WriteRequestOwnedView;
+}
+impl ::serde::Serialize for WriteRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct WriteResponseView<'a> {
@@ -1682,6 +1931,32 @@ impl<'a> ::buffa::ViewEncode<'a> for WriteResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for WriteResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for WriteResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "WriteResponse";
@@ -1800,6 +2075,14 @@ impl ::buffa::HasMessageView for super::super::WriteResponse {
     type View<'a> = WriteResponseView<'a>;
     type ViewHandle = WriteResponseOwnedView;
 }
+impl ::serde::Serialize for WriteResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct StatRequestView<'a> {
     /// Field 1: `path`
@@ -1913,6 +2196,33 @@ impl<'a> ::buffa::ViewEncode<'a> for StatRequestView<'a> {
             ::buffa::types::put_bool_field(2u32, self.follow, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for StatRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if self.follow {
+            __map.serialize_entry("follow", &self.follow)?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for StatRequestView<'a> {
@@ -2037,6 +2347,14 @@ for StatRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::StatRequest {
     type View<'a> = StatRequestView<'a>;
     type ViewHandle = StatRequestOwnedView;
+}
+impl ::serde::Serialize for StatRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct StatResponseView<'a> {
@@ -2167,6 +2485,32 @@ impl<'a> ::buffa::ViewEncode<'a> for StatResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for StatResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for StatResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "StatResponse";
@@ -2284,6 +2628,14 @@ for StatResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::StatResponse {
     type View<'a> = StatResponseView<'a>;
     type ViewHandle = StatResponseOwnedView;
+}
+impl ::serde::Serialize for StatResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ListRequestView<'a> {
@@ -2436,6 +2788,51 @@ impl<'a> ::buffa::ViewEncode<'a> for ListRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.depth) {
+            __map
+                .serialize_entry(
+                    "depth",
+                    &::buffa::json_helpers::ProtoJson(&self.depth),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.limit) {
+            __map
+                .serialize_entry(
+                    "limit",
+                    &::buffa::json_helpers::ProtoJson(&self.limit),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.after) {
+            __map
+                .serialize_entry(
+                    "after",
+                    &::buffa::json_helpers::BytesJson(self.after),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ListRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ListRequest";
@@ -2572,6 +2969,14 @@ for ListRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::ListRequest {
     type View<'a> = ListRequestView<'a>;
     type ViewHandle = ListRequestOwnedView;
+}
+impl ::serde::Serialize for ListRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ListResponseView<'a> {
@@ -2715,6 +3120,33 @@ impl<'a> ::buffa::ViewEncode<'a> for ListResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !self.entries.is_empty() {
+            __map.serialize_entry("entries", &*self.entries)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.next) {
+            __map.serialize_entry("next", &::buffa::json_helpers::BytesJson(self.next))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ListResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ListResponse";
@@ -2841,6 +3273,14 @@ for ListResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::ListResponse {
     type View<'a> = ListResponseView<'a>;
     type ViewHandle = ListResponseOwnedView;
+}
+impl ::serde::Serialize for ListResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct MakeDirRequestView<'a> {
@@ -2973,6 +3413,37 @@ impl<'a> ::buffa::ViewEncode<'a> for MakeDirRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MakeDirRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if self.parents {
+            __map.serialize_entry("parents", &self.parents)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.mode) {
+            __map
+                .serialize_entry("mode", &::buffa::json_helpers::ProtoJson(&self.mode))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for MakeDirRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "MakeDirRequest";
@@ -3103,6 +3574,14 @@ impl ::buffa::HasMessageView for super::super::MakeDirRequest {
     type View<'a> = MakeDirRequestView<'a>;
     type ViewHandle = MakeDirRequestOwnedView;
 }
+impl ::serde::Serialize for MakeDirRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct MakeDirResponseView<'a> {
     /// Field 1: `entry`
@@ -3232,6 +3711,32 @@ impl<'a> ::buffa::ViewEncode<'a> for MakeDirResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MakeDirResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for MakeDirResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "MakeDirResponse";
@@ -3351,6 +3856,14 @@ for MakeDirResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::MakeDirResponse {
     type View<'a> = MakeDirResponseView<'a>;
     type ViewHandle = MakeDirResponseOwnedView;
+}
+impl ::serde::Serialize for MakeDirResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct MoveRequestView<'a> {
@@ -3481,6 +3994,36 @@ impl<'a> ::buffa::ViewEncode<'a> for MoveRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MoveRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.from) {
+            __map.serialize_entry("from", &::buffa::json_helpers::BytesJson(self.from))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.to) {
+            __map.serialize_entry("to", &::buffa::json_helpers::BytesJson(self.to))?;
+        }
+        if self.overwrite {
+            __map.serialize_entry("overwrite", &self.overwrite)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for MoveRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "MoveRequest";
@@ -3606,6 +4149,14 @@ for MoveRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::MoveRequest {
     type View<'a> = MoveRequestView<'a>;
     type ViewHandle = MoveRequestOwnedView;
+}
+impl ::serde::Serialize for MoveRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct MoveResponseView<'a> {
@@ -3736,6 +4287,32 @@ impl<'a> ::buffa::ViewEncode<'a> for MoveResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MoveResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for MoveResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "MoveResponse";
@@ -3854,6 +4431,14 @@ impl ::buffa::HasMessageView for super::super::MoveResponse {
     type View<'a> = MoveResponseView<'a>;
     type ViewHandle = MoveResponseOwnedView;
 }
+impl ::serde::Serialize for MoveResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct RemoveRequestView<'a> {
     /// Field 1: `path`
@@ -3965,6 +4550,33 @@ impl<'a> ::buffa::ViewEncode<'a> for RemoveRequestView<'a> {
             ::buffa::types::put_bool_field(2u32, self.recursive, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for RemoveRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if self.recursive {
+            __map.serialize_entry("recursive", &self.recursive)?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for RemoveRequestView<'a> {
@@ -4088,6 +4700,14 @@ impl ::buffa::HasMessageView for super::super::RemoveRequest {
     type View<'a> = RemoveRequestView<'a>;
     type ViewHandle = RemoveRequestOwnedView;
 }
+impl ::serde::Serialize for RemoveRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct RemoveResponseView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -4167,6 +4787,27 @@ impl<'a> ::buffa::ViewEncode<'a> for RemoveResponseView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for RemoveResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for RemoveResponseView<'a> {
@@ -4282,6 +4923,14 @@ impl ::buffa::HasMessageView for super::super::RemoveResponse {
     type View<'a> = RemoveResponseView<'a>;
     type ViewHandle = RemoveResponseOwnedView;
 }
+impl ::serde::Serialize for RemoveResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct WatchRequestView<'a> {
     /// Field 1: `path`
@@ -4393,6 +5042,33 @@ impl<'a> ::buffa::ViewEncode<'a> for WatchRequestView<'a> {
             ::buffa::types::put_bool_field(2u32, self.recursive, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for WatchRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if self.recursive {
+            __map.serialize_entry("recursive", &self.recursive)?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for WatchRequestView<'a> {
@@ -4515,6 +5191,14 @@ for WatchRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::WatchRequest {
     type View<'a> = WatchRequestView<'a>;
     type ViewHandle = WatchRequestOwnedView;
+}
+impl ::serde::Serialize for WatchRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct WatchEventView<'a> {
@@ -4655,6 +5339,36 @@ impl<'a> ::buffa::ViewEncode<'a> for WatchEventView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for WatchEventView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.kind) {
+            __map.serialize_entry("kind", &self.kind)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if self.directory {
+            __map.serialize_entry("directory", &self.directory)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for WatchEventView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "WatchEvent";
@@ -4782,4 +5496,12 @@ for WatchEventOwnedView {
 impl ::buffa::HasMessageView for super::super::WatchEvent {
     type View<'a> = WatchEventView<'a>;
     type ViewHandle = WatchEventOwnedView;
+}
+impl ::serde::Serialize for WatchEventOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }

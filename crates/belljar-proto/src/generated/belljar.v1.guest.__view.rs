@@ -116,6 +116,34 @@ impl<'a> ::buffa::ViewEncode<'a> for TunnelRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for TunnelRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.port) {
+            __map
+                .serialize_entry("port", &::buffa::json_helpers::ProtoJson(&self.port))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for TunnelRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "TunnelRequest";
@@ -239,6 +267,14 @@ impl ::buffa::HasMessageView for super::super::TunnelRequest {
     type View<'a> = TunnelRequestView<'a>;
     type ViewHandle = TunnelRequestOwnedView;
 }
+impl ::serde::Serialize for TunnelRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct TunnelResponseView<'a> {
     /// Field 1: `data`
@@ -334,6 +370,30 @@ impl<'a> ::buffa::ViewEncode<'a> for TunnelResponseView<'a> {
             ::buffa::types::put_shared_bytes_field(1u32, &self.data, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for TunnelResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for TunnelResponseView<'a> {
@@ -454,6 +514,14 @@ impl ::buffa::HasMessageView for super::super::TunnelResponse {
     type View<'a> = TunnelResponseView<'a>;
     type ViewHandle = TunnelResponseOwnedView;
 }
+impl ::serde::Serialize for TunnelResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct ListPortsRequestView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -533,6 +601,27 @@ impl<'a> ::buffa::ViewEncode<'a> for ListPortsRequestView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListPortsRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for ListPortsRequestView<'a> {
@@ -647,6 +736,14 @@ for ListPortsRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::ListPortsRequest {
     type View<'a> = ListPortsRequestView<'a>;
     type ViewHandle = ListPortsRequestOwnedView;
+}
+impl ::serde::Serialize for ListPortsRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ListPortsResponseView<'a> {
@@ -770,6 +867,34 @@ impl<'a> ::buffa::ViewEncode<'a> for ListPortsResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListPortsResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !self.tcp.is_empty() {
+            __map
+                .serialize_entry(
+                    "tcp",
+                    &::buffa::json_helpers::RepeatedJson(&self.tcp),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ListPortsResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ListPortsResponse";
@@ -890,6 +1015,14 @@ impl ::buffa::HasMessageView for super::super::ListPortsResponse {
     type View<'a> = ListPortsResponseView<'a>;
     type ViewHandle = ListPortsResponseOwnedView;
 }
+impl ::serde::Serialize for ListPortsResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct CheckRequestView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -969,6 +1102,27 @@ impl<'a> ::buffa::ViewEncode<'a> for CheckRequestView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for CheckRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for CheckRequestView<'a> {
@@ -1081,6 +1235,14 @@ for CheckRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::CheckRequest {
     type View<'a> = CheckRequestView<'a>;
     type ViewHandle = CheckRequestOwnedView;
+}
+impl ::serde::Serialize for CheckRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct CheckResponseView<'a> {
@@ -1254,6 +1416,47 @@ impl<'a> ::buffa::ViewEncode<'a> for CheckResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for CheckResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.generation) {
+            __map
+                .serialize_entry(
+                    "generation",
+                    &::buffa::json_helpers::ProtoJson(&self.generation),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_str(self.version) {
+            __map.serialize_entry("version", self.version)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.uptime_ms) {
+            __map
+                .serialize_entry(
+                    "uptimeMs",
+                    &::buffa::json_helpers::ProtoJson(&self.uptime_ms),
+                )?;
+        }
+        if !self.layers.is_empty() {
+            __map.serialize_entry("layers", &*self.layers)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for CheckResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "CheckResponse";
@@ -1389,6 +1592,14 @@ impl ::buffa::HasMessageView for super::super::CheckResponse {
     type View<'a> = CheckResponseView<'a>;
     type ViewHandle = CheckResponseOwnedView;
 }
+impl ::serde::Serialize for CheckResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 /// A wall that the guest itself built, as it is in force for user code.
 #[derive(Clone, Debug, Default)]
 pub struct LayerView<'a> {
@@ -1501,6 +1712,33 @@ impl<'a> ::buffa::ViewEncode<'a> for LayerView<'a> {
             ::buffa::types::put_string_field(2u32, &self.detail, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for LayerView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_str(self.name) {
+            __map.serialize_entry("name", self.name)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_str(self.detail) {
+            __map.serialize_entry("detail", self.detail)?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for LayerView<'a> {
@@ -1617,6 +1855,14 @@ impl ::buffa::HasMessageView for super::super::Layer {
     type View<'a> = LayerView<'a>;
     type ViewHandle = LayerOwnedView;
 }
+impl ::serde::Serialize for LayerOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct MetricsRequestView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -1696,6 +1942,27 @@ impl<'a> ::buffa::ViewEncode<'a> for MetricsRequestView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MetricsRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for MetricsRequestView<'a> {
@@ -1810,6 +2077,14 @@ for MetricsRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::MetricsRequest {
     type View<'a> = MetricsRequestView<'a>;
     type ViewHandle = MetricsRequestOwnedView;
+}
+impl ::serde::Serialize for MetricsRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct MetricsResponseView<'a> {
@@ -2016,6 +2291,65 @@ impl<'a> ::buffa::ViewEncode<'a> for MetricsResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for MetricsResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.processes) {
+            __map
+                .serialize_entry(
+                    "processes",
+                    &::buffa::json_helpers::ProtoJson(&self.processes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.threads) {
+            __map
+                .serialize_entry(
+                    "threads",
+                    &::buffa::json_helpers::ProtoJson(&self.threads),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.resident_bytes) {
+            __map
+                .serialize_entry(
+                    "residentBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.resident_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.user_us) {
+            __map
+                .serialize_entry(
+                    "userUs",
+                    &::buffa::json_helpers::ProtoJson(&self.user_us),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.system_us) {
+            __map
+                .serialize_entry(
+                    "systemUs",
+                    &::buffa::json_helpers::ProtoJson(&self.system_us),
+                )?;
+        }
+        if !self.disks.is_empty() {
+            __map.serialize_entry("disks", &*self.disks)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for MetricsResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "MetricsResponse";
@@ -2162,6 +2496,14 @@ for MetricsResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::MetricsResponse {
     type View<'a> = MetricsResponseView<'a>;
     type ViewHandle = MetricsResponseOwnedView;
+}
+impl ::serde::Serialize for MetricsResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct DiskUseView<'a> {
@@ -2324,6 +2666,58 @@ impl<'a> ::buffa::ViewEncode<'a> for DiskUseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for DiskUseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.bytes_used) {
+            __map
+                .serialize_entry(
+                    "bytesUsed",
+                    &::buffa::json_helpers::ProtoJson(&self.bytes_used),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.bytes_total) {
+            __map
+                .serialize_entry(
+                    "bytesTotal",
+                    &::buffa::json_helpers::ProtoJson(&self.bytes_total),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.inodes_used) {
+            __map
+                .serialize_entry(
+                    "inodesUsed",
+                    &::buffa::json_helpers::ProtoJson(&self.inodes_used),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.inodes_total) {
+            __map
+                .serialize_entry(
+                    "inodesTotal",
+                    &::buffa::json_helpers::ProtoJson(&self.inodes_total),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for DiskUseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "DiskUse";
@@ -2458,6 +2852,14 @@ impl ::buffa::HasMessageView for super::super::DiskUse {
     type View<'a> = DiskUseView<'a>;
     type ViewHandle = DiskUseOwnedView;
 }
+impl ::serde::Serialize for DiskUseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct SetDeadlineRequestView<'a> {
     /// Milliseconds from now; 0 is none.
@@ -2555,6 +2957,34 @@ impl<'a> ::buffa::ViewEncode<'a> for SetDeadlineRequestView<'a> {
             ::buffa::types::put_uint64_field(1u32, self.after_ms, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SetDeadlineRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.after_ms) {
+            __map
+                .serialize_entry(
+                    "afterMs",
+                    &::buffa::json_helpers::ProtoJson(&self.after_ms),
+                )?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for SetDeadlineRequestView<'a> {
@@ -2679,6 +3109,14 @@ impl ::buffa::HasMessageView for super::super::SetDeadlineRequest {
     type View<'a> = SetDeadlineRequestView<'a>;
     type ViewHandle = SetDeadlineRequestOwnedView;
 }
+impl ::serde::Serialize for SetDeadlineRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct SetDeadlineResponseView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -2764,6 +3202,27 @@ impl<'a> ::buffa::ViewEncode<'a> for SetDeadlineResponseView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SetDeadlineResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for SetDeadlineResponseView<'a> {
@@ -2880,4 +3339,12 @@ for SetDeadlineResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::SetDeadlineResponse {
     type View<'a> = SetDeadlineResponseView<'a>;
     type ViewHandle = SetDeadlineResponseOwnedView;
+}
+impl ::serde::Serialize for SetDeadlineResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }

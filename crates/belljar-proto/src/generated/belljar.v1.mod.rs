@@ -34,6 +34,57 @@ pub mod __buffa {
         use super::*;
         include!("belljar.v1.process.__oneof.rs");
     }
+    /// Register this package's `Any` type entries and extension entries.
+    pub fn register_types(reg: &mut ::buffa::type_registry::TypeRegistry) {
+        reg.register_json_any(super::__TUNNEL_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__TUNNEL_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LIST_PORTS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_PORTS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__CHECK_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__CHECK_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LAYER_JSON_ANY);
+        reg.register_json_any(super::__METRICS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__METRICS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__DISK_USE_JSON_ANY);
+        reg.register_json_any(super::__SET_DEADLINE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SET_DEADLINE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__ENTRY_JSON_ANY);
+        reg.register_json_any(super::__READ_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__READ_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__WRITE_OPEN_JSON_ANY);
+        reg.register_json_any(super::__WRITE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__WRITE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__STAT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__STAT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LIST_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__MAKE_DIR_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__MAKE_DIR_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__MOVE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__MOVE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__REMOVE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__REMOVE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__WATCH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__WATCH_EVENT_JSON_ANY);
+        reg.register_json_any(super::__ENV_VAR_JSON_ANY);
+        reg.register_json_any(super::__TERMINAL_JSON_ANY);
+        reg.register_json_any(super::__START_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__INLINE_FILE_JSON_ANY);
+        reg.register_json_any(super::__PROCESS_EVENT_JSON_ANY);
+        reg.register_json_any(super::__STARTED_JSON_ANY);
+        reg.register_json_any(super::__OUTPUT_JSON_ANY);
+        reg.register_json_any(super::__EXITED_JSON_ANY);
+        reg.register_json_any(super::__ATTACH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__INPUT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__INPUT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SIGNAL_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SIGNAL_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__RESIZE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__RESIZE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LIST_PROCESSES_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_PROCESSES_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__PROCESS_INFO_JSON_ANY);
+    }
 }
 #[doc(inline)]
 pub use self::__buffa::view::TunnelRequestView;
@@ -227,6 +278,8 @@ pub use self::__buffa::view::ListProcessesResponseOwnedView;
 pub use self::__buffa::view::ProcessInfoView;
 #[doc(inline)]
 pub use self::__buffa::view::ProcessInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::register_types;
 include!("belljar.v1.guest.__connect.rs");
 include!("belljar.v1.filesystem.__connect.rs");
 include!("belljar.v1.process.__connect.rs");

@@ -41,4 +41,25 @@ pub mod process_event {
             Self::Some(Event::from(v))
         }
     }
+    impl ::serde::Serialize for Event {
+        fn serialize<S: ::serde::Serializer>(
+            &self,
+            s: S,
+        ) -> ::core::result::Result<S::Ok, S::Error> {
+            use ::serde::ser::SerializeMap;
+            let mut map = s.serialize_map(Some(1))?;
+            match self {
+                Self::Started(v) => {
+                    map.serialize_entry("started", &**v)?;
+                }
+                Self::Output(v) => {
+                    map.serialize_entry("output", &**v)?;
+                }
+                Self::Exited(v) => {
+                    map.serialize_entry("exited", &**v)?;
+                }
+            }
+            map.end()
+        }
+    }
 }

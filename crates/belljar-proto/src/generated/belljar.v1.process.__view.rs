@@ -114,6 +114,37 @@ impl<'a> ::buffa::ViewEncode<'a> for EnvVarView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for EnvVarView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.name) {
+            __map.serialize_entry("name", &::buffa::json_helpers::BytesJson(self.name))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.value) {
+            __map
+                .serialize_entry(
+                    "value",
+                    &::buffa::json_helpers::BytesJson(self.value),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for EnvVarView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "EnvVar";
@@ -229,6 +260,14 @@ impl ::buffa::HasMessageView for super::super::EnvVar {
     type View<'a> = EnvVarView<'a>;
     type ViewHandle = EnvVarOwnedView;
 }
+impl ::serde::Serialize for EnvVarOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct TerminalView<'a> {
     /// 1 to 65535.
@@ -342,6 +381,38 @@ impl<'a> ::buffa::ViewEncode<'a> for TerminalView<'a> {
             ::buffa::types::put_uint32_field(2u32, self.columns, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for TerminalView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.rows) {
+            __map
+                .serialize_entry("rows", &::buffa::json_helpers::ProtoJson(&self.rows))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.columns) {
+            __map
+                .serialize_entry(
+                    "columns",
+                    &::buffa::json_helpers::ProtoJson(&self.columns),
+                )?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for TerminalView<'a> {
@@ -464,6 +535,14 @@ for TerminalOwnedView {
 impl ::buffa::HasMessageView for super::super::Terminal {
     type View<'a> = TerminalView<'a>;
     type ViewHandle = TerminalOwnedView;
+}
+impl ::serde::Serialize for TerminalOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct StartRequestView<'a> {
@@ -892,6 +971,95 @@ impl<'a> ::buffa::ViewEncode<'a> for StartRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for StartRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !self.argv.is_empty() {
+            __map
+                .serialize_entry(
+                    "argv",
+                    &::buffa::json_helpers::BytesSeqJson(&self.argv),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.shell) {
+            __map
+                .serialize_entry(
+                    "shell",
+                    &::buffa::json_helpers::BytesJson(self.shell),
+                )?;
+        }
+        if !self.env.is_empty() {
+            __map.serialize_entry("env", &*self.env)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.cwd) {
+            __map.serialize_entry("cwd", &::buffa::json_helpers::BytesJson(self.cwd))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_str(self.user) {
+            __map.serialize_entry("user", self.user)?;
+        }
+        if self.stdin_open {
+            __map.serialize_entry("stdinOpen", &self.stdin_open)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.stdin) {
+            __map
+                .serialize_entry(
+                    "stdin",
+                    &::buffa::json_helpers::BytesJson(self.stdin),
+                )?;
+        }
+        {
+            if let ::core::option::Option::Some(__v) = self.terminal.as_option() {
+                __map.serialize_entry("terminal", __v)?;
+            }
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.timeout_ms) {
+            __map
+                .serialize_entry(
+                    "timeoutMs",
+                    &::buffa::json_helpers::ProtoJson(&self.timeout_ms),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.grace_ms) {
+            __map
+                .serialize_entry(
+                    "graceMs",
+                    &::buffa::json_helpers::ProtoJson(&self.grace_ms),
+                )?;
+        }
+        if self.detach {
+            __map.serialize_entry("detach", &self.detach)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.keep_bytes) {
+            __map
+                .serialize_entry(
+                    "keepBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.keep_bytes),
+                )?;
+        }
+        if self.kill_rest {
+            __map.serialize_entry("killRest", &self.kill_rest)?;
+        }
+        if !self.files.is_empty() {
+            __map.serialize_entry("files", &*self.files)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for StartRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "StartRequest";
@@ -1106,6 +1274,14 @@ impl ::buffa::HasMessageView for super::super::StartRequest {
     type View<'a> = StartRequestView<'a>;
     type ViewHandle = StartRequestOwnedView;
 }
+impl ::serde::Serialize for StartRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 /// A file that travels inside a request.
 #[derive(Clone, Debug, Default)]
 pub struct InlineFileView<'a> {
@@ -1240,6 +1416,37 @@ impl<'a> ::buffa::ViewEncode<'a> for InlineFileView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for InlineFileView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.mode) {
+            __map
+                .serialize_entry("mode", &::buffa::json_helpers::ProtoJson(&self.mode))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for InlineFileView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "InlineFile";
@@ -1369,6 +1576,14 @@ for InlineFileOwnedView {
 impl ::buffa::HasMessageView for super::super::InlineFile {
     type View<'a> = InlineFileView<'a>;
     type ViewHandle = InlineFileOwnedView;
+}
+impl ::serde::Serialize for InlineFileOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ProcessEventView<'a> {
@@ -1639,6 +1854,40 @@ impl<'a> ::buffa::ViewEncode<'a> for ProcessEventView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ProcessEventView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if let ::core::option::Option::Some(ref __ov) = self.event {
+            match __ov {
+                super::super::__buffa::view::oneof::process_event::Event::Started(v) => {
+                    __map.serialize_entry("started", v)?;
+                }
+                super::super::__buffa::view::oneof::process_event::Event::Output(v) => {
+                    __map.serialize_entry("output", v)?;
+                }
+                super::super::__buffa::view::oneof::process_event::Event::Exited(v) => {
+                    __map.serialize_entry("exited", v)?;
+                }
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ProcessEventView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ProcessEvent";
@@ -1759,6 +2008,14 @@ impl ::buffa::HasMessageView for super::super::ProcessEvent {
     type View<'a> = ProcessEventView<'a>;
     type ViewHandle = ProcessEventOwnedView;
 }
+impl ::serde::Serialize for ProcessEventOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct StartedView<'a> {
     /// Unique in the sandbox and never used again, unlike `pid`.
@@ -1872,6 +2129,33 @@ impl<'a> ::buffa::ViewEncode<'a> for StartedView<'a> {
             ::buffa::types::put_uint32_field(2u32, self.pid, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for StartedView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.pid) {
+            __map.serialize_entry("pid", &::buffa::json_helpers::ProtoJson(&self.pid))?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for StartedView<'a> {
@@ -1994,6 +2278,14 @@ for StartedOwnedView {
 impl ::buffa::HasMessageView for super::super::Started {
     type View<'a> = StartedView<'a>;
     type ViewHandle = StartedOwnedView;
+}
+impl ::serde::Serialize for StartedOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 /// Bytes of one stream. `offset` jumps when bytes were no longer kept.
 #[derive(Clone, Debug, Default)]
@@ -2133,6 +2425,40 @@ impl<'a> ::buffa::ViewEncode<'a> for OutputView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for OutputView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.stream) {
+            __map.serialize_entry("stream", &self.stream)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.offset) {
+            __map
+                .serialize_entry(
+                    "offset",
+                    &::buffa::json_helpers::ProtoJson(&self.offset),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for OutputView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "Output";
@@ -2252,6 +2578,14 @@ for OutputOwnedView {
 impl ::buffa::HasMessageView for super::super::Output {
     type View<'a> = OutputView<'a>;
     type ViewHandle = OutputOwnedView;
+}
+impl ::serde::Serialize for OutputOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ExitedView<'a> {
@@ -2531,6 +2865,97 @@ impl<'a> ::buffa::ViewEncode<'a> for ExitedView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ExitedView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_i32(&self.code) {
+            __map
+                .serialize_entry("code", &::buffa::json_helpers::ProtoJson(&self.code))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_i32(&self.signal) {
+            __map
+                .serialize_entry(
+                    "signal",
+                    &::buffa::json_helpers::ProtoJson(&self.signal),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.cause) {
+            __map.serialize_entry("cause", &self.cause)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.user_us) {
+            __map
+                .serialize_entry(
+                    "userUs",
+                    &::buffa::json_helpers::ProtoJson(&self.user_us),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.system_us) {
+            __map
+                .serialize_entry(
+                    "systemUs",
+                    &::buffa::json_helpers::ProtoJson(&self.system_us),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.max_rss) {
+            __map
+                .serialize_entry(
+                    "maxRss",
+                    &::buffa::json_helpers::ProtoJson(&self.max_rss),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stdout_bytes) {
+            __map
+                .serialize_entry(
+                    "stdoutBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.stdout_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stderr_bytes) {
+            __map
+                .serialize_entry(
+                    "stderrBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.stderr_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.terminal_bytes) {
+            __map
+                .serialize_entry(
+                    "terminalBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.terminal_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.wall_us) {
+            __map
+                .serialize_entry(
+                    "wallUs",
+                    &::buffa::json_helpers::ProtoJson(&self.wall_us),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.left_behind) {
+            __map
+                .serialize_entry(
+                    "leftBehind",
+                    &::buffa::json_helpers::ProtoJson(&self.left_behind),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ExitedView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "Exited";
@@ -2703,6 +3128,14 @@ impl ::buffa::HasMessageView for super::super::Exited {
     type View<'a> = ExitedView<'a>;
     type ViewHandle = ExitedOwnedView;
 }
+impl ::serde::Serialize for ExitedOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct AttachRequestView<'a> {
     /// Field 1: `id`
@@ -2850,6 +3283,51 @@ impl<'a> ::buffa::ViewEncode<'a> for AttachRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for AttachRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stdout_offset) {
+            __map
+                .serialize_entry(
+                    "stdoutOffset",
+                    &::buffa::json_helpers::ProtoJson(&self.stdout_offset),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stderr_offset) {
+            __map
+                .serialize_entry(
+                    "stderrOffset",
+                    &::buffa::json_helpers::ProtoJson(&self.stderr_offset),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.terminal_offset) {
+            __map
+                .serialize_entry(
+                    "terminalOffset",
+                    &::buffa::json_helpers::ProtoJson(&self.terminal_offset),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for AttachRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "AttachRequest";
@@ -2980,6 +3458,14 @@ for AttachRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::AttachRequest {
     type View<'a> = AttachRequestView<'a>;
     type ViewHandle = AttachRequestOwnedView;
+}
+impl ::serde::Serialize for AttachRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct InputRequestView<'a> {
@@ -3112,6 +3598,36 @@ impl<'a> ::buffa::ViewEncode<'a> for InputRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for InputRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.data) {
+            __map.serialize_entry("data", &::buffa::json_helpers::BytesJson(self.data))?;
+        }
+        if self.close {
+            __map.serialize_entry("close", &self.close)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for InputRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "InputRequest";
@@ -3240,6 +3756,14 @@ impl ::buffa::HasMessageView for super::super::InputRequest {
     type View<'a> = InputRequestView<'a>;
     type ViewHandle = InputRequestOwnedView;
 }
+impl ::serde::Serialize for InputRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct InputResponseView<'a> {
     /// Field 1: `bytes`
@@ -3335,6 +3859,34 @@ impl<'a> ::buffa::ViewEncode<'a> for InputResponseView<'a> {
             ::buffa::types::put_uint64_field(1u32, self.bytes, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for InputResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.bytes) {
+            __map
+                .serialize_entry(
+                    "bytes",
+                    &::buffa::json_helpers::ProtoJson(&self.bytes),
+                )?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for InputResponseView<'a> {
@@ -3447,6 +3999,14 @@ for InputResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::InputResponse {
     type View<'a> = InputResponseView<'a>;
     type ViewHandle = InputResponseOwnedView;
+}
+impl ::serde::Serialize for InputResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct SignalRequestView<'a> {
@@ -3581,6 +4141,40 @@ impl<'a> ::buffa::ViewEncode<'a> for SignalRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SignalRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_i32(&self.signal) {
+            __map
+                .serialize_entry(
+                    "signal",
+                    &::buffa::json_helpers::ProtoJson(&self.signal),
+                )?;
+        }
+        if self.tree {
+            __map.serialize_entry("tree", &self.tree)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for SignalRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "SignalRequest";
@@ -3711,6 +4305,14 @@ impl ::buffa::HasMessageView for super::super::SignalRequest {
     type View<'a> = SignalRequestView<'a>;
     type ViewHandle = SignalRequestOwnedView;
 }
+impl ::serde::Serialize for SignalRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct SignalResponseView<'a> {
     /// Processes that were signalled.
@@ -3808,6 +4410,34 @@ impl<'a> ::buffa::ViewEncode<'a> for SignalResponseView<'a> {
             ::buffa::types::put_uint32_field(1u32, self.signalled, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SignalResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.signalled) {
+            __map
+                .serialize_entry(
+                    "signalled",
+                    &::buffa::json_helpers::ProtoJson(&self.signalled),
+                )?;
+        }
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for SignalResponseView<'a> {
@@ -3929,6 +4559,14 @@ for SignalResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::SignalResponse {
     type View<'a> = SignalResponseView<'a>;
     type ViewHandle = SignalResponseOwnedView;
+}
+impl ::serde::Serialize for SignalResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ResizeRequestView<'a> {
@@ -4077,6 +4715,35 @@ impl<'a> ::buffa::ViewEncode<'a> for ResizeRequestView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ResizeRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        {
+            if let ::core::option::Option::Some(__v) = self.terminal.as_option() {
+                __map.serialize_entry("terminal", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ResizeRequestView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ResizeRequest";
@@ -4200,6 +4867,14 @@ impl ::buffa::HasMessageView for super::super::ResizeRequest {
     type View<'a> = ResizeRequestView<'a>;
     type ViewHandle = ResizeRequestOwnedView;
 }
+impl ::serde::Serialize for ResizeRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct ResizeResponseView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -4279,6 +4954,27 @@ impl<'a> ::buffa::ViewEncode<'a> for ResizeResponseView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ResizeResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for ResizeResponseView<'a> {
@@ -4394,6 +5090,14 @@ impl ::buffa::HasMessageView for super::super::ResizeResponse {
     type View<'a> = ResizeResponseView<'a>;
     type ViewHandle = ResizeResponseOwnedView;
 }
+impl ::serde::Serialize for ResizeResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct ListProcessesRequestView<'a> {
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
@@ -4479,6 +5183,27 @@ impl<'a> ::buffa::ViewEncode<'a> for ListProcessesRequestView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListProcessesRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        __map.end()
     }
 }
 impl<'a> ::buffa::MessageName for ListProcessesRequestView<'a> {
@@ -4595,6 +5320,14 @@ for ListProcessesRequestOwnedView {
 impl ::buffa::HasMessageView for super::super::ListProcessesRequest {
     type View<'a> = ListProcessesRequestView<'a>;
     type ViewHandle = ListProcessesRequestOwnedView;
+}
+impl ::serde::Serialize for ListProcessesRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ListProcessesResponseView<'a> {
@@ -4729,6 +5462,30 @@ impl<'a> ::buffa::ViewEncode<'a> for ListProcessesResponseView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ListProcessesResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !self.processes.is_empty() {
+            __map.serialize_entry("processes", &*self.processes)?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ListProcessesResponseView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ListProcessesResponse";
@@ -4850,6 +5607,14 @@ for ListProcessesResponseOwnedView {
 impl ::buffa::HasMessageView for super::super::ListProcessesResponse {
     type View<'a> = ListProcessesResponseView<'a>;
     type ViewHandle = ListProcessesResponseOwnedView;
+}
+impl ::serde::Serialize for ListProcessesResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
 #[derive(Clone, Debug, Default)]
 pub struct ProcessInfoView<'a> {
@@ -5103,6 +5868,69 @@ impl<'a> ::buffa::ViewEncode<'a> for ProcessInfoView<'a> {
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for ProcessInfoView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.id) {
+            __map.serialize_entry("id", &::buffa::json_helpers::ProtoJson(&self.id))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.pid) {
+            __map.serialize_entry("pid", &::buffa::json_helpers::ProtoJson(&self.pid))?;
+        }
+        if !self.argv.is_empty() {
+            __map
+                .serialize_entry(
+                    "argv",
+                    &::buffa::json_helpers::BytesSeqJson(&self.argv),
+                )?;
+        }
+        if self.running {
+            __map.serialize_entry("running", &self.running)?;
+        }
+        {
+            if let ::core::option::Option::Some(__v) = self.exited.as_option() {
+                __map.serialize_entry("exited", __v)?;
+            }
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stdout_bytes) {
+            __map
+                .serialize_entry(
+                    "stdoutBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.stdout_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.stderr_bytes) {
+            __map
+                .serialize_entry(
+                    "stderrBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.stderr_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.terminal_bytes) {
+            __map
+                .serialize_entry(
+                    "terminalBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.terminal_bytes),
+                )?;
+        }
+        __map.end()
+    }
+}
 impl<'a> ::buffa::MessageName for ProcessInfoView<'a> {
     const PACKAGE: &'static str = "belljar.v1";
     const NAME: &'static str = "ProcessInfo";
@@ -5257,4 +6085,12 @@ for ProcessInfoOwnedView {
 impl ::buffa::HasMessageView for super::super::ProcessInfo {
     type View<'a> = ProcessInfoView<'a>;
     type ViewHandle = ProcessInfoOwnedView;
+}
+impl ::serde::Serialize for ProcessInfoOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
 }
