@@ -1,0 +1,76 @@
+//! Who asks for something, and what they may use.
+
+use std::time::Duration;
+
+use belljar_model::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::error::KeeperError;
+
+/// Who asks: a key that has been checked, or the operator at the machine itself.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The key's id; it is no secret.
+    pub key: String,
+    /// Whose sandboxes it sees.
+    pub tenant: String,
+    /// What it may do.
+    pub role: Role,
+    /// What it may use.
+    pub quotas: Quotas,
+    /// The only sandbox that it may touch, if it came with that sandbox's token instead of a key.
+    pub only: Option<belljar_model::SandboxId>,
+    /// Where it comes from, such as `127.0.0.1:50000` or `cli`.
+    pub client: String,
+    /// Names the request in logs, in the audit trail and in errors.
+    pub request_id: String,
+}
+
+impl Caller {
+    /// The operator at the machine itself: an administrator of the first tenant, without quotas.
+    #[must_use]
+    pub fn operator(client: &str, request_id: &str) -> Self {
+        Self {
+            key: "operator".to_owned(),
+            tenant: DEFAULT_TENANT.to_owned(),
+            role: Role::Admin,
+            quotas: Quotas::default(),
+            only: None,
+            client: client.to_owned(),
+            request_id: request_id.to_owned(),
+        }
+    }
+
+    /// Checks the role.
+    ///
+    /// # Errors
+    /// [`KeeperError::Forbidden`] when it is less than `needed`, or when the caller has the token of one sandbox only.
+    pub fn require(&self, needed: Role, action: &'static str) -> Result<(), KeeperError> {
+        if self.role < needed || self.only.is_some() {
+            return Err(KeeperError::Forbidden { action, needed });
+        }
+        Ok(())
+    }
+}
+
+/// The tenant of keys that were made without naming one.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// What the sandboxes of one key may use together. `None` is as much as the machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quotas {
+    /// Sandboxes at once, paused ones included.
+    pub sandboxes: Option<u32>,
+    /// Sum of the memory limits of its sandboxes, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Sum of the disk limits of its sandboxes and of its templates, in bytes.
+    pub disk_bytes: Option<u64>,
+    /// Processor seconds in any hour.
+    pub cpu_seconds_per_hour: Option<u64>,
+    /// Executions in any minute.
+    pub executions_per_minute: Option<u32>,
+}
+
+/// The span over which processor time is counted. See [`Quotas::cpu_seconds_per_hour`].
+pub const CPU_WINDOW: Duration = Duration::from_secs(3600);

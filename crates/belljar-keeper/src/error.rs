@@ -1,0 +1,205 @@
+//! Why the keeper did not do what it was asked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_engine::{EngineError, GuestError};
+use belljar_model::{ModelError, Role, SandboxId, SandboxState};
+use belljar_store::StoreError;
+
+/// Why the keeper did not do what it was asked. Each has a stable code, [`KeeperError::code`], which programs may rely on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeeperError {
+    /// A value is not allowed. The message names the field.
+    #[error(transparent)]
+    Invalid(#[from] ModelError),
+    /// A value is not allowed, of a field that the model does not know.
+    #[error("{field}: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Why, and what is allowed.
+        reason: String,
+    },
+    /// There is none, or it is not the caller's: both are answered alike.
+    #[error("there is no {what} {id:?}")]
+    NotFound {
+        /// `sandbox`, `template`, `key`, `process`.
+        what: &'static str,
+        /// As asked for.
+        id: String,
+    },
+    /// The sandbox was the caller's and has ended.
+    #[error("sandbox {id} is gone: {reason}")]
+    Gone {
+        /// Which.
+        id: SandboxId,
+        /// Why it ended.
+        reason: String,
+    },
+    /// The name is in use.
+    #[error("name: {name:?} is the name of sandbox {id}; use that one or give another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: String,
+    },
+    /// The sandbox is in another state than needed.
+    #[error("sandbox {id} is {state}, and {action} needs it to be {needed}")]
+    WrongState {
+        /// Which.
+        id: SandboxId,
+        /// Its state.
+        state: SandboxState,
+        /// What was to be done.
+        action: &'static str,
+        /// The state that would do.
+        needed: &'static str,
+    },
+    /// The caller's role is not enough.
+    #[error("{action} needs a key with the role {needed}")]
+    Forbidden {
+        /// What was to be done.
+        action: &'static str,
+        /// The role that may.
+        needed: Role,
+    },
+    /// The operator's policy does not allow it, whoever asks with such a key.
+    #[error("{field}: {reason}")]
+    Policy {
+        /// The field that asks for too much.
+        field: &'static str,
+        /// What the policy says.
+        reason: String,
+    },
+    /// The key has used up what it may use.
+    #[error("{quota}: {used} of {limit} are in use{}", hint(.retry_after))]
+    Quota {
+        /// Which quota.
+        quota: &'static str,
+        /// What is in use.
+        used: u64,
+        /// What is allowed.
+        limit: u64,
+        /// When it is worth to try again, if time alone helps.
+        retry_after: Option<Duration>,
+    },
+    /// The machine is full. What is left is its own head-room.
+    #[error("the machine is full: {what}")]
+    Full {
+        /// What there is too little of.
+        what: String,
+        /// When it is worth to try again.
+        retry_after: Duration,
+    },
+    /// The same idempotency key came with another request.
+    #[error("Idempotency-Key: {key:?} was used for another request; use a key for one request only")]
+    IdempotencyMismatch {
+        /// The key.
+        key: String,
+    },
+    /// The request with this idempotency key is still under way.
+    #[error("Idempotency-Key: the request with {key:?} is still under way; ask again later")]
+    IdempotencyRunning {
+        /// The key.
+        key: String,
+    },
+    /// The request with this idempotency key was cut off by the end of the server, and must not be repeated blindly.
+    #[error("Idempotency-Key: the execution with {key:?} was cut off by a restart of the server; look at what it did before it is run again")]
+    Interrupted {
+        /// The key.
+        key: String,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// The guest refused or failed.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file of the server's own cannot be read or written.
+    #[error("cannot {action} {path}")]
+    File {
+        /// `read`, `write`.
+        action: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+fn hint(retry_after: &Option<Duration>) -> String {
+    match retry_after {
+        Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
+        None => "; end a sandbox, or ask for a larger quota".to_owned(),
+    }
+}
+
+impl KeeperError {
+    /// A value of `field` that is refused, and why.
+    pub fn field(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Field { field, reason: reason.into() }
+    }
+
+    /// A stable name of the kind of error, for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        use guest_codes::code_of;
+        match self {
+            Self::Invalid(_) | Self::Field { .. } => "invalid_field",
+            Self::NotFound { what: "sandbox", .. } => "sandbox_not_found",
+            Self::NotFound { what: "template", .. } => "template_not_found",
+            Self::NotFound { what: "key", .. } => "key_not_found",
+            Self::NotFound { what: "process", .. } => "process_not_found",
+            Self::NotFound { .. } => "not_found",
+            Self::Gone { .. } => "sandbox_gone",
+            Self::NameTaken { .. } => "name_taken",
+            Self::WrongState { .. } => "wrong_state",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Policy { .. } => "policy_refused",
+            Self::Quota { .. } => "quota_exceeded",
+            Self::Full { .. } => "machine_full",
+            Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
+            Self::IdempotencyRunning { .. } => "idempotency_running",
+            Self::Interrupted { .. } => "execution_interrupted",
+            Self::ShuttingDown => "shutting_down",
+            Self::Guest(GuestError::Refused { code, .. }) => code_of(*code),
+            Self::Guest(GuestError::Source(_)) => "upload_failed",
+            Self::Guest(_) => "sandbox_unreachable",
+            Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
+            Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
+            Self::Engine(_) => "engine_failed",
+            Self::Store(_) => "store_failed",
+            Self::File { .. } => "server_file_failed",
+        }
+    }
+}
+
+/// The names of the guest's refusals.
+mod guest_codes {
+    use belljar_engine::ErrorCode;
+
+    pub(super) fn code_of(code: ErrorCode) -> &'static str {
+        match code {
+            ErrorCode::NotFound => "path_not_found",
+            ErrorCode::AlreadyExists => "path_exists",
+            ErrorCode::PermissionDenied => "permission_denied",
+            ErrorCode::InvalidArgument => "invalid_argument",
+            ErrorCode::FailedPrecondition => "failed_precondition",
+            ErrorCode::ResourceExhausted => "resource_exhausted",
+            ErrorCode::OutOfRange => "out_of_range",
+            ErrorCode::DeadlineExceeded => "sandbox_unresponsive",
+            ErrorCode::Unimplemented => "not_offered",
+            _ => "sandbox_failed",
+        }
+    }
+}

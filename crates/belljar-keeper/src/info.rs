@@ -1,0 +1,191 @@
+//! What the keeper tells about sandboxes, templates and keys.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
+use jiff::Timestamp;
+
+use crate::caller::Quotas;
+use crate::request::Lifetime;
+
+/// A sandbox, as its owner sees it.
+#[derive(Debug, Clone)]
+pub struct SandboxInfo {
+    /// Its id.
+    pub id: SandboxId,
+    /// Its name.
+    pub name: Option<String>,
+    /// Where it is in its life.
+    pub state: SandboxState,
+    /// Why it is gone.
+    pub reason: Option<String>,
+    /// What it started from.
+    pub template: String,
+    /// Its owner's notes.
+    pub labels: BTreeMap<String, String>,
+    /// Whose it is.
+    pub tenant: String,
+    /// Which key made it.
+    pub key: String,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it could be used.
+    pub started_at: Option<Timestamp>,
+    /// When its time is over; nothing while its clock stands.
+    pub expires_at: Option<Timestamp>,
+    /// Since when it stands still.
+    pub paused_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// When it ends by itself.
+    pub lifetime: Lifetime,
+    /// What it was made to be.
+    pub spec: SandboxSpec,
+    /// The walls that are really there; nothing once it is gone.
+    pub isolation: Option<Isolation>,
+    /// The home directory inside.
+    pub home: PathBuf,
+    /// Published ports.
+    pub ports: Vec<u16>,
+    /// Whether it had been made ahead.
+    pub pooled: bool,
+    /// How long its caller waited for it.
+    pub start: Duration,
+}
+
+/// What came of a command.
+#[derive(Debug, Clone)]
+pub struct ExecResult {
+    /// The process's number in the sandbox.
+    pub process: u64,
+    /// Which sandbox.
+    pub sandbox: SandboxId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its own exit code, if it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its standard output; a terminal's output too.
+    pub stdout: StreamOutput,
+    /// Its standard error.
+    pub stderr: StreamOutput,
+    /// From start to end.
+    pub wall: Duration,
+    /// Processor time.
+    pub cpu: Option<Duration>,
+    /// The largest resident set of its processes, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Processes that were still running when it ended and were ended with it.
+    pub left_behind: u32,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Whether the session that it ran in goes on.
+    pub session_kept: Option<bool>,
+}
+
+/// A template.
+#[derive(Debug, Clone)]
+pub struct TemplateInfo {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Whether it came with Belljar; otherwise it is a snapshot.
+    pub builtin: bool,
+    /// The sandbox that it was taken from.
+    pub source: Option<String>,
+    /// SHA-256 of its files, in hexadecimal.
+    pub digest: String,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// A note.
+    pub note: Option<String>,
+}
+
+/// A key, without what opens the door.
+#[derive(Debug, Clone)]
+pub struct KeyInfo {
+    /// Its id.
+    pub id: String,
+    /// The first characters of the key.
+    pub hint: String,
+    /// What it is for.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// Whose sandboxes it sees.
+    pub tenant: String,
+    /// What its sandboxes may use.
+    pub quotas: Quotas,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it stops to work.
+    pub expires_at: Option<Timestamp>,
+    /// When it was taken back.
+    pub revoked_at: Option<Timestamp>,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxMetrics {
+    /// Processor time so far.
+    pub cpu: Option<Duration>,
+    /// Memory in use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The most memory in use at once, in bytes.
+    pub memory_peak_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Processes that were killed because memory ran out.
+    pub oom_kills: u64,
+    /// Disks inside.
+    pub disks: Vec<DiskUse>,
+    /// Time since its start, pauses included.
+    pub uptime: Duration,
+}
+
+/// One disk inside a sandbox.
+#[derive(Debug, Clone)]
+pub struct DiskUse {
+    /// Where it is mounted.
+    pub path: String,
+    /// Bytes in use.
+    pub bytes_used: u64,
+    /// Bytes in all.
+    pub bytes_total: u64,
+    /// Files and directories in use.
+    pub inodes_used: u64,
+    /// Files and directories in all.
+    pub inodes_total: u64,
+}
+
+/// A published port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublishedPort {
+    /// Its number.
+    pub port: u16,
+    /// Whether it needs no credential.
+    pub public: bool,
+}
+
+/// Something that happened to a sandbox.
+#[derive(Debug, Clone)]
+pub struct LogEntry {
+    /// Counts up from 1 in each sandbox.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What, such as `created`, `exec`, `exited`, `paused`.
+    pub event: &'static str,
+    /// The process it is about.
+    pub process: Option<u64>,
+    /// More about it.
+    pub detail: String,
+}
