@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, CommandValues, FileChange, Language, LimitKind, Memory, Outcome, Phase, PhaseResult,
+    CommandTemplate, CommandValues, FileChange, Language, LimitKind, LimitsChange, Memory, Outcome, Phase, PhaseResult,
     RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
@@ -15,7 +15,8 @@ use tokio::io::AsyncRead;
 use crate::changes::Snapshot;
 use crate::client::{Execution, GuestError, ProcessEvent};
 use crate::collect::{Collector, LogFile};
-use crate::engine::{EngineError, Sandbox, Usage};
+use crate::engine::{Sandbox, Usage};
+use crate::engine_error::EngineError;
 use crate::judge::judge;
 use crate::log_dir::LogDir;
 
@@ -141,10 +142,10 @@ async fn run_in<S: Sink>(
         let time = Instant::now();
         let memory = runner.compile_memory();
         let command = runner.command(template, memory, &[]);
-        sandbox.set_memory(memory)?;
+        set_memory(sandbox, memory).await?;
         let phase =
             runner.phase("compile", command, runner.compile_timeout(), None, Usage::default(), sink).await?;
-        sandbox.set_memory(spec.limits.memory)?;
+        set_memory(sandbox, spec.limits.memory).await?;
         timings.insert("compile".to_owned(), milliseconds(time.elapsed()));
         compiled_usage = phase.usage;
         compile = Some(phase.into_phase_result(Phase::Compile));
@@ -198,6 +199,15 @@ async fn run_in<S: Sink>(
         isolation: sandbox.isolation.clone(),
         timings: Some(timings),
     })
+}
+
+/// Changes the memory limit where it is enforced from outside. Elsewhere the guest watches, by the limit that it was started
+/// with.
+async fn set_memory(sandbox: &Sandbox, memory: Memory) -> Result<(), EngineError> {
+    match sandbox.set_limits(&LimitsChange::memory(memory)).await {
+        Err(EngineError::Unsupported { .. }) => Ok(()),
+        other => other,
+    }
 }
 
 fn compiler_words(phase: &PhaseResult) -> Vec<u8> {
@@ -298,11 +308,11 @@ impl Runner<'_> {
                     // It goes while we look at what it has used.
                     self.sandbox.kill();
                 }
-                phase.ended(&exited, &before, self.sandbox.usage());
+                phase.ended(&exited, &before, self.sandbox.usage().await);
             }
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
-                let after = self.sandbox.usage();
+                let after = self.sandbox.usage().await;
                 phase.usage = after;
                 phase.outcome = if after.oom_kills > before.oom_kills {
                     Outcome::OutOfMemory
@@ -315,7 +325,7 @@ impl Runner<'_> {
             }
             Err(_) => {
                 phase.gone = true;
-                phase.usage = self.sandbox.usage();
+                phase.usage = self.sandbox.usage().await;
                 phase.outcome = Outcome::TimedOut;
             }
         }
