@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{EngineKind, Isolation, Memory, MountRefusal, SandboxId, SandboxSpec};
+use belljar_model::{EngineKind, Isolation, LimitsChange, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 
 use crate::client::{GuestClient, GuestError};
+use crate::engine_error::EngineError;
 
 /// Builds walls. Everything that a sandbox can do beyond that is the guest's, and so the same in each engine.
 pub trait Engine: Send + Sync {
@@ -22,9 +23,58 @@ pub trait Engine: Send + Sync {
     fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
         self.create(spec)
     }
+
+    /// Makes a long-lived sandbox under an id that the caller has chosen, and noted before. Its guest takes any number of
+    /// connections ([`Sandbox::connect`]), and nothing but `deadline` limits its life; `limits.timeout` of the spec is only
+    /// what an execution gets that names no time of its own. Where the engine has survivors, the sandbox goes on without
+    /// this process, also when it is dropped; only [`Sandbox::stop`], [`Sandbox::kill`] and the deadline end it.
+    ///
+    /// # Errors
+    /// See [`EngineError`]. When this returns an error, nothing of it is left, unless it says [`EngineError::Launcher`]:
+    /// then the answer was lost, and [`Engine::survivors`] tells.
+    fn launch_as<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        spec: &'a SandboxSpec,
+        deadline: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
+
+    /// The sandboxes of this engine that live on from earlier or other processes, or have been launched by this one. An
+    /// engine whose sandboxes end with their process has none.
+    ///
+    /// # Errors
+    /// Whoever holds them cannot be asked.
+    fn survivors(&self) -> BoxFuture<'_, Result<Vec<Survivor>, EngineError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Takes over a survivor, with a fresh connection to its guest. `None` is one that is not there, or not any more.
+    ///
+    /// # Errors
+    /// It is there and cannot be reached.
+    fn adopt<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Sandbox>, EngineError>> {
+        let _ = id;
+        Box::pin(async { Ok(None) })
+    }
 }
 
-/// A running sandbox. Dropping it ends it as well, but only [`Sandbox::stop`] tells whether that worked.
+/// A sandbox that its engine holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survivor {
+    /// Its id.
+    pub id: SandboxId,
+    /// Whether everything in it stands still.
+    pub is_frozen: bool,
+    /// The time until its deadline, if it has one.
+    pub deadline: Option<Duration>,
+    /// How it has ended, if it has: it is then told for the last time, and cannot be adopted.
+    pub ended: Option<String>,
+}
+
+/// A running sandbox. One that was made by [`Engine::create`] or [`Engine::begin`] ends when it is dropped as well, but only
+/// [`Sandbox::stop`] tells whether that worked.
+///
+/// It may be shared. Calls to the guest that are under way when somebody ends it fail as [`GuestError::Gone`].
 pub struct Sandbox {
     /// Its id.
     pub id: SandboxId,
@@ -49,13 +99,38 @@ impl std::fmt::Debug for Sandbox {
 /// What holds a sandbox from outside.
 pub trait Walls: Send + Sync {
     /// What the sandbox has used so far, as far as its engine can tell.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> BoxFuture<'_, Usage>;
 
-    /// Changes the memory limit, where it is enforced from outside: a compiler may need more than its program.
+    /// Changes limits that are enforced from outside: all of those named, or none.
     ///
     /// # Errors
-    /// The kernel's reason; a limit below what is in use is refused.
-    fn set_memory(&self, memory: Memory) -> Result<(), EngineError>;
+    /// [`EngineError::LimitInUse`], [`EngineError::SetLimit`]; [`EngineError::Unsupported`] where no control group holds them.
+    fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// Moves the time at which whoever holds the walls ends the sandbox, counted from now; `None` takes it away.
+    ///
+    /// # Errors
+    /// Whoever holds them cannot be asked.
+    fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>>;
+
+    /// Makes everything inside stand still, the guest included, and returns when it does. One that stands still already
+    /// stays so.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] without control groups; else the kernel's reason. It goes on then.
+    fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>>;
+
+    /// Lets everything inside go on.
+    ///
+    /// # Errors
+    /// As [`Walls::freeze`].
+    fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>>;
+
+    /// Opens another connection to the guest.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for a sandbox whose guest has one connection and ends with it.
+    fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>>;
 
     /// Notes that the guest has answered for the first time.
     fn answered(&self) {}
@@ -69,21 +144,27 @@ pub trait Walls: Send + Sync {
     /// the reason, which may come after the connection has broken.
     fn gone(&self) -> BoxFuture<'_, Option<EngineError>>;
 
-    /// Ends everything in the sandbox and does not wait for that. What was used can still be asked.
+    /// Ends everything in the sandbox and does not wait for that. What was used can still be asked, until
+    /// [`Walls::stop`], which has to follow.
     fn kill(&self);
 
-    /// Ends everything in the sandbox and removes all that it held. Returns when that is done.
-    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>>;
+    /// Ends everything in the sandbox and removes all that it held. Returns when that is done. May be called again, and by
+    /// several at once.
+    fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// Waits until the engine sees the sandbox end by itself, and says how.
+    /// Waits until the engine sees the sandbox end, and says how.
     fn ended(&self) -> BoxFuture<'_, String>;
 }
 
 /// What a sandbox has used. `None` is not known in this engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// Memory in use now, in bytes: files in memory and the cache of files included.
+    pub memory_bytes: Option<u64>,
     /// The most memory in use at once, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// Processes and threads now, the guest's own not counted.
+    pub pids: Option<u32>,
     /// Processor time.
     pub cpu: Option<Duration>,
     /// Processes that were killed because memory ran out.
@@ -112,17 +193,48 @@ impl Sandbox {
     }
 
     /// What it has used so far.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.walls.usage()
+    pub async fn usage(&self) -> Usage {
+        self.walls.usage().await
     }
 
-    /// Changes the memory limit.
+    /// Changes limits while it runs: all of those named, or none.
     ///
     /// # Errors
-    /// The kernel's reason; a limit below what is in use is refused.
-    pub fn set_memory(&self, memory: Memory) -> Result<(), EngineError> {
-        self.walls.set_memory(memory)
+    /// A limit below what is in use is refused by name; see [`Walls::set_limits`].
+    pub async fn set_limits(&self, change: &LimitsChange) -> Result<(), EngineError> {
+        self.walls.set_limits(change).await
+    }
+
+    /// Moves the time at which it is ended from outside, also when this process is gone by then; `None` takes it away.
+    ///
+    /// # Errors
+    /// See [`Walls::set_deadline`].
+    pub async fn set_deadline(&self, after: Option<Duration>) -> Result<(), EngineError> {
+        self.walls.set_deadline(after).await
+    }
+
+    /// Makes everything inside stand still, the guest included: calls to it wait until [`Sandbox::thaw`].
+    ///
+    /// # Errors
+    /// See [`Walls::freeze`].
+    pub async fn freeze(&self) -> Result<(), EngineError> {
+        self.walls.freeze().await
+    }
+
+    /// Lets everything inside go on.
+    ///
+    /// # Errors
+    /// See [`Walls::thaw`].
+    pub async fn thaw(&self) -> Result<(), EngineError> {
+        self.walls.thaw().await
+    }
+
+    /// Opens another connection to the guest. One that breaks leaves the others and the sandbox as they are.
+    ///
+    /// # Errors
+    /// See [`Walls::connect`].
+    pub async fn connect(&self) -> Result<GuestClient, EngineError> {
+        self.walls.connect().await
     }
 
     /// How long each phase of the start took, in order; `guest` is the time until its first answer.
@@ -136,8 +248,9 @@ impl Sandbox {
         self.walls.answered();
     }
 
-    /// Ends everything inside and does not wait for that; nothing can be asked of the guest any more.
-    pub(crate) fn kill(&self) {
+    /// Ends everything inside and does not wait for that; nothing can be asked of the guest any more, but what was used
+    /// still can. [`Sandbox::stop`] has to follow.
+    pub fn kill(&self) {
         self.walls.kill();
     }
 
@@ -151,94 +264,16 @@ impl Sandbox {
         }
     }
 
-    /// Waits until it ends by itself, and says how.
+    /// Waits until it ends, by itself or because somebody ended it, and says how.
     pub async fn ended(&self) -> String {
         self.walls.ended().await
     }
 
-    /// Ends it and removes all that it held.
+    /// Ends it and removes all that it held. May be called again, and by several at once.
     ///
     /// # Errors
     /// What could not be removed.
-    pub async fn stop(self) -> Result<(), EngineError> {
-        let Self { guest, walls, .. } = self;
-        drop(guest);
-        walls.stop().await
+    pub async fn stop(&self) -> Result<(), EngineError> {
+        self.walls.stop().await
     }
-}
-
-/// Why a sandbox could not be made, used or removed. None of these is the fault of the code that was to run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The specification asks for another engine.
-    #[error("engine: {asked} was asked for, and this is {this}")]
-    WrongEngine {
-        /// What the specification says.
-        asked: EngineKind,
-        /// What this engine is.
-        this: EngineKind,
-    },
-    /// A wall cannot be built here. There is no sandbox then, and none without it unless asked for by name.
-    #[error("cannot enforce {layer}: {reason}\n  to fix it: {fix}")]
-    Layer {
-        /// The wall.
-        layer: &'static str,
-        /// What is in the way.
-        reason: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A step of the launch failed.
-    #[error("cannot {step}")]
-    Launch {
-        /// What was tried, on what.
-        step: String,
-        /// The kernel's reason.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A mount is not allowed.
-    #[error(transparent)]
-    Mount(#[from] MountRefusal),
-    /// A mount's source cannot be used.
-    #[error("mounts: cannot use {path}")]
-    MountSource {
-        /// The source as asked for.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The guest refused or failed.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// The sandbox ended before its time.
-    #[error("the sandbox ended unexpectedly: {how}")]
-    Ended {
-        /// How, as far as it is known.
-        how: String,
-    },
-    /// Something of the sandbox could not be removed.
-    #[error("{count} parts of sandbox {id} could not be removed")]
-    Left {
-        /// Which sandbox.
-        id: SandboxId,
-        /// How many parts.
-        count: u32,
-        /// The reason for the first.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A file of the host cannot be read or written.
-    #[error("cannot {action} {path}")]
-    HostFile {
-        /// `read`, `write`.
-        action: &'static str,
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
 }

@@ -7,12 +7,16 @@ mod collect;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod engine;
+mod engine_error;
+mod judge;
 mod log_dir;
 mod run;
 
 pub use client::{Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events};
 pub use collect::{Collector, LogFile};
-pub use engine::{Engine, EngineError, Sandbox, Usage, Walls};
+pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
+pub use engine_error::EngineError;
+pub use judge::{Judgement, judge};
 pub use log_dir::LogDir;
 pub use run::{InputFile, RunRequest, STOP_GRACE, Silent, Sink, run};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, CommandValues, FileChange, Language, LimitKind, Memory, Outcome, Phase, PhaseResult,
+    CommandTemplate, CommandValues, FileChange, Language, LimitKind, LimitsChange, Memory, Outcome, Phase, PhaseResult,
     RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
@@ -15,7 +15,9 @@ use tokio::io::AsyncRead;
 use crate::changes::Snapshot;
 use crate::client::{Execution, GuestError, ProcessEvent};
 use crate::collect::{Collector, LogFile};
-use crate::engine::{EngineError, Sandbox, Usage};
+use crate::engine::{Sandbox, Usage};
+use crate::engine_error::EngineError;
+use crate::judge::judge;
 use crate::log_dir::LogDir;
 
 /// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
@@ -140,10 +142,10 @@ async fn run_in<S: Sink>(
         let time = Instant::now();
         let memory = runner.compile_memory();
         let command = runner.command(template, memory, &[]);
-        sandbox.set_memory(memory)?;
+        set_memory(sandbox, memory).await?;
         let phase =
             runner.phase("compile", command, runner.compile_timeout(), None, Usage::default(), sink).await?;
-        sandbox.set_memory(spec.limits.memory)?;
+        set_memory(sandbox, spec.limits.memory).await?;
         timings.insert("compile".to_owned(), milliseconds(time.elapsed()));
         compiled_usage = phase.usage;
         compile = Some(phase.into_phase_result(Phase::Compile));
@@ -197,6 +199,15 @@ async fn run_in<S: Sink>(
         isolation: sandbox.isolation.clone(),
         timings: Some(timings),
     })
+}
+
+/// Changes the memory limit where it is enforced from outside. Elsewhere the guest watches, by the limit that it was started
+/// with.
+async fn set_memory(sandbox: &Sandbox, memory: Memory) -> Result<(), EngineError> {
+    match sandbox.set_limits(&LimitsChange::memory(memory)).await {
+        Err(EngineError::Unsupported { .. }) => Ok(()),
+        other => other,
+    }
 }
 
 fn compiler_words(phase: &PhaseResult) -> Vec<u8> {
@@ -297,11 +308,11 @@ impl Runner<'_> {
                     // It goes while we look at what it has used.
                     self.sandbox.kill();
                 }
-                phase.ended(&exited, &before, self.sandbox.usage());
+                phase.ended(&exited, &before, self.sandbox.usage().await);
             }
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
-                let after = self.sandbox.usage();
+                let after = self.sandbox.usage().await;
                 phase.usage = after;
                 phase.outcome = if after.oom_kills > before.oom_kills {
                     Outcome::OutOfMemory
@@ -314,7 +325,7 @@ impl Runner<'_> {
             }
             Err(_) => {
                 phase.gone = true;
-                phase.usage = self.sandbox.usage();
+                phase.usage = self.sandbox.usage().await;
                 phase.outcome = Outcome::TimedOut;
             }
         }
@@ -424,37 +435,14 @@ impl PhaseRun {
 
     fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
         self.usage = after;
-        let is_possible = match exited.signal {
-            0 => (0..=255).contains(&exited.code),
-            signal => (1..=MAX_SIGNAL).contains(&signal),
-        };
-        if !is_possible {
-            // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
-            self.outcome =
-                Outcome::Infrastructure { cause: "the guest tells of an end that cannot be".to_owned() };
-            return;
+        let judgement = judge(exited, before, &after);
+        self.outcome = judgement.outcome;
+        self.exit_code = judgement.exit_code;
+        self.signal = judgement.signal;
+        if self.exit_code.is_some() || self.signal.is_some() {
+            self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));
+            self.max_rss = Some(exited.max_rss);
         }
-        self.signal = (exited.signal > 0).then_some(exited.signal);
-        self.exit_code = self.signal.is_none().then_some(exited.code);
-        self.cpu = Some(Duration::from_micros(exited.user_us.saturating_add(exited.system_us)));
-        self.max_rss = Some(exited.max_rss);
-        let failed = self.exit_code != Some(0);
-        let was_killed = exited.signal == SIGKILL || exited.code == 128 + SIGKILL;
-        self.outcome = match exited.cause.as_known().unwrap_or_default() {
-            v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => Outcome::TimedOut,
-            v1::Cause::CAUSE_MEMORY => Outcome::OutOfMemory,
-            v1::Cause::CAUSE_PIDS => Outcome::Limit { limit: LimitKind::Pids },
-            v1::Cause::CAUSE_UNSPECIFIED if was_killed && after.oom_kills > before.oom_kills => {
-                Outcome::OutOfMemory
-            }
-            v1::Cause::CAUSE_UNSPECIFIED if failed && after.pids_denied > before.pids_denied => {
-                Outcome::Limit { limit: LimitKind::Pids }
-            }
-            v1::Cause::CAUSE_UNSPECIFIED => match self.signal {
-                Some(signal) => Outcome::signalled(signal),
-                None => Outcome::Exited { code: exited.code },
-            },
-        };
     }
 
     fn into_phase_result(self, name: Phase) -> PhaseResult {
@@ -468,8 +456,3 @@ impl PhaseRun {
         }
     }
 }
-
-const SIGKILL: i32 = 9;
-
-/// The greatest number of a signal on Linux.
-const MAX_SIGNAL: i32 = 64;

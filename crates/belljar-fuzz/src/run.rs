@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, RunRequest, Sandbox, Silent, Usage, Walls, run};
 use belljar_model::{
-    EngineKind, Isolation, Language, LimitsGrade, Memory, Outcome, SandboxId, SandboxSpec, SpecFile,
+    EngineKind, Isolation, Language, LimitsChange, LimitsGrade, Outcome, SandboxId, SandboxSpec, SpecFile,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -113,12 +113,28 @@ fn language(is_compiled: bool) -> Language {
 struct Still(Usage);
 
 impl Walls for Still {
-    fn usage(&self) -> Usage {
-        self.0
+    fn usage(&self) -> BoxFuture<'_, Usage> {
+        async { self.0 }.boxed()
     }
 
-    fn set_memory(&self, _: Memory) -> Result<(), EngineError> {
-        Ok(())
+    fn set_limits<'a>(&'a self, _: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn set_deadline(&self, _: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
+        std::future::pending().boxed()
     }
 
     fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
@@ -127,7 +143,7 @@ impl Walls for Still {
 
     fn kill(&self) {}
 
-    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         async { Ok(()) }.boxed()
     }
 

@@ -27,6 +27,10 @@ pub struct GuestConfig {
     pub grace_ms: u64,
     /// What happens when the host's end of the connection closes.
     pub when_alone: WhenAlone,
+    /// Whether the inherited socket is not the connection itself but brings connections, one descriptor a message, for as
+    /// long as the host holds it.
+    #[serde(default)]
+    pub many_connections: bool,
     /// Whether the guest is pid 1 of a pid namespace, so that all other processes in sight are its own.
     pub first_process: bool,
     /// Whether the guest got a `/proc` of its own that it may write.

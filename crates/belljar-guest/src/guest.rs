@@ -1,9 +1,8 @@
 //! The guest's life: it builds the last walls, serves the host, reaps, keeps the deadline, watches the limits that no
-//! control group keeps, and ends with the connection.
+//! control group keeps, and ends with the host's end of its socket.
 
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{GuestConfig, WatchedLimits, WhenAlone};
+use crate::connections::{self, Connections, Services};
 use crate::process::Table;
-use crate::service::Service;
 use crate::tree::{Proc, SIGKILL, SIGTERM};
 
 /// How often watched limits are looked at.
@@ -144,33 +143,31 @@ impl Guest {
         if let Some(limits) = self.config.watched {
             tokio::spawn(Arc::clone(&self).watch_limits(limits));
         }
-        let socket = StdUnixStream::from(socket);
-        socket.set_nonblocking(true).map_err(GuestError::Connection)?;
-        let socket = tokio::net::UnixStream::from_std(socket).map_err(GuestError::Connection)?;
-        let connection = belljar_proto::serve(socket, self.router());
-        let deadline = Arc::clone(&self).keep_deadline();
-        tokio::pin!(connection, deadline);
-        tokio::select! {
-            // A broken connection and a closed one are the same to us: the host is gone.
-            _ = &mut connection => if self.config.when_alone == WhenAlone::Stay {
-                deadline.await;
-            },
-            () = &mut deadline => {
-                let _ = tokio::time::timeout(LAST_WORDS, connection).await;
-            }
+        let services = Services::of(&self);
+        if self.config.many_connections {
+            let connections = Connections::new(socket, services).map_err(GuestError::Connection)?;
+            self.until_the_end(connections.serve()).await;
+        } else {
+            let socket = connections::stream(socket).map_err(GuestError::Connection)?;
+            self.until_the_end(belljar_proto::serve(socket, services.router())).await;
         }
-        self.proc.signal_all(SIGKILL);
         Ok(())
     }
 
-    fn router(self: &Arc<Self>) -> connectrpc::Router {
-        use v1::{FilesystemExt as _, PortsExt as _};
-        let service = Arc::new(Service { guest: Arc::clone(self) });
-        let router = connectrpc::Router::new();
-        let router = v1::ProcessExt::register(Arc::clone(&service), router);
-        let router = v1::HealthExt::register(service, router);
-        let router = Arc::new(crate::files::Files { home: self.config.home.clone() }).register(router);
-        Arc::new(crate::ports::Ports::default()).register(router)
+    /// Serves until the host is gone or the deadline has passed, and ends everything then.
+    async fn until_the_end<T>(self: &Arc<Self>, serving: impl Future<Output = T>) {
+        let deadline = Arc::clone(self).keep_deadline();
+        tokio::pin!(serving, deadline);
+        tokio::select! {
+            // A broken connection and a closed one are the same to us: the host is gone.
+            _ = &mut serving => if self.config.when_alone == WhenAlone::Stay {
+                deadline.await;
+            },
+            () = &mut deadline => {
+                let _ = tokio::time::timeout(LAST_WORDS, serving).await;
+            }
+        }
+        self.proc.signal_all(SIGKILL);
     }
 
     /// Moves the deadline; `None` is never.

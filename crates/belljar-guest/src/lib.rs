@@ -3,6 +3,7 @@
 //! same sandbox may do as well, so the host believes nothing it says without bounds.
 
 mod config;
+mod connections;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -17,4 +18,5 @@ mod tree;
 mod watch;
 
 pub use config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+pub use connections::MAX_CONNECTIONS;
 pub use guest::{GuestError, run};

@@ -25,6 +25,8 @@ pub struct CgroupLayout {
     pub v2_limits: bool,
     /// v1 directories to make groups in, by controller: memory, cpu, pids.
     pub v1: Vec<(String, PathBuf)>,
+    /// The v1 freezer's directory to make groups in, where there is no v2 hierarchy, which freezes by itself.
+    pub freezer: Option<PathBuf>,
     /// Controllers that neither can provide, with the reason.
     pub missing: Vec<(String, String)>,
 }
@@ -33,10 +35,10 @@ pub struct CgroupLayout {
 pub const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 /// The period of the processor quota, in microseconds: the kernel's default.
-const CPU_PERIOD_US: u64 = 100_000;
+pub(crate) const CPU_PERIOD_US: u64 = 100_000;
 
 /// On v1, the part of the memory limit that buffers of IP sockets may take on top of it.
-const SOCKET_SHARE: u64 = 4;
+pub(crate) const SOCKET_SHARE: u64 = 4;
 
 impl CgroupLayout {
     /// Looks at this process's groups and at what is mounted and writable. `base` names a delegated v2 directory to use
@@ -84,6 +86,9 @@ impl CgroupLayout {
                 .all(|controller| available.split_whitespace().any(|name| name == *controller))
                 && system.enable_controllers(dir);
         }
+        if layout.v2.is_none() {
+            layout.freezer = v1_directory(&mounts, own, "freezer", system).ok();
+        }
         if layout.v2_limits {
             return layout;
         }
@@ -107,48 +112,27 @@ impl CgroupLayout {
                 settings: if self.v2_limits { v2_settings(limits) } else { Vec::new() },
                 join: CgroupJoin::AtClone,
                 can_kill: true,
+                is_freezer: false,
             });
         }
-        for (controller, dir) in &self.v1 {
+        let limited = self.v1.iter().map(|(controller, dir)| (dir, v1_settings(controller, limits), false));
+        let freezer = self.freezer.iter().map(|dir| (dir, Vec::new(), true));
+        for (dir, settings, is_freezer) in limited.chain(freezer) {
             groups.push(CgroupPlan {
                 dir: c_path(&dir.join(&name)),
-                settings: v1_settings(controller, limits),
+                settings,
                 join: CgroupJoin::Tasks,
                 can_kill: false,
+                is_freezer,
             });
         }
         groups
     }
 
-    /// Changes the memory limit of the sandbox `id`.
-    ///
-    /// # Errors
-    /// The kernel's reason; `EBUSY` when more is in use and cannot be given back.
-    pub fn set_memory(&self, id: &str, bytes: u64) -> std::io::Result<()> {
-        let name = format!("belljar-{id}");
-        let text = bytes.to_string();
-        if let (Some(dir), true) = (&self.v2, self.v2_limits) {
-            return std::fs::write(dir.join(&name).join("memory.max"), &text);
-        }
-        for (_, dir) in self.v1.iter().filter(|(controller, _)| controller == "memory") {
-            let group = dir.join(&name);
-            let with_swap = group.join("memory.memsw.limit_in_bytes");
-            let plain = group.join("memory.limit_in_bytes");
-            // The one must never be below the other, so which goes first depends on the direction; without swap
-            // accounting there is only one.
-            if with_swap.exists() && std::fs::write(&with_swap, &text).is_err() {
-                std::fs::write(&plain, &text)?;
-                std::fs::write(&with_swap, &text)?;
-            } else {
-                std::fs::write(&plain, &text)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The directories in which groups are made.
     fn bases(&self) -> impl Iterator<Item = &Path> {
-        self.v2.iter().chain(self.v1.iter().map(|(_, dir)| dir)).map(PathBuf::as_path)
+        let v1 = self.v1.iter().map(|(_, dir)| dir);
+        self.v2.iter().chain(v1).chain(&self.freezer).map(PathBuf::as_path)
     }
 
     /// Ends and removes the groups of the sandbox `id`, for the case that its supervisor was killed and could not.
@@ -164,6 +148,10 @@ impl CgroupLayout {
                 let is_gone =
                     !matches!(removed, Err(ref error) if error.kind() != std::io::ErrorKind::NotFound);
                 if !is_gone {
+                    if self.freezer.as_deref() == Some(dir) {
+                        // What stands still does not die.
+                        let _ = std::fs::write(group.join("freezer.state"), "THAWED");
+                    }
                     end_group(&group);
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
@@ -189,50 +177,6 @@ impl CgroupLayout {
             }
         }
     }
-
-    /// What the groups of the sandbox `id` have used so far.
-    #[must_use]
-    pub fn usage(&self, id: &str) -> CgroupUsage {
-        let name = format!("belljar-{id}");
-        let read = |dir: &Path, file: &str| std::fs::read_to_string(dir.join(&name).join(file)).ok();
-        let mut usage = CgroupUsage::default();
-        if let (Some(dir), true) = (&self.v2, self.v2_limits) {
-            usage.peak_memory = read(dir, "memory.peak").and_then(number);
-            usage.cpu_us = read(dir, "cpu.stat").and_then(|text| field(&text, "usage_usec"));
-            usage.oom_kills = read(dir, "memory.events").and_then(|text| field(&text, "oom_kill"));
-            usage.pids_denied = read(dir, "pids.events").and_then(|text| field(&text, "max"));
-        }
-        for (controller, dir) in &self.v1 {
-            match controller.as_str() {
-                "memory" => {
-                    usage.peak_memory = read(dir, "memory.max_usage_in_bytes").and_then(number);
-                    usage.oom_kills =
-                        read(dir, "memory.oom_control").and_then(|text| field(&text, "oom_kill"));
-                }
-                "pids" => usage.pids_denied = read(dir, "pids.events").and_then(|text| field(&text, "max")),
-                "cpu" => {
-                    // Present when cpuacct is mounted together with cpu, as most systems do.
-                    usage.cpu_us =
-                        read(dir, "cpuacct.usage").and_then(number).map(|nanoseconds| nanoseconds / 1000);
-                }
-                _ => {}
-            }
-        }
-        usage
-    }
-}
-
-/// What a sandbox has used, as far as its groups tell.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CgroupUsage {
-    /// The most memory in use at once, in bytes: files in memory included.
-    pub peak_memory: Option<u64>,
-    /// Processor time in microseconds.
-    pub cpu_us: Option<u64>,
-    /// Processes that were killed because memory ran out.
-    pub oom_kills: Option<u64>,
-    /// Forks that the process limit refused.
-    pub pids_denied: Option<u64>,
 }
 
 /// Tries, a millisecond apart, to remove a group whose processes are being ended.
@@ -257,14 +201,6 @@ fn end_group(group: &Path) {
             let _ = crate::kernel::pidfd_kill(std::os::fd::AsFd::as_fd(&process), libc::SIGKILL);
         }
     }
-}
-
-fn number(text: String) -> Option<u64> {
-    text.trim().parse().ok()
-}
-
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 fn v2_settings(limits: &CgroupLimits) -> Vec<CgroupSetting> {
@@ -498,8 +434,8 @@ pub(crate) mod fuzzing {
 
     pub(crate) fn number_in(text: &str, name: Option<&str>) -> Option<u64> {
         match name {
-            Some(name) => field(text, name),
-            None => number(text.to_owned()),
+            Some(name) => crate::cgroup_live::field(text, name),
+            None => crate::cgroup_live::number(text),
         }
     }
 }
@@ -630,13 +566,5 @@ mod tests {
             texts,
             ["memory.max=536870912", "memory.swap.max=0", "pids.max=129", "cpu.max=150000 100000"]
         );
-    }
-
-    #[test]
-    fn counters_are_read_by_name() {
-        assert_eq!(field("oom 3\noom_kill 2\n", "oom_kill"), Some(2));
-        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 7", "oom_kill"), Some(7));
-        assert_eq!(field("max 12\n", "max"), Some(12));
-        assert_eq!(field("", "max"), None);
     }
 }

@@ -2,6 +2,7 @@
 //! Landlock, capabilities. This is the only crate with `unsafe` code, and there only in files named `*_unsafe.rs`.
 
 mod cgroup;
+mod cgroup_live;
 mod channel;
 mod descriptors_unsafe;
 #[cfg(feature = "mutation")]
@@ -15,6 +16,8 @@ mod init;
 mod kernel;
 mod landlock_rules;
 mod launch_unsafe;
+mod line;
+mod passing;
 mod plan;
 mod remove;
 mod report;
@@ -24,7 +27,8 @@ mod spawn_unsafe;
 mod supervise;
 mod userns_unsafe;
 
-pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, CgroupUsage};
+pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits};
+pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use kernel::{
@@ -38,6 +42,7 @@ pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
 
 pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
+pub use passing::{MOST_DESCRIPTORS, Received, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
     GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,

@@ -92,6 +92,8 @@ pub struct CgroupPlan {
     pub join: CgroupJoin,
     /// Whether the group can end everything in it at once (`cgroup.kill`).
     pub can_kill: bool,
+    /// Whether it is one of the v1 freezer. What stands still there does not die.
+    pub is_freezer: bool,
 }
 
 /// One file of a control group and what is written to it.

@@ -27,6 +27,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::channel::{self, Message};
 use crate::kernel::{self, Cloned};
+use crate::line::Line;
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, Scratch, Wall};
 use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 
@@ -60,17 +61,18 @@ pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
         kernel::exit_now(125);
     }
     plan.without.allocate(Wall::ForkSafeSupervisor);
-    match launch(plan, control) {
-        Ok(first) => match equip(plan, control, &first) {
-            Ok(()) => supervise(plan, control, &first.pidfd, first.channel),
+    let mut made = Made::default();
+    match launch(plan, control, &mut made) {
+        Ok(first) => match equip(plan, control, &first, &mut made) {
+            Ok(()) => supervise(plan, control, &first.pidfd, first.channel, &made),
             Err(failure) => {
                 let _ = rustix::io::write(control, &failure.report().encode());
                 let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
                 reap(&first.pidfd);
-                clean(plan, control, None);
+                clean(plan, control, None, &made);
             }
         },
-        Err(failure) => clean(plan, control, Some(failure.report())),
+        Err(failure) => clean(plan, control, Some(failure.report()), &made),
     }
     kernel::exit_now(0)
 }
@@ -80,6 +82,15 @@ struct First {
     pid: i32,
     pidfd: OwnedFd,
     channel: OwnedFd,
+}
+
+/// What has been made so far, in the plan's order. What was there before belongs to somebody else.
+#[derive(Default)]
+struct Made {
+    /// How many of the control groups.
+    cgroups: usize,
+    /// Whether the scratch directory.
+    scratch: bool,
 }
 
 /// A panic must not run on into the copied frames of the host.
@@ -119,7 +130,7 @@ fn kept_for_launch<'a>(
 }
 
 /// Makes the group that the first process is cloned into, and clones it.
-fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> {
+fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result<First, Failure> {
     let mut phases = Phases::new();
     phases.reached(LaunchPhase::Supervisor);
     if plan.drop_privileges {
@@ -128,11 +139,11 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>) -> Result<First, Failure> 
     let mut into = None;
     for (index, group) in plan.cgroups.iter().enumerate() {
         if group.join == CgroupJoin::AtClone {
-            into = Some(make_cgroup(plan, group, index)?);
+            into = Some(make_cgroup(plan, group, index, made)?);
         }
     }
     if let Some(scratch) = &plan.scratch {
-        make_scratch(plan, scratch).map_err(Failure::at(Step::Scratch))?;
+        make_scratch(plan, scratch, made).map_err(Failure::at(Step::Scratch))?;
     }
     let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
     let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
@@ -171,7 +182,12 @@ fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> R
 
 /// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
 /// the files through which it joins its v1 control groups.
-fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+fn equip(
+    plan: &LaunchPlan,
+    control: BorrowedFd<'_>,
+    first: &First,
+    made: &mut Made,
+) -> Result<(), Failure> {
     if let Some(tree) = &plan.namespaces {
         write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
@@ -182,7 +198,7 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<()
     let mut tasks: [Option<OwnedFd>; MAX_CGROUPS] = [const { None }; MAX_CGROUPS];
     for ((index, group), slot) in plan.cgroups.iter().enumerate().zip(&mut tasks) {
         if group.join == CgroupJoin::Tasks {
-            let dir = make_cgroup(plan, group, index)?;
+            let dir = make_cgroup(plan, group, index, made)?;
             let file = rustix::fs::openat(&dir, c"tasks", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
             *slot = Some(file.map_err(Failure::item(Step::CgroupJoin, index))?);
         }
@@ -219,8 +235,9 @@ fn make_network(first: &First) -> Result<(), Errno> {
     channel::send(first.channel.as_fd(), Message::Network, &[namespace.as_fd()])
 }
 
-fn make_scratch(plan: &LaunchPlan, scratch: &Scratch) -> Result<(), Errno> {
+fn make_scratch(plan: &LaunchPlan, scratch: &Scratch, made: &mut Made) -> Result<(), Errno> {
     rustix::fs::mkdirat(&scratch.parent, scratch.name.as_c_str(), Mode::RWXU)?;
+    made.scratch = true;
     if plan.identity.privileged && plan.drop_privileges {
         let uid = rustix::fs::Uid::from_raw(plan.identity.outside_uid);
         let gid = rustix::fs::Gid::from_raw(plan.identity.outside_gid);
@@ -235,9 +252,15 @@ fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn make_cgroup(plan: &LaunchPlan, group: &CgroupPlan, index: usize) -> Result<OwnedFd, Failure> {
+fn make_cgroup(
+    plan: &LaunchPlan,
+    group: &CgroupPlan,
+    index: usize,
+    made: &mut Made,
+) -> Result<OwnedFd, Failure> {
     let make = Failure::item(Step::CgroupMake, index);
     rustix::fs::mkdir(group.dir.as_c_str(), Mode::from_raw_mode(0o755)).map_err(&make)?;
+    made.cgroups = index + 1;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()).map_err(&make)?;
     for setting in &group.settings {
@@ -267,52 +290,6 @@ fn taken_away(plan: &LaunchPlan, file: &CStr) -> bool {
     (plan.without.has(Wall::Memory) && name.starts_with(b"memory."))
         || (plan.without.has(Wall::Pids) && name.starts_with(b"pids."))
         || (plan.without.has(Wall::Cpu) && name.starts_with(b"cpu."))
-}
-
-/// A string built without allocation.
-struct Line<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Line<N> {
-    const fn new() -> Self {
-        Self { bytes: [0; N], length: 0 }
-    }
-
-    fn text(mut self, text: &[u8]) -> Self {
-        for byte in text {
-            // The last byte stays zero, so that the whole is a C string.
-            if let Some([place, _, ..]) = self.bytes.get_mut(self.length..) {
-                *place = *byte;
-                self.length += 1;
-            }
-        }
-        self
-    }
-
-    fn number(self, number: u32) -> Self {
-        let mut digits = [0u8; 10];
-        let mut rest = number;
-        let mut used = 0;
-        for place in digits.iter_mut().rev() {
-            *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-            used += 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.text(digits.get(digits.len() - used..).unwrap_or_default())
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
-
-    fn as_cstr(&self) -> Result<&CStr, Errno> {
-        CStr::from_bytes_until_nul(&self.bytes).map_err(|_| Errno::NAMETOOLONG)
-    }
 }
 
 fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
@@ -345,7 +322,13 @@ fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd) {
+fn supervise(
+    plan: &LaunchPlan,
+    control: BorrowedFd<'_>,
+    pidfd: &OwnedFd,
+    channel: OwnedFd,
+    made: &Made,
+) {
     let program = program_fd(plan);
     // The guest's end of its connection must not stay open here, or nobody would notice the guest's end.
     let mut keep = [
@@ -377,6 +360,7 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
     }
     let goes_on = host_goes_on(control);
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
+    thaw(plan);
     let ended = reap(pidfd).map(|status| Report::Ended { status });
     if let Some(report) = ended {
         let _ = rustix::io::write(control, &report.encode());
@@ -385,7 +369,7 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         // The counters of the control groups are read until the host says that it has done.
         wait_for_host(control);
     }
-    clean(plan, control, None);
+    clean(plan, control, None, made);
 }
 
 /// Takes the host's byte, if it was one that woke us: a byte that is left unread would break the connection when this end
@@ -429,25 +413,35 @@ fn reap(pidfd: &OwnedFd) -> Option<i32> {
     }
 }
 
+/// Lets go on what the v1 freezer holds: a signal ends it only then. On v2 a kill works at once.
+fn thaw(plan: &LaunchPlan) {
+    for group in plan.cgroups.iter().filter(|group| group.is_freezer) {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Ok(dir) = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()) {
+            let _ = write_file(dir.as_fd(), c"freezer.state", b"THAWED");
+        }
+    }
+}
+
 /// Ends whatever is left, removes what was made, and says so.
-fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>) {
+fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>, made: &Made) {
     if let Some(report) = first {
         let _ = rustix::io::write(control, &report.encode());
     }
     if plan.namespaces.is_none() {
-        end_stragglers(plan);
+        end_stragglers(plan, made);
     }
     // The network's maker has ended long ago; nobody else may have to take note of that.
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
     let mut left = 0;
     let mut reason = 0;
-    for group in plan.cgroups.iter().rev() {
+    for group in plan.cgroups.iter().take(made.cgroups).rev() {
         if let Err(errno) = remove_cgroup(group) {
             left += 1;
             reason = errno.raw_os_error();
         }
     }
-    if let Some(scratch) = &plan.scratch
+    if let Some(scratch) = plan.scratch.as_ref().filter(|_| made.scratch)
         && let Err(errno) = crate::remove::remove_tree(scratch.parent.as_fd(), &scratch.name)
     {
         left += 1;
@@ -458,10 +452,10 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>) {
 
 /// Without a pid namespace the guest's end does not end its descendants: they become ours, being a subreaper, and
 /// are in the control group if there is one.
-fn end_stragglers(plan: &LaunchPlan) {
+fn end_stragglers(plan: &LaunchPlan, made: &Made) {
     let mut idle = 0;
     while idle < CLEAN_TRIES {
-        for group in &plan.cgroups {
+        for group in plan.cgroups.iter().take(made.cgroups) {
             kill_cgroup(group);
         }
         // Code that keeps forking and exiting is gone before its number is used; only speed catches it.

@@ -1,29 +1,21 @@
 //! The local engine, and its weaker kin `process` and `none`: the same guest behind fewer walls.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine, EngineError, GuestClient, Sandbox, Walls as _};
-use belljar_guest::{Domain, GuestConfig, WatchedLimits, WhenAlone};
-use belljar_linux::{
-    CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
-    MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
-};
-use belljar_model::{EngineKind, LimitsGrade, MountMode, MountPolicy, SandboxId, SandboxSpec};
+use belljar_guest::WhenAlone;
+use belljar_linux::{CgroupLayout, Without};
+use belljar_model::{EngineKind, Isolation, MountPolicy, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
-use rustix::fs::{Mode, OFlags};
 use rustix::net::SocketType;
 
 use crate::failure::Failures;
-use crate::host_tree::{self, HostTree, c_string};
-use crate::lease::Lease;
-use crate::mounts::{self, Checked};
-use crate::walls::{LocalWalls, control_pair, monotonic_ns, pair};
-
-/// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
-const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+use crate::planner::Planner;
+use crate::sockets::{control_pair, guest_control_pair, pair, stream};
+use crate::walls::{Held, LocalWalls, monotonic_ns};
 
 /// One start in so many also looks for what killed supervisors have left: a look costs a start too much to be had each time.
 const SWEEP_EVERY: u32 = 16;
@@ -79,28 +71,57 @@ impl LocalEngine {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
     }
 
-    /// Launches a sandbox, and waits for its guest if `ready` says so.
-    async fn start(&self, spec: &SandboxSpec, ready: bool) -> Result<Sandbox, EngineError> {
+    /// Launches a sandbox, and waits for its guest if `wait` says so.
+    async fn start(&self, spec: &SandboxSpec, wait: Wait) -> Result<Sandbox, EngineError> {
+        let entropy = entropy()?;
+        let id = SandboxId::from_entropy(entropy.0);
+        Ok(self.launch(id, entropy.1, spec, Life::OneRun, wait).await?.into_sandbox())
+    }
+
+    /// Launches a sandbox that outlives its runs, and waits for its guest.
+    pub(crate) async fn launch_long(
+        &self,
+        id: SandboxId,
+        spec: &SandboxSpec,
+        deadline: Option<Duration>,
+    ) -> Result<Launched, EngineError> {
+        self.launch(id, entropy()?.1, spec, Life::Long { deadline }, Wait::ForGuest).await
+    }
+
+    async fn launch(
+        &self,
+        id: SandboxId,
+        random: u32,
+        spec: &SandboxSpec,
+        life: Life,
+        wait: Wait,
+    ) -> Result<Launched, EngineError> {
         let begin = Instant::now();
         if spec.engine != self.config.kind {
             return Err(EngineError::WrongEngine { asked: spec.engine, this: self.config.kind });
         }
         let without = Without::from_environment().map_err(|reason| EngineError::Layer {
-            layer: "the walls that a test asked for",
+            layer: "the walls that a test asked for".into(),
             reason,
             fix: "name walls that there are".to_owned(),
         })?;
-        let entropy = entropy()?;
-        let id = SandboxId::from_entropy(entropy.0);
-        let (host_socket, guest_socket) =
-            pair(SocketType::STREAM).map_err(launch("make the guest's connection"))?;
+        let sockets = GuestSockets::new(life).map_err(launch("make the guest's connection"))?;
         let (control, sandbox_control) =
             control_pair().map_err(launch("make the supervisor's connection"))?;
-        if entropy.1 % SWEEP_EVERY == 0 {
+        if random % SWEEP_EVERY == 0 {
             self.layout().sweep();
         }
-        let mut planner = Planner { engine: self, spec, id: &id, without, watched: false, cgroups: false };
-        let plan = planner.plan(entropy.1, guest_socket)?;
+        let mut planner = Planner {
+            config: &self.config,
+            layout: self.layout(),
+            spec,
+            id: &id,
+            is_long: matches!(life, Life::Long { .. }),
+            without,
+            watched: false,
+            cgroups: false,
+        };
+        let plan = planner.plan(random, sockets.guest)?;
         let isolation = crate::layers::isolation(&plan, spec, planner.watched, self.layout());
         let failures = Failures::of(&plan);
         let scratch = match &plan.scratch {
@@ -117,44 +138,93 @@ impl LocalEngine {
             EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
         })?;
         drop(sandbox_control);
-        let home = self.home(&id);
+        let home = crate::planner::home(self.config.kind, &id);
         // The plan's descriptors are the supervisor's from here on.
         drop(plan);
         let cgroups = planner.cgroups.then(|| self.layout().clone());
-        let walls = LocalWalls::new(
-            id.clone(),
-            control,
-            supervisor,
+        let held = Held {
+            id,
+            kind: self.config.kind,
             cgroups,
             scratch,
+            guest_control: sockets.control,
             failures,
-            (launched_ns, planned),
-        )
-        .map_err(launch("follow the supervisor"))?;
-        let stream = stream(host_socket).map_err(launch("open the guest's connection"))?;
-        let failed = if ready {
-            until_ready(&walls, &stream).await.err()
-        } else {
-            // What the host does next would only take the processor from the supervisor before that.
-            walls.under_way().await;
-            None
+            launched: (launched_ns, planned),
         };
-        let sandbox = Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls));
-        match failed {
-            None => Ok(sandbox),
-            Some(error) => {
-                // What the launch left is removed before its failure is told.
-                let _ = sandbox.stop().await;
-                Err(error)
+        let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
+        if let Life::Long { deadline: Some(deadline) } = life {
+            walls.keep_deadline(Some(deadline));
+        }
+        let stream = stream(sockets.host).map_err(launch("open the guest's connection"))?;
+        match wait {
+            Wait::ForGuest => {
+                if let Err(error) = until_ready(&walls, &stream).await {
+                    // What the launch left is removed before its failure is told.
+                    let _ = walls.stop().await;
+                    return Err(error);
+                }
+            }
+            // What the host does next would only take the processor from the supervisor before that.
+            Wait::ForClone => walls.under_way().await,
+        }
+        Ok(Launched { isolation, home, stream, walls })
+    }
+}
+
+/// How long a sandbox is to live.
+#[derive(Debug, Clone, Copy)]
+enum Life {
+    /// For one run, whose time its guest keeps. It has one connection, and ends with it.
+    OneRun,
+    /// Until somebody ends it, or its deadline does.
+    Long { deadline: Option<Duration> },
+}
+
+/// What a launch waits for.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// Until the guest serves.
+    ForGuest,
+    /// Until its first process has been cloned.
+    ForClone,
+}
+
+/// The ends of the sockets between host and guest.
+struct GuestSockets {
+    /// The first connection, the host's end.
+    host: OwnedFd,
+    /// What the guest is started with: the connection itself, or a control socket that brings it.
+    guest: OwnedFd,
+    /// The host's end of the control socket.
+    control: Option<OwnedFd>,
+}
+
+impl GuestSockets {
+    fn new(life: Life) -> std::io::Result<Self> {
+        let (host, connection) = pair(SocketType::STREAM)?;
+        match life {
+            Life::OneRun => Ok(Self { host, guest: connection, control: None }),
+            Life::Long { .. } => {
+                let (control, guest) = guest_control_pair()?;
+                belljar_linux::send_with(control.as_fd(), b"c", &[connection.as_fd()])?;
+                Ok(Self { host, guest, control: Some(control) })
             }
         }
     }
+}
 
-    fn home(&self, id: &SandboxId) -> PathBuf {
-        match self.config.kind {
-            EngineKind::Local => PathBuf::from(host_tree::HOME),
-            _ => scratch_parent().join(scratch_name(id)),
-        }
+/// A sandbox that has been launched, with the first connection to its guest.
+pub(crate) struct Launched {
+    pub(crate) isolation: Isolation,
+    pub(crate) home: PathBuf,
+    pub(crate) stream: tokio::net::UnixStream,
+    pub(crate) walls: LocalWalls,
+}
+
+impl Launched {
+    fn into_sandbox(self) -> Sandbox {
+        let id = self.walls.id().clone();
+        Sandbox::new(id, self.isolation, self.home, GuestClient::new(self.stream), Box::new(self.walls))
     }
 }
 
@@ -164,11 +234,21 @@ impl Engine for LocalEngine {
     }
 
     fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.start(spec, true))
+        Box::pin(self.start(spec, Wait::ForGuest))
     }
 
     fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.start(spec, false))
+        Box::pin(self.start(spec, Wait::ForClone))
+    }
+
+    /// Such a sandbox ends with this process all the same, or when it is dropped: see `LauncherEngine`.
+    fn launch_as<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        spec: &'a SandboxSpec,
+        deadline: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move { Ok(self.launch_long(id.clone(), spec, deadline).await?.into_sandbox()) })
     }
 }
 
@@ -190,14 +270,8 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
     }
 }
 
-fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> EngineError {
+pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> EngineError {
     move |source| EngineError::Launch { step: step.to_owned(), source }
-}
-
-fn stream(socket: OwnedFd) -> std::io::Result<tokio::net::UnixStream> {
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true)?;
-    tokio::net::UnixStream::from_std(socket)
 }
 
 /// Random bytes for an id, and a place to begin the search for a user id.
@@ -213,323 +287,4 @@ fn entropy() -> Result<([u8; 20], u32), EngineError> {
     let (id, place) = bytes.split_at(20);
     let id = <[u8; 20]>::try_from(id).unwrap_or_default();
     Ok((id, u32::from_ne_bytes(place.try_into().unwrap_or_default())))
-}
-
-/// Where scratch directories are made for sandboxes without a tree of their own.
-fn scratch_parent() -> PathBuf {
-    std::env::temp_dir()
-}
-
-fn scratch_name(id: &SandboxId) -> String {
-    format!("belljar-{id}")
-}
-
-/// Works out one launch.
-struct Planner<'a> {
-    engine: &'a LocalEngine,
-    spec: &'a SandboxSpec,
-    id: &'a SandboxId,
-    without: Without,
-    /// Whether limits are watched instead of enforced.
-    watched: bool,
-    /// Whether there are control groups.
-    cgroups: bool,
-}
-
-impl Planner<'_> {
-    fn plan(&mut self, random: u32, guest_socket: OwnedFd) -> Result<LaunchPlan, EngineError> {
-        let kind = self.engine.config.kind;
-        let privileged = rustix::process::geteuid().is_root();
-        let lease = if privileged && kind != EngineKind::None { Some(Lease::take(random)?) } else { None };
-        let identity = Identity {
-            inside: host_tree::USER_ID,
-            outside_uid: lease
-                .as_ref()
-                .map_or_else(|| rustix::process::geteuid().as_raw(), |lease| lease.uid),
-            outside_gid: lease
-                .as_ref()
-                .map_or_else(|| rustix::process::getegid().as_raw(), |lease| lease.uid),
-            privileged,
-        };
-        let cgroups = self.cgroup_plan()?;
-        self.cgroups = !cgroups.is_empty();
-        let checked = self
-            .spec
-            .mounts
-            .iter()
-            .map(|mount| Checked::new(mount, &self.engine.config.mount_policy))
-            .collect::<Result<Vec<_>, _>>()?;
-        if kind != EngineKind::Local && !checked.is_empty() {
-            return Err(EngineError::Layer {
-                layer: "mounts",
-                reason: format!("the engine {kind} has no tree of its own to mount into"),
-                fix: "use the engine local, or put files in with -f".to_owned(),
-            });
-        }
-        let namespaces = match kind {
-            EngineKind::Local => {
-                let mut tree = HostTree::new(self.spec, self.without);
-                let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
-                for mount in checked {
-                    mount.add_to(&mut tree, outside)?;
-                }
-                if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
-                    return Err(EngineError::Layer {
-                        layer: "mounts",
-                        reason: format!("{} are more than a sandbox can have", self.spec.mounts.len()),
-                        fix: "mount directories above several of them instead".to_owned(),
-                    });
-                }
-                Some(self.namespaces(tree))
-            }
-            _ => None,
-        };
-        let scratch = match kind {
-            EngineKind::Local => None,
-            _ => Some(self.scratch()?),
-        };
-        let dev_null =
-            rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(
-                |errno| EngineError::Launch { step: "open /dev/null".to_owned(), source: errno.into() },
-            )?;
-        let profile = match kind {
-            EngineKind::Process => seccomp::Profile::NoNetwork,
-            // Memory that is resident nowhere would not be seen by the watcher.
-            _ if self.watched => seccomp::Profile::Watched,
-            _ => seccomp::Profile::Default,
-        };
-        Ok(LaunchPlan {
-            guest: self.guest_program(privileged)?,
-            guest_socket,
-            guest_config: self.guest_config_file().map_err(launch("write the guest's configuration"))?,
-            dev_null,
-            cgroups,
-            uid_lease: lease.map(|lease| lease.lock),
-            identity,
-            namespaces,
-            seccomp: (kind != EngineKind::None).then(|| seccomp::program(profile)),
-            drop_privileges: kind != EngineKind::None,
-            rlimits: self.rlimits(),
-            scratch,
-            without: self.without,
-        })
-    }
-
-    /// Control groups: required for `local` unless the weaker grade was asked for by name, used by the others where
-    /// there are any.
-    fn cgroup_plan(&mut self) -> Result<Vec<belljar_linux::CgroupPlan>, EngineError> {
-        let layout = self.engine.layout();
-        let kind = self.engine.config.kind;
-        let wanted = kind != EngineKind::None && self.spec.grade != LimitsGrade::Watched;
-        if wanted && layout.is_complete() {
-            let limits = CgroupLimits {
-                memory_bytes: self.spec.limits.memory.bytes(),
-                cpu_millis: self.spec.limits.cpus.millis(),
-                // The guest is a process as well, and not the code's affair.
-                pids: self.spec.limits.pids.get().saturating_add(1),
-            };
-            return Ok(layout.plan(self.id.as_str(), &limits));
-        }
-        if kind == EngineKind::Local && wanted {
-            let reasons: Vec<String> =
-                layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
-            return Err(EngineError::Layer {
-                layer: "the limits of memory, processors and processes by control groups",
-                reason: reasons.join("; "),
-                fix: crate::doctor::CGROUP_FIX.to_owned(),
-            });
-        }
-        self.watched = kind != EngineKind::None;
-        Ok(Vec::new())
-    }
-
-    fn namespaces(&self, tree: HostTree) -> NamespacePlan {
-        let mut flags = NAMESPACES;
-        for (wall, bit) in crate::layers::NAMESPACE_WALLS {
-            if self.without.has(*wall) {
-                flags &= !bit;
-            }
-        }
-        NamespacePlan {
-            flags,
-            hostname: c_string(self.spec.hostname.as_str()),
-            staging: c_string(host_tree::STAGING),
-            root_options: host_tree::options(&[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")]),
-            nodes: tree.nodes,
-            mounts: tree.mounts,
-            proc_target: c"proc".to_owned(),
-            proc_masks: HostTree::proc_masks(),
-        }
-    }
-
-    fn scratch(&self) -> Result<Scratch, EngineError> {
-        let parent = scratch_parent();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&parent, flags, Mode::empty()).map_err(|errno| EngineError::HostFile {
-            action: "open",
-            path: parent,
-            source: errno.into(),
-        })?;
-        Ok(Scratch { parent: dir, name: c_string(scratch_name(self.id)) })
-    }
-
-    fn rlimits(&self) -> Vec<(u32, u64)> {
-        if self.engine.config.kind == EngineKind::None {
-            return Vec::new();
-        }
-        let mut limits = vec![
-            // A limit of 1 also keeps a core from being piped to a helper on the host, which 0 does not (core(5)).
-            (rlimit::RLIMIT_CORE, 1),
-            (rlimit::RLIMIT_MEMLOCK, 64 << 10),
-            (rlimit::RLIMIT_MSGQUEUE, 819_200),
-            (rlimit::RLIMIT_SIGPENDING, 1024),
-            // Real-time scheduling is outside of the processor limit, and whoever started Belljar may be allowed it.
-            (rlimit::RLIMIT_RTPRIO, 0),
-            (rlimit::RLIMIT_NICE, 0),
-        ];
-        if self.engine.config.kind == EngineKind::Process {
-            limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));
-        }
-        if self.watched && self.engine.config.kind == EngineKind::Local {
-            // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
-            limits.push((rlimit::RLIMIT_NPROC, u64::from(self.spec.limits.pids.get()) + 1));
-        }
-        limits
-    }
-
-    fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
-        let path = match &self.engine.config.guest {
-            Some(path) => c_string(path.as_os_str()),
-            None => mounts::program_path().map_err(launch("find Belljar's own program"))?,
-        };
-        let exe = if privileged && self.engine.config.kind == EngineKind::Local {
-            GuestExe::Fd(
-                read_only_program(&path).map_err(launch("open Belljar's own program for the sandbox"))?,
-            )
-        } else {
-            GuestExe::Path(path)
-        };
-        let argv = vec![c"belljar".to_owned(), c"guest".to_owned()];
-        Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
-    }
-
-    fn guest_config_file(&self) -> std::io::Result<OwnedFd> {
-        use std::os::unix::fs::FileExt as _;
-        let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
-        file.write_all_at(&serde_json::to_vec(&self.guest_config())?, 0)?;
-        Ok(file.into())
-    }
-
-    fn guest_config(&self) -> GuestConfig {
-        let kind = self.engine.config.kind;
-        let home = self.engine.home(self.id);
-        let deadline = self.spec.limits.timeout.duration() + DEADLINE_SLACK;
-        GuestConfig {
-            env: self.environment(&home),
-            landlock: self.domain(&home),
-            umask: if kind == EngineKind::Process { 0o077 } else { 0o022 },
-            confine_guest: kind == EngineKind::Process,
-            deadline_ms: millis(deadline),
-            grace_ms: millis(belljar_engine::STOP_GRACE),
-            when_alone: self.engine.config.when_alone,
-            first_process: kind == EngineKind::Local,
-            own_proc: kind == EngineKind::Local,
-            open_files: (kind != EngineKind::None && !self.without.has(Wall::Rlimits))
-                .then(|| self.spec.limits.open_files.get()),
-            watched: self.watched.then(|| WatchedLimits {
-                memory_bytes: self.spec.limits.memory.bytes(),
-                pids: self.spec.limits.pids.get(),
-            }),
-            home,
-            #[cfg(feature = "mutation")]
-            without: Wall::ALL
-                .iter()
-                .filter(|(wall, _)| self.without.has(*wall))
-                .map(|(_, name)| (*name).to_owned())
-                .collect(),
-        }
-    }
-
-    fn environment(&self, home: &std::path::Path) -> Vec<(String, String)> {
-        let home = home.to_string_lossy();
-        let mut env: Vec<(String, String)> = [
-            ("PATH", host_tree::PATH),
-            ("HOME", &home),
-            ("USER", "user"),
-            ("LOGNAME", "user"),
-            ("SHELL", "/bin/sh"),
-            ("LANG", "C.UTF-8"),
-            ("BELLJAR_SANDBOX", self.id.as_str()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec();
-        if self.engine.config.kind != EngineKind::Local {
-            env.push(("TMPDIR".to_owned(), home.into_owned()));
-        }
-        for variable in &self.spec.env {
-            env.retain(|(name, _)| name != variable.name());
-            env.push((variable.name().to_owned(), variable.value().to_owned()));
-        }
-        env
-    }
-
-    fn domain(&self, home: &std::path::Path) -> Option<Domain> {
-        match self.engine.config.kind {
-            EngineKind::Local => {
-                let mut write: Vec<PathBuf> =
-                    [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
-                let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
-                write.extend(writable.map(|mount| mount.target.clone()));
-                Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
-            }
-            EngineKind::Process => Some(Domain {
-                read: PROCESS_READS
-                    .iter()
-                    .map(PathBuf::from)
-                    .chain(host_tree::etc_dirs().iter().map(|name| PathBuf::from("/etc").join(name)))
-                    .collect(),
-                write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
-                tcp: false,
-                // From ABI 6 on, code cannot signal processes outside; an administrator's sandboxes have ids of their own.
-                least_abi: if rustix::process::geteuid().is_root() { 1 } else { 6 },
-            }),
-            _ => None,
-        }
-    }
-}
-
-/// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
-const PROCESS_READS: &[&str] = &[
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/ssl/openssl.cnf",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/nsswitch.conf",
-    "/etc/localtime",
-    "/proc",
-];
-
-const PROCESS_DEVICES: &[&str] =
-    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The program on a read-only mount that nothing else uses, so that no writable descriptor of it can ever be got
-/// through `/proc` (CVE-2019-5736).
-fn read_only_program(path: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
-    use rustix::mount::OpenTreeFlags;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
-    let attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    belljar_linux::mount_setattr(std::os::fd::AsFd::as_fd(&tree), attributes, 0, false, None)?;
-    Ok(tree)
 }

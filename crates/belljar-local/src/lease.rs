@@ -30,7 +30,7 @@ impl Lease {
     /// Takes an id that is free, from a random place on, so that a used one is not used again soon.
     pub(crate) fn take(random: u32) -> Result<Self, EngineError> {
         let file = open_file().map_err(|errno| EngineError::Layer {
-            layer: "a user id of its own",
+            layer: "a user id of its own".into(),
             reason: format!("{DIR}/uids cannot be opened: {errno}"),
             fix: format!("make {DIR} a directory that only root may write"),
         })?;
@@ -48,7 +48,7 @@ impl Lease {
             }
         }
         Err(EngineError::Layer {
-            layer: "a user id of its own",
+            layer: "a user id of its own".into(),
             reason: format!("all of the ids {FIRST} to {} that were tried are in use", FIRST + COUNT - 1),
             fix: "wait until a sandbox has ended".to_owned(),
         })

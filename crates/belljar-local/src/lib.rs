@@ -10,6 +10,10 @@ mod host_tree;
 mod layers;
 mod lease;
 mod mounts;
+mod orphans;
+mod planner;
+mod progress;
+mod sockets;
 mod walls;
 
 pub use belljar_guest::WhenAlone;

@@ -1,20 +1,25 @@
-//! A launched sandbox from outside: its supervisor, what that reports, and its end.
+//! A launched sandbox from outside: its supervisor, its control groups, and its end.
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, OnceLock};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use belljar_engine::{EngineError, Usage, Walls};
-use belljar_linux::{CLEAN, CgroupLayout, KILL, LaunchPhase, REPORT_LEN, Report, Supervisor};
-use belljar_model::{Memory, SandboxId};
+use belljar_engine::{EngineError, GuestClient, Usage, Walls};
+use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
+use belljar_model::{ByteSize, EngineKind, LimitsChange, SandboxId};
 use futures::future::BoxFuture;
-use rustix::net::{RecvFlags, SendFlags};
-use tokio::io::unix::AsyncFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketType};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::failure::Failures;
+use crate::orphans::{ORPHANS, has_ended};
+use crate::progress::{Progress, async_fd, follow, how_ended};
+use crate::sockets::{pair, stream};
 
 /// How long a supervisor may take to remove everything. It gives up itself before that.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,71 +27,82 @@ const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a supervisor may take to exit after its last word.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the kernel may take until everything in a sandbox stands still, or goes on.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a guest may take to make room for another connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two looks at what the kernel does, or the guest.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What belongs to a sandbox besides its supervisor.
+pub(crate) struct Held {
+    pub(crate) id: SandboxId,
+    pub(crate) kind: EngineKind,
+    /// Whether there are control groups to ask.
+    pub(crate) cgroups: Option<CgroupLayout>,
+    /// The scratch directory: what it is in, and its name.
+    pub(crate) scratch: Option<(OwnedFd, CString)>,
+    /// Where the guest takes connections, if it takes more than its first.
+    pub(crate) guest_control: Option<OwnedFd>,
+    pub(crate) failures: Failures,
+    /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
+    pub(crate) launched: (u64, Duration),
+}
+
 /// The walls of one sandbox.
 pub(crate) struct LocalWalls {
-    id: SandboxId,
-    control: OwnedFd,
-    supervisor: Option<Supervisor>,
-    /// Whether there are control groups to ask.
-    cgroups: Option<CgroupLayout>,
-    /// The scratch directory: what it is in, and its name.
-    scratch: Option<(OwnedFd, CString)>,
+    held: Held,
+    order: Arc<Order>,
+    supervisor: Mutex<Option<Supervisor>>,
     progress: watch::Receiver<Progress>,
-    failures: Failures,
-    /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
-    launched: (u64, Duration),
-    /// When the guest was first heard of, by the same clock.
+    /// When the guest was first heard of, by CLOCK_MONOTONIC in nanoseconds.
     answered_ns: OnceLock<u64>,
+    /// Moves the deadline of the task that keeps it, once there was one.
+    deadline: OnceLock<watch::Sender<Option<Instant>>>,
 }
 
-/// What the supervisor has reported so far.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
-    pub(crate) failed: Option<(belljar_linux::Step, u32, i32)>,
-    pub(crate) ended: Option<i32>,
-    pub(crate) cleaned: Option<(u32, i32)>,
-    /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
-    pub(crate) phases: Vec<(&'static str, u64)>,
-    /// The supervisor is gone.
-    pub(crate) closed: bool,
+/// Our end of the control socket, and what the supervisor was told on it. It reads no more than it has to: a byte too many
+/// would break the connection before its last record is read.
+struct Order {
+    control: OwnedFd,
+    told: Mutex<Option<u8>>,
+    /// Whether it was the deadline that ended the sandbox.
+    overdue: AtomicBool,
 }
 
-impl Progress {
-    fn note(&mut self, report: Report) {
-        match report {
-            // What fails after the first failure fails because of it.
-            Report::Failed { step, item, errno } => {
-                self.failed.get_or_insert((step, item, errno));
-            }
-            Report::Ended { status } => self.ended = Some(status),
-            Report::Cleaned { left, errno } => self.cleaned = Some((left, errno)),
-            Report::Reached { phase, at_ns } => {
-                let name = LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
-                self.phases.extend(name.map(|name| (name, at_ns)));
-            }
-            Report::Started { .. } => {}
+impl Order {
+    /// Tells the supervisor to end the sandbox, unless it was told that, or more, before.
+    fn tell(&self, byte: u8) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none() || (*told == Some(KILL) && byte == CLEAN) {
+            // A supervisor that is gone has taken everything with it.
+            let _ = rustix::net::send(&self.control, &[byte], SendFlags::NOSIGNAL);
+            *told = Some(byte);
         }
     }
 }
 
 impl LocalWalls {
-    pub(crate) fn new(
-        id: SandboxId,
-        control: OwnedFd,
-        supervisor: Supervisor,
-        cgroups: Option<CgroupLayout>,
-        scratch: Option<(OwnedFd, CString)>,
-        failures: Failures,
-        launched: (u64, Duration),
-    ) -> io::Result<Self> {
+    pub(crate) fn new(held: Held, control: OwnedFd, supervisor: Supervisor) -> io::Result<Self> {
         let (sender, progress) = watch::channel(Progress::default());
         let reader = control.try_clone()?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
-        let answered_ns = OnceLock::new();
-        let supervisor = Some(supervisor);
-        Ok(Self { id, control, supervisor, cgroups, scratch, progress, failures, launched, answered_ns })
+        Ok(Self {
+            held,
+            order: Arc::new(Order { control, told: Mutex::new(None), overdue: AtomicBool::new(false) }),
+            supervisor: Mutex::new(Some(supervisor)),
+            progress,
+            answered_ns: OnceLock::new(),
+            deadline: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> &SandboxId {
+        &self.held.id
     }
 
     /// Resolves when the first process has been cloned, or never will be.
@@ -104,11 +120,161 @@ impl LocalWalls {
         let last = progress.borrow().clone();
         match last.failed {
             Some((step, item, errno)) => {
-                self.failures.explain(step, item, io::Error::from_raw_os_error(errno))
+                self.held.failures.explain(step, item, io::Error::from_raw_os_error(errno))
             }
-            None => EngineError::Ended { how: how_ended(&last) },
+            None => EngineError::Ended { how: self.how(&last) },
         }
     }
+
+    fn how(&self, progress: &Progress) -> String {
+        if self.order.overdue.load(Ordering::Acquire) {
+            return "its deadline has passed".to_owned();
+        }
+        how_ended(progress)
+    }
+
+    /// Ends the sandbox so long from now, whatever becomes of the server; `None` is never.
+    pub(crate) fn keep_deadline(&self, after: Option<Duration>) {
+        // What is too far away to be counted never comes.
+        let until = after.and_then(|after| Instant::now().checked_add(after));
+        let sender = self.deadline.get_or_init(|| {
+            let (sender, receiver) = watch::channel(None);
+            tokio::spawn(end_at(receiver, Arc::clone(&self.order)));
+            sender
+        });
+        sender.send_replace(until);
+    }
+
+    /// The time until the deadline.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let until = (*self.deadline.get()?.borrow())?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// The host's end of another connection to the guest.
+    pub(crate) async fn connection(&self) -> Result<OwnedFd, EngineError> {
+        let Some(control) = &self.held.guest_control else {
+            return Err(self.unsupported("another connection", "its guest has one connection and ends with it"));
+        };
+        let failed = |source| EngineError::Launch {
+            step: "open another connection to the guest".to_owned(),
+            source,
+        };
+        let (host, guest) = pair(SocketType::STREAM).map_err(failed)?;
+        let until = Instant::now() + CONNECT_TIMEOUT;
+        loop {
+            match belljar_linux::send_with(control.as_fd(), b"c", &[guest.as_fd()]) {
+                Ok(_) => return Ok(host),
+                Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => {
+                    return Err(self.gone().await.unwrap_or_else(|| failed(errno.into())));
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Err(errno) => return Err(failed(errno.into())),
+            }
+        }
+    }
+
+    fn unsupported(&self, what: &'static str, reason: &'static str) -> EngineError {
+        EngineError::Unsupported { what: what.into(), engine: self.held.kind, reason: reason.into() }
+    }
+
+    fn layout(&self, what: &'static str) -> Result<&CgroupLayout, EngineError> {
+        self.held.cgroups.as_ref().ok_or_else(|| self.unsupported(what, "the sandbox has no control groups"))
+    }
+
+    async fn set_frozen(&self, frozen: bool) -> Result<(), EngineError> {
+        let what = if frozen { "freeze" } else { "thaw" };
+        let step = || format!("{what} the sandbox {}", self.held.id);
+        let layout = self.layout(what)?;
+        let Some(freezer) = layout.freezer_of(self.held.id.as_str()) else {
+            return Err(self.unsupported(what, "there is no control group hierarchy here that can freeze"));
+        };
+        let failed = |source: io::Error| EngineError::Launch { step: step(), source };
+        let until = Instant::now() + FREEZE_TIMEOUT;
+        let done = async {
+            freezer.set(frozen)?;
+            while freezer.is_frozen()? != frozen {
+                if Instant::now() > until {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut));
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            Ok(())
+        };
+        match done.await {
+            Ok(()) => Ok(()),
+            // A group that is not there any more has had its sandbox.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(self.gone().await.unwrap_or_else(|| failed(error)))
+            }
+            Err(error) => {
+                if frozen {
+                    let _ = freezer.set(false);
+                }
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Whether everything inside stands still.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let freezer = self.held.cgroups.as_ref().and_then(|layout| layout.freezer_of(self.held.id.as_str()));
+        freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
+    }
+
+    fn change(&self, change: &LimitsChange) -> Result<(), EngineError> {
+        let layout = self.layout("other limits")?;
+        let asked = CgroupChange {
+            memory_bytes: change.memory.map(belljar_model::Memory::bytes),
+            cpu_millis: change.cpus.map(belljar_model::Cpus::millis),
+            // The guest is a process as well, and not the code's affair.
+            pids: change.pids.map(|pids| pids.get().saturating_add(GUEST_PIDS)),
+        };
+        let value = |field: &str| match field {
+            "memory" => change.memory.map(|memory| memory.to_string()),
+            "cpus" => change.cpus.map(|cpus| cpus.to_string()),
+            _ => change.pids.map(|pids| pids.to_string()),
+        };
+        layout.change(self.held.id.as_str(), &asked).map_err(|error| match error {
+            CgroupChangeError::InUse { field, in_use } => EngineError::LimitInUse {
+                field: field.into(),
+                value: value(field).unwrap_or_default(),
+                in_use: match field {
+                    "memory" => ByteSize::new(in_use).to_string(),
+                    _ => in_use.saturating_sub(GUEST_PIDS.into()).to_string(),
+                },
+            },
+            CgroupChangeError::Write { field, source } => EngineError::SetLimit {
+                field: field.into(),
+                value: value(field).unwrap_or_default(),
+                source,
+            },
+        })
+    }
+}
+
+/// The guest's own processes in its control group: it has one thread.
+const GUEST_PIDS: u32 = 1;
+
+/// Ends the sandbox at its deadline, which may be moved meanwhile. Ends itself when the walls are dropped.
+async fn end_at(mut deadline: watch::Receiver<Option<Instant>>, order: Arc<Order>) {
+    loop {
+        let until = *deadline.borrow_and_update();
+        let passed = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = passed => break,
+            moved = deadline.changed() => if moved.is_err() { return },
+        }
+    }
+    order.overdue.store(true, Ordering::Release);
+    order.tell(CLEAN);
 }
 
 /// CLOCK_MONOTONIC, as the launch's processes report it.
@@ -117,72 +283,33 @@ pub(crate) fn monotonic_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Watches a descriptor with tokio.
-#[expect(
-    deprecated,
-    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
-)]
-fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)
-}
-
-fn how_ended(progress: &Progress) -> String {
-    match progress.ended {
-        Some(status) if status < 0 => {
-            let signal = belljar_model::signal_name(-status)
-                .map_or_else(|| format!("signal {}", -status), str::to_owned);
-            format!("its first process was ended by {signal}")
-        }
-        Some(crate::GUEST_WITHOUT_LANDLOCK) => {
-            "its first process could not make the Landlock domain of user code; \
-             use a kernel with Landlock, and \"landlock\" in its lsm= list"
-                .to_owned()
-        }
-        Some(crate::GUEST_WITHOUT_SETUP) => {
-            "its first process could not build a wall of its own, such as being closed to inspection"
-                .to_owned()
-        }
-        Some(status) => format!("its first process exited with status {status}"),
-        None => "its supervisor is gone".to_owned(),
-    }
-}
-
-async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progress>) {
-    let mut records = [0u8; 16 * REPORT_LEN];
-    loop {
-        let Ok(mut ready) = reader.readable().await else { break };
-        // Records are written whole, and the kernel keeps their borders (SOCK_SEQPACKET).
-        match rustix::net::recv(&reader, &mut records, RecvFlags::DONTWAIT) {
-            Ok((length @ 1.., _)) => sender.send_modify(|progress| {
-                let (reports, _) = records[..length].as_chunks::<REPORT_LEN>();
-                reports.iter().filter_map(Report::decode).for_each(|report| progress.note(report));
-            }),
-            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(_) | Err(_) => break,
-        }
-    }
-    sender.send_modify(|progress| progress.closed = true);
-}
-
 impl Walls for LocalWalls {
-    fn usage(&self) -> Usage {
-        let Some(layout) = &self.cgroups else { return Usage::default() };
-        let usage = layout.usage(self.id.as_str());
-        Usage {
-            peak_memory_bytes: usage.peak_memory,
-            cpu: usage.cpu_us.map(Duration::from_micros),
-            oom_kills: usage.oom_kills.unwrap_or(0),
-            pids_denied: usage.pids_denied.unwrap_or(0),
-        }
+    fn usage(&self) -> BoxFuture<'_, Usage> {
+        Box::pin(async { self.usage_now() })
     }
 
-    fn set_memory(&self, memory: Memory) -> Result<(), EngineError> {
-        // Without control groups the guest watches, by the limit that it was started with.
-        let Some(layout) = &self.cgroups else { return Ok(()) };
-        layout.set_memory(self.id.as_str(), memory.bytes()).map_err(|source| EngineError::Launch {
-            step: format!("set the sandbox's memory limit to {memory}"),
-            source,
+    fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async { self.change(change) })
+    }
+
+    fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.keep_deadline(after);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.set_frozen(true))
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.set_frozen(false))
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
+        Box::pin(async {
+            let socket = self.connection().await?;
+            let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
+            Ok(GuestClient::new(stream))
         })
     }
 
@@ -191,7 +318,7 @@ impl Walls for LocalWalls {
     }
 
     fn phases(&self) -> Vec<(&'static str, Duration)> {
-        let (mut last, planned) = self.launched;
+        let (mut last, planned) = self.held.launched;
         let mut phases = vec![("plan", planned)];
         let reached = self.progress.borrow().phases.clone();
         let answered = self.answered_ns.get().map(|at_ns| ("guest", *at_ns));
@@ -208,11 +335,10 @@ impl Walls for LocalWalls {
     }
 
     fn kill(&self) {
-        // A supervisor that is gone has taken everything with it.
-        let _ = rustix::net::send(&self.control, &[KILL], SendFlags::NOSIGNAL);
+        self.order.tell(KILL);
     }
 
-    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), EngineError>> {
+    fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(self.end())
     }
 
@@ -222,20 +348,35 @@ impl Walls for LocalWalls {
             // A closed channel means that its task has ended, after it had said all there was.
             let _ = progress.wait_for(|progress| progress.ended.is_some() || progress.closed).await;
             let last = progress.borrow().clone();
-            how_ended(&last)
+            self.how(&last)
         })
     }
 }
 
 impl LocalWalls {
-    async fn end(mut self: Box<Self>) -> Result<(), EngineError> {
+    pub(crate) fn usage_now(&self) -> Usage {
+        let Some(layout) = &self.held.cgroups else { return Usage::default() };
+        let usage = layout.usage(self.held.id.as_str());
+        let pids = usage.pids.map(|pids| pids.saturating_sub(GUEST_PIDS.into()));
+        Usage {
+            memory_bytes: usage.memory,
+            peak_memory_bytes: usage.peak_memory,
+            pids: pids.map(|pids| u32::try_from(pids).unwrap_or(u32::MAX)),
+            cpu: usage.cpu_us.map(Duration::from_micros),
+            oom_kills: usage.oom_kills.unwrap_or(0),
+            pids_denied: usage.pids_denied.unwrap_or(0),
+        }
+    }
+
+    async fn end(&self) -> Result<(), EngineError> {
         // A supervisor that is gone already has cleaned up before it went.
-        let _ = rustix::net::send(&self.control, &[CLEAN], SendFlags::NOSIGNAL);
+        self.order.tell(CLEAN);
         let mut progress = self.progress.clone();
         let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
         let last = self.progress.borrow().clone();
-        if let Some(supervisor) = self.supervisor.take() {
+        let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(supervisor) = supervisor {
             // It exits right after its last record. One that hangs all the same must not hold us up.
             if has_ended(&supervisor, END_TIMEOUT) {
                 drop(supervisor);
@@ -246,26 +387,24 @@ impl LocalWalls {
         match last.cleaned {
             Some((0, _)) => Ok(()),
             Some((count, errno)) => Err(EngineError::Left {
-                id: self.id.clone(),
+                id: self.held.id.clone(),
                 count,
                 source: io::Error::from_raw_os_error(errno),
             }),
             None => self.clean_up_after_supervisor(),
         }
     }
-}
 
-impl LocalWalls {
     /// Somebody has killed the supervisor: its first process dies with it, the rest is ours to remove.
     fn clean_up_after_supervisor(&self) -> Result<(), EngineError> {
-        let left = self.cgroups.as_ref().map_or(0, |layout| layout.remove(self.id.as_str()));
-        let scratch = self.scratch.as_ref().map_or(Ok(()), |(parent, name)| {
+        let left = self.held.cgroups.as_ref().map_or(0, |layout| layout.remove(self.held.id.as_str()));
+        let scratch = self.held.scratch.as_ref().map_or(Ok(()), |(parent, name)| {
             belljar_linux::remove_tree(parent.as_fd(), name).map_err(io::Error::from)
         });
         match (left, scratch) {
             (0, Ok(())) => Ok(()),
             (left, scratch) => Err(EngineError::Left {
-                id: self.id.clone(),
+                id: self.held.id.clone(),
                 count: left + u32::from(scratch.is_err()),
                 source: scratch.err().unwrap_or_else(|| io::Error::from(io::ErrorKind::ResourceBusy)),
             }),
@@ -275,52 +414,10 @@ impl LocalWalls {
 
 impl Drop for LocalWalls {
     fn drop(&mut self) {
-        let Some(supervisor) = self.supervisor.take() else { return };
+        let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(supervisor) = supervisor else { return };
         // Nobody asked for a proper end: the supervisor is told all the same, and somebody must take note of its end.
-        let _ = rustix::net::send(&self.control, &[CLEAN], SendFlags::NOSIGNAL);
+        self.order.tell(CLEAN);
         ORPHANS.adopt(supervisor);
     }
-}
-
-/// Supervisors whose sandboxes were dropped; each is reaped when the next one comes, or at the end of the process.
-static ORPHANS: Orphans = Orphans { list: Mutex::new(Vec::new()) };
-
-struct Orphans {
-    list: Mutex<Vec<Supervisor>>,
-}
-
-impl Orphans {
-    fn adopt(&self, supervisor: Supervisor) {
-        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        list.retain(|old| !has_ended(old, Duration::ZERO));
-        list.push(supervisor);
-    }
-}
-
-/// Waits for a supervisor's end, and takes note of it.
-fn has_ended(supervisor: &Supervisor, patience: Duration) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec};
-    let pidfd = supervisor.pidfd();
-    let mut polls = [PollFd::new(&pidfd, PollFlags::IN)];
-    let patience = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
-    if matches!(rustix::event::poll(&mut polls, Some(&patience)), Ok(1)) {
-        supervisor.reap();
-        return true;
-    }
-    false
-}
-
-/// A pair of sockets that keep the borders of records, closed by an exec.
-pub(crate) fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (host, sandbox) = pair(rustix::net::SocketType::SEQPACKET)?;
-    // Out of the way of the low numbers, which the sandbox's first process rearranges.
-    let sandbox = rustix::io::fcntl_dupfd_cloexec(sandbox.as_fd(), 64)?;
-    debug_assert!(sandbox.as_raw_fd() >= 64, "asked for above");
-    Ok((host, sandbox))
-}
-
-/// A connected pair of sockets, closed by an exec.
-pub(crate) fn pair(kind: rustix::net::SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    Ok(rustix::net::socketpair(rustix::net::AddressFamily::UNIX, kind, flags, None)?)
 }

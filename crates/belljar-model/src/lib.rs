@@ -16,6 +16,7 @@ mod isolation;
 mod language;
 mod languages;
 mod limits;
+mod limits_change;
 mod mount_policy;
 mod mounts;
 mod nearest;
@@ -46,6 +47,7 @@ pub use languages::Languages;
 pub use limits::{
     Cpus, DiskSize, Inodes, Limits, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids, TmpSize,
 };
+pub use limits_change::LimitsChange;
 pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
 pub use mounts::{Mount, MountMode, check_targets};
 pub use network::NetworkPolicy;

@@ -100,7 +100,7 @@ async fn metrics_tell_disk_use(context: &Context) -> Checked {
 async fn usage_is_known_outside(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     py(&sandbox, "held = b'x' * (64 << 20)").await?;
-    let usage = sandbox.usage();
+    let usage = sandbox.usage().await;
     let peak = usage.peak_memory_bytes.unwrap_or(0);
     ensure!((64 << 20..256 << 20).contains(&peak), "the peak is {peak} bytes");
     equal!((usage.oom_kills, usage.pids_denied), (0, 0));

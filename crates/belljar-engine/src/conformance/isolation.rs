@@ -5,7 +5,8 @@ use belljar_model::{LayerState, SandboxSpec};
 use super::case::{Capability, Case, Checked, Stop, cases, ensure, equal};
 use super::context::Context;
 use super::program::{py, python, sh, until};
-use crate::engine::{EngineError, Sandbox};
+use crate::engine::Sandbox;
+use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
     report_names_every_layer [],

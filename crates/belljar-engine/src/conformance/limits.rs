@@ -106,7 +106,7 @@ print(made)
     let mut request = python(code);
     request.kill_rest = true;
     equal!(finish(&sandbox, request).await?.well()?.text(), "25");
-    ensure!(sandbox.usage().pids_denied > 0, "the refused fork was not counted");
+    ensure!(sandbox.usage().await.pids_denied > 0, "the refused fork was not counted");
     context.stop(sandbox).await
 }
 
@@ -166,7 +166,7 @@ async fn memory_hog_leaves_neighbours_alone(context: &Context) -> Checked {
     let modest = sandbox.guest().start(argv(["sleep", "1000"])).await?;
     let hog = finish(&sandbox, python(HOG)).await?;
     equal!(hog.end(), (0, 9));
-    ensure!(sandbox.usage().oom_kills > 0, "the kill was not counted");
+    ensure!(sandbox.usage().await.oom_kills > 0, "the kill was not counted");
     equal!(sandbox.guest().signal(modest.id, 15, false).await?, 1);
     equal!(to_end(modest).await?.end(), (0, 15));
     context.stop(sandbox).await

@@ -16,6 +16,7 @@ mod languages;
 mod leaks;
 mod limits;
 mod limits_disk;
+mod long_lived;
 mod mounts;
 mod ports;
 mod processes;
@@ -50,6 +51,7 @@ pub fn cases() -> Vec<Case> {
         mounts::CASES,
         isolation::CASES,
         leaks::CASES,
+        long_lived::CASES,
     ]
     .into_iter()
     .flatten()

@@ -5,7 +5,7 @@ use belljar_model::{Mount, MountMode};
 use super::case::{Case, Checked, cases, ensure, equal};
 use super::context::Context;
 use super::program::sh;
-use crate::engine::EngineError;
+use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
     mount_is_read_only_unless_asked[Mounts],

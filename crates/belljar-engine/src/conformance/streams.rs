@@ -130,7 +130,7 @@ while written < {SIZE}:
     execution.next().await?;
     let ahead = count_at_rest(&sandbox).await?;
     ensure!(ahead <= 16 << 20, "{ahead} bytes were taken from the program before its reader wanted them");
-    if let Some(peak) = sandbox.usage().peak_memory_bytes {
+    if let Some(peak) = sandbox.usage().await.peak_memory_bytes {
         ensure!(peak < 96 << 20, "the sandbox used {peak} bytes while it waited for the reader");
     }
     let mut total = 0;

@@ -1,0 +1,377 @@
+//! Sandboxes that outlive their runs: an id that the caller chose, many connections, standing still, other limits, a deadline
+//! that is kept outside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_model::{LimitsChange, SandboxId};
+
+use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within};
+use super::context::Context;
+use super::program::{python, sh, shell, to_end, until, usable};
+use super::Capability;
+use crate::client::{GuestClient, GuestError};
+use crate::engine::Sandbox;
+use crate::engine_error::EngineError;
+
+pub(super) const CASES: &[Case] = cases![
+    launch_takes_the_chosen_id [],
+    connections_come_and_go [],
+    broken_connections_end_nothing [],
+    connections_are_bounded [],
+    frozen_stands_still_and_goes_on [EnforcedPids],
+    frozen_is_stopped_at_once [EnforcedPids],
+    frozen_is_killed_at_once [EnforcedPids],
+    freezing_needs_control_groups [],
+    limits_change_while_it_runs [EnforcedPids, EnforcedMemory],
+    a_change_of_limits_is_whole_or_not_at_all [EnforcedPids, EnforcedMemory],
+    usage_now_is_known_outside [EnforcedPids, EnforcedMemory],
+    deadline_is_kept_outside [],
+    deadline_outside_can_be_moved [],
+    stop_is_shared_and_repeated [],
+    kill_then_usage_then_stop [],
+];
+
+/// The most connections that a guest takes at once.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How long the end of a small sandbox may take.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+fn chosen_id() -> Checked<SandboxId> {
+    let mut bytes = [0u8; 20];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(SandboxId::from_entropy(bytes))
+}
+
+async fn launch(context: &Context, deadline: Option<Duration>) -> Checked<Sandbox> {
+    Ok(context.engine().launch_as(&chosen_id()?, &context.spec(), deadline).await?)
+}
+
+async fn launch_takes_the_chosen_id(context: &Context) -> Checked {
+    let id = chosen_id()?;
+    let sandbox = context.engine().launch_as(&id, &context.spec(), None).await?;
+    equal!(sandbox.id, id);
+    let said = sh(&sandbox, "echo $BELLJAR_SANDBOX").await?.well()?;
+    equal!(said.text(), id.as_str());
+    context.stop(sandbox).await
+}
+
+/// Counts in a file.
+const COUNTER: &str = "
+import os, time
+number = 0
+while True:
+    number += 1
+    with open('count.new', 'w') as file: file.write(str(number))
+    os.rename('count.new', 'count')
+    if number == 1: print('ready', flush=True)
+    time.sleep(0.02)
+";
+
+async fn count(guest: &GuestClient, sandbox: &Sandbox) -> Checked<u64> {
+    let text = guest.read_all(&sandbox.home.join("count"), 100).await?;
+    String::from_utf8_lossy(&text).parse().map_err(|error| Stop::Failed(format!("{text:?}: {error}")))
+}
+
+async fn counting(sandbox: &Sandbox) -> Checked<u64> {
+    let mut execution = sandbox.guest().start(python(COUNTER)).await?;
+    until(&mut execution, "ready").await?;
+    Ok(execution.id)
+}
+
+async fn connections_come_and_go(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let first = sandbox.connect().await?;
+    let mut request = shell("echo begun; read word; echo got $word");
+    request.stdin_open = true;
+    let mut execution = first.start(request).await?;
+    until(&mut execution, "begun\n").await?;
+    let id = execution.id;
+    drop(execution);
+    drop(first);
+    // It goes on without the connection that it was started on, and another one reads from where that stopped.
+    let second = sandbox.connect().await?;
+    second.feed(id, b"it\n".as_slice(), true).await?;
+    let finished =
+        super::program::to_end_with_gaps(second.attach(id, [6, 0, 0]).await?, [6, 0, 0]).await?.0.well()?;
+    equal!(finished.text(), "got it");
+    // The one that it was launched with is still there.
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn broken_connections_end_nothing(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let id = counting(&sandbox).await?;
+    for _ in 0..3 * MAX_CONNECTIONS {
+        let guest = sandbox.connect().await?;
+        guest.check().await?;
+        let watching = guest.attach(id, [0; 3]).await?;
+        drop((guest, watching));
+    }
+    let before = count(sandbox.guest(), &sandbox).await?;
+    eventually("the counter goes on", END_LIMIT, async || {
+        Ok(count(sandbox.guest(), &sandbox).await? > before)
+    })
+    .await?;
+    context.stop(sandbox).await
+}
+
+async fn connections_are_bounded(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    sandbox.guest().check().await?;
+    let mut open = Vec::new();
+    for _ in 1..MAX_CONNECTIONS {
+        let guest = sandbox.connect().await?;
+        guest.check().await?;
+        open.push(guest);
+    }
+    let one_more = sandbox.connect().await?;
+    let answer = within("a connection too many", END_LIMIT, one_more.check()).await?;
+    ensure!(matches!(answer, Err(GuestError::Gone(_))), "a connection too many got {answer:?}");
+    usable(&sandbox).await?;
+    open.pop();
+    eventually("there is room again", END_LIMIT, async || {
+        Ok(sandbox.connect().await?.check().await.is_ok())
+    })
+    .await?;
+    context.stop(sandbox).await
+}
+
+async fn frozen_stands_still_and_goes_on(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    counting(&sandbox).await?;
+    sandbox.freeze().await?;
+    // Again is fine.
+    sandbox.freeze().await?;
+    let quiet = tokio::time::timeout(Duration::from_millis(300), sandbox.guest().check()).await;
+    ensure!(quiet.is_err(), "a frozen guest answers: {quiet:?}");
+    let cpu = async || Checked::Ok(sandbox.usage().await.cpu);
+    let (before, waited) = (cpu().await?, Duration::from_millis(200));
+    tokio::time::sleep(waited).await;
+    equal!(cpu().await?, before);
+    sandbox.thaw().await?;
+    sandbox.thaw().await?;
+    let before = count(sandbox.guest(), &sandbox).await?;
+    eventually("the counter goes on", END_LIMIT, async || {
+        Ok(count(sandbox.guest(), &sandbox).await? > before)
+    })
+    .await?;
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn frozen_is_stopped_at_once(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    counting(&sandbox).await?;
+    sandbox.freeze().await?;
+    within("the end of a frozen sandbox", Duration::from_secs(3), context.stop(sandbox)).await?
+}
+
+async fn frozen_is_killed_at_once(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    counting(&sandbox).await?;
+    sandbox.freeze().await?;
+    sandbox.kill();
+    within("the end of a frozen sandbox", Duration::from_secs(3), sandbox.ended()).await?;
+    ensure!(sandbox.usage().await.memory_bytes.is_some(), "what a killed sandbox used is forgotten");
+    context.stop(sandbox).await
+}
+
+async fn freezing_needs_control_groups(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let has_groups = context.has(Capability::EnforcedPids);
+    for result in [
+        sandbox.freeze().await,
+        sandbox.thaw().await,
+        sandbox.set_limits(&LimitsChange { pids: Some("100".parse()?), ..LimitsChange::default() }).await,
+    ] {
+        match result {
+            Ok(()) => ensure!(has_groups, "it is done without control groups"),
+            Err(EngineError::Unsupported { .. }) => ensure!(!has_groups, "it is refused with control groups"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn limits_change_while_it_runs(context: &Context) -> Checked {
+    let mut spec = context.spec();
+    spec.limits.pids = "8".parse()?;
+    spec.limits.memory = "64m".parse()?;
+    let sandbox = context.engine().launch_as(&chosen_id()?, &spec, None).await?;
+    let forks = async |how_many: u32| -> Checked<bool> {
+        let code = format!(
+            "
+import os, time
+children = []
+try:
+    for number in range({how_many}):
+        child = os.fork()
+        if child == 0:
+            time.sleep(1000)
+        children.append(child)
+    print('all')
+except BlockingIOError:
+    print('some')
+for child in children:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+"
+        );
+        Ok(super::program::py(&sandbox, &code).await?.text() == "all")
+    };
+    ensure!(!forks(20).await?, "20 processes in a limit of 8");
+    sandbox.set_limits(&LimitsChange { pids: Some("64".parse()?), ..LimitsChange::default() }).await?;
+    ensure!(forks(20).await?, "20 processes do not go into a limit of 64");
+    let code = "held = b'x' * (100 << 20); print(len(held))";
+    let finished = super::program::finish(&sandbox, python(code)).await?;
+    ensure!(finished.end() != (0, 0), "100 MiB in a limit of 64 MiB");
+    sandbox.set_limits(&LimitsChange::memory("256m".parse()?)).await?;
+    super::program::py(&sandbox, code).await?;
+    sandbox.set_limits(&LimitsChange { cpus: Some("0.25".parse()?), ..LimitsChange::default() }).await?;
+    let busy = "
+import time
+begin = time.monotonic()
+while time.monotonic() < begin + 1.5: pass
+print(time.process_time() / 1.5)
+";
+    let share: f64 = super::program::py(&sandbox, busy).await?.text().parse()?;
+    ensure!(share < 0.6, "it had {share} of a processor, and not a quarter");
+    sandbox.set_limits(&LimitsChange::default()).await?;
+    context.stop(sandbox).await
+}
+
+async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let mut holder = sandbox
+        .guest()
+        .start(python("import time\nheld = b'x' * (64 << 20); print('ready', flush=True); time.sleep(1000)"))
+        .await?;
+    until(&mut holder, "ready").await?;
+    let change = LimitsChange {
+        memory: Some("32m".parse()?),
+        cpus: Some("0.5".parse()?),
+        pids: Some("20".parse()?),
+    };
+    match sandbox.set_limits(&change).await {
+        Err(EngineError::LimitInUse { field, .. }) => equal!(field, "memory"),
+        other => return Err(Stop::Failed(format!("less memory than in use got {other:?}"))),
+    }
+    // The limit of processes came first, and is as it was: 60 still go.
+    let code = "
+import os, time
+for number in range(60):
+    if os.fork() == 0: time.sleep(1000)
+print('all', flush=True)
+time.sleep(1000)
+";
+    let mut many = sandbox.guest().start(python(code)).await?;
+    until(&mut many, "all").await?;
+    match sandbox.set_limits(&LimitsChange { pids: Some("20".parse()?), ..change }).await {
+        Err(EngineError::LimitInUse { field, .. }) => equal!(field, "pids"),
+        other => return Err(Stop::Failed(format!("less processes than there are got {other:?}"))),
+    }
+    equal!(sandbox.usage().await.oom_kills, 0);
+    usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+async fn usage_now_is_known_outside(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let code = "import time\nheld = b'x' * (64 << 20)\nwhile time.process_time() < 0.3: pass\nprint('ready', flush=True); time.sleep(1000)";
+    let mut holder = sandbox.guest().start(python(code)).await?;
+    until(&mut holder, "ready").await?;
+    let usage = sandbox.usage().await;
+    let memory = usage.memory_bytes.unwrap_or(0);
+    ensure!((64 << 20..256 << 20).contains(&memory), "{memory} bytes are in use");
+    equal!(usage.pids, Some(1));
+    if let Some(cpu) = usage.cpu {
+        ensure!(cpu >= Duration::from_millis(300), "{cpu:?} of processor time");
+    }
+    sandbox.guest().signal(holder.id, 9, false).await?;
+    to_end(holder).await?;
+    eventually("nothing runs", END_LIMIT, async || Ok(sandbox.usage().await.pids == Some(0))).await?;
+    context.stop(sandbox).await
+}
+
+async fn deadline_is_kept_outside(context: &Context) -> Checked {
+    let after = Duration::from_millis(700);
+    let begin = tokio::time::Instant::now();
+    let sandbox = launch(context, Some(after)).await?;
+    let mut execution = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
+    until(&mut execution, "ready").await?;
+    let how = within("the deadline", after + END_LIMIT, sandbox.ended()).await?;
+    ensure!(begin.elapsed() >= after, "it ended before its deadline: {how}");
+    ensure!(how.contains("deadline"), "it does not say why it ended: {how}");
+    let id = sandbox.id.clone();
+    context.gone(&id).await?;
+    sandbox.stop().await?;
+    Ok(())
+}
+
+async fn deadline_outside_can_be_moved(context: &Context) -> Checked {
+    let sandbox = launch(context, Some(Duration::from_millis(800))).await?;
+    sandbox.set_deadline(None).await?;
+    let finished = sh(&sandbox, "sleep 1; echo alive").await?;
+    equal!((finished.text().as_str(), finished.end()), ("alive", (0, 0)));
+    sandbox.set_deadline(Some(Duration::MAX)).await?;
+    usable(&sandbox).await?;
+    sandbox.set_deadline(Some(Duration::from_millis(100))).await?;
+    within("the deadline", END_LIMIT, sandbox.ended()).await?;
+    context.stop(sandbox).await
+}
+
+async fn stop_is_shared_and_repeated(context: &Context) -> Checked {
+    let sandbox = Arc::new(context.sandbox_long().await?);
+    let mut waiting = sandbox.guest().start(shell("echo ready; sleep 1000")).await?;
+    until(&mut waiting, "ready").await?;
+    let under_way = async {
+        loop {
+            match waiting.next().await {
+                Ok(Some(_)) => {}
+                other => return other,
+            }
+        }
+    };
+    let others = (Arc::clone(&sandbox), Arc::clone(&sandbox));
+    let stops = futures::future::join(others.0.stop(), others.1.stop());
+    let (end, stopped) = within("the end", END_LIMIT, futures::future::join(under_way, stops)).await?;
+    ensure!(matches!(end, Err(GuestError::Gone(_))), "a call that was under way ended with {end:?}");
+    stopped.0?;
+    stopped.1?;
+    sandbox.stop().await?;
+    let late = within("a call after the end", END_LIMIT, sandbox.guest().check()).await?;
+    ensure!(matches!(late, Err(GuestError::Gone(_))), "a call after the end got {late:?}");
+    let late = within("a connection after the end", END_LIMIT, sandbox.connect()).await?;
+    ensure!(late.is_err(), "a connection to a sandbox that is gone");
+    let left = context.left(&sandbox.id);
+    ensure!(left.is_empty(), "there is left: {}", left.join("; "));
+    Ok(())
+}
+
+async fn kill_then_usage_then_stop(context: &Context) -> Checked {
+    let sandbox = context.sandbox_long().await?;
+    let mut request = shell("sleep 1000");
+    request.detach = true;
+    sandbox.guest().start(request).await?;
+    sandbox.kill();
+    sandbox.kill();
+    within("the end", END_LIMIT, sandbox.ended()).await?;
+    let usage = sandbox.usage().await;
+    if context.has(Capability::EnforcedMemory) {
+        ensure!(usage.peak_memory_bytes.is_some_and(|peak| peak > 0), "it has used nothing: {usage:?}");
+    }
+    let answer = within("a call after the end", END_LIMIT, sandbox.guest().check()).await?;
+    ensure!(matches!(answer, Err(GuestError::Gone(_))), "a killed guest answers {answer:?}");
+    context.stop(sandbox).await
+}
+
+impl Context {
+    /// A long-lived sandbox with the engine's usual specification.
+    async fn sandbox_long(&self) -> Checked<Sandbox> {
+        launch(self, None).await
+    }
+}

@@ -1,0 +1,57 @@
+//! How a process ended: what the guest tells, checked against what the kernel can tell and against what control groups
+//! have seen. The guest is not believed an end that cannot be.
+
+use belljar_model::{LimitKind, Outcome};
+use belljar_proto::v1;
+
+use crate::engine::Usage;
+
+const SIGKILL: i32 = 9;
+
+/// The greatest number of a signal on Linux.
+const MAX_SIGNAL: i32 = 64;
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// How.
+    pub outcome: Outcome,
+    /// Its own exit code, if it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// Judges an end, from what the sandbox had used before it and after.
+#[must_use]
+pub fn judge(exited: &v1::Exited, before: &Usage, after: &Usage) -> Judgement {
+    let is_possible = match exited.signal {
+        0 => (0..=255).contains(&exited.code),
+        signal => (1..=MAX_SIGNAL).contains(&signal),
+    };
+    if !is_possible {
+        // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
+        let cause = "the guest tells of an end that cannot be".to_owned();
+        return Judgement { outcome: Outcome::Infrastructure { cause }, exit_code: None, signal: None };
+    }
+    let signal = (exited.signal > 0).then_some(exited.signal);
+    let exit_code = signal.is_none().then_some(exited.code);
+    let failed = exit_code != Some(0);
+    let was_killed = exited.signal == SIGKILL || exited.code == 128 + SIGKILL;
+    let outcome = match exited.cause.as_known().unwrap_or_default() {
+        v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => Outcome::TimedOut,
+        v1::Cause::CAUSE_MEMORY => Outcome::OutOfMemory,
+        v1::Cause::CAUSE_PIDS => Outcome::Limit { limit: LimitKind::Pids },
+        v1::Cause::CAUSE_UNSPECIFIED if was_killed && after.oom_kills > before.oom_kills => {
+            Outcome::OutOfMemory
+        }
+        v1::Cause::CAUSE_UNSPECIFIED if failed && after.pids_denied > before.pids_denied => {
+            Outcome::Limit { limit: LimitKind::Pids }
+        }
+        v1::Cause::CAUSE_UNSPECIFIED => match signal {
+            Some(signal) => Outcome::signalled(signal),
+            None => Outcome::Exited { code: exited.code },
+        },
+    };
+    Judgement { outcome, exit_code, signal }
+}

@@ -1,0 +1,361 @@
+//! Control groups of a running sandbox: what it uses, other limits, standing still.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE};
+
+/// What a sandbox has used, as far as its groups tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CgroupUsage {
+    /// Memory in use now, in bytes: files in memory and the page cache included.
+    pub memory: Option<u64>,
+    /// The most memory in use at once, in bytes: files in memory included.
+    pub peak_memory: Option<u64>,
+    /// Processor time in microseconds.
+    pub cpu_us: Option<u64>,
+    /// Processes and threads now.
+    pub pids: Option<u64>,
+    /// Processes that were killed because memory ran out.
+    pub oom_kills: Option<u64>,
+    /// Forks that the process limit refused.
+    pub pids_denied: Option<u64>,
+}
+
+/// Limits that become others. `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CgroupChange {
+    /// Bytes, swap included.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u32>,
+    /// Processes and threads, the guest's own included.
+    pub pids: Option<u32>,
+}
+
+/// Which limit could not be changed, and why. All are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupChangeError {
+    /// More is in use.
+    #[error("{field}: {in_use} are in use")]
+    InUse {
+        /// `memory` or `pids`.
+        field: &'static str,
+        /// How much, in bytes or by number.
+        in_use: u64,
+    },
+    /// The kernel refused.
+    #[error("cannot write {field}")]
+    Write {
+        /// `memory`, `cpus` or `pids`.
+        field: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl CgroupChangeError {
+    fn write(field: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Write { field, source }
+    }
+}
+
+impl CgroupLayout {
+    /// The directory of the sandbox `id` in the hierarchy that limits with `controller`, and whether that is v2.
+    fn group(&self, id: &str, controller: &str) -> Option<(PathBuf, bool)> {
+        let name = format!("belljar-{id}");
+        match (&self.v2, self.v2_limits) {
+            (Some(dir), true) => Some((dir.join(name), true)),
+            _ => {
+                let (_, dir) = self.v1.iter().find(|(known, _)| known == controller)?;
+                Some((dir.join(name), false))
+            }
+        }
+    }
+
+    /// What the groups of the sandbox `id` have used so far.
+    #[must_use]
+    pub fn usage(&self, id: &str) -> CgroupUsage {
+        let mut usage = CgroupUsage::default();
+        if let Some((dir, is_v2)) = self.group(id, "memory") {
+            let (now, peak, events) = if is_v2 {
+                ("memory.current", "memory.peak", "memory.events")
+            } else {
+                ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
+            };
+            usage.memory = read_number(&dir, now);
+            usage.peak_memory = read_number(&dir, peak);
+            usage.oom_kills = read_field(&dir, events, "oom_kill");
+        }
+        if let Some((dir, is_v2)) = self.group(id, "cpu") {
+            usage.cpu_us = if is_v2 {
+                read_field(&dir, "cpu.stat", "usage_usec")
+            } else {
+                // Present when cpuacct is mounted together with cpu, as most systems do.
+                read_number(&dir, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000)
+            };
+        }
+        if let Some((dir, _)) = self.group(id, "pids") {
+            usage.pids = read_number(&dir, "pids.current");
+            usage.pids_denied = read_field(&dir, "pids.events", "max");
+        }
+        usage
+    }
+
+    /// Changes limits of the sandbox `id`: all that are named, or none.
+    ///
+    /// # Errors
+    /// A limit below what is in use, or the kernel's reason.
+    pub fn change(&self, id: &str, change: &CgroupChange) -> Result<(), CgroupChangeError> {
+        let mut done = Undo::default();
+        let changed = self.try_change(id, change, &mut done);
+        if changed.is_err() {
+            done.undo();
+        }
+        changed
+    }
+
+    fn try_change(
+        &self,
+        id: &str,
+        change: &CgroupChange,
+        done: &mut Undo,
+    ) -> Result<(), CgroupChangeError> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        if let Some(pids) = change.pids {
+            let write = CgroupChangeError::write("pids");
+            let (dir, _) = self.group(id, "pids").ok_or_else(|| write(missing()))?;
+            done.write(&dir, "pids.max", pids).map_err(write)?;
+            // Looked at afterwards, so that none can come in between.
+            let in_use = read_number(&dir, "pids.current").unwrap_or(0);
+            if in_use > u64::from(pids) {
+                return Err(CgroupChangeError::InUse { field: "pids", in_use });
+            }
+        }
+        if let Some(millis) = change.cpu_millis {
+            let write = CgroupChangeError::write("cpus");
+            let (dir, is_v2) = self.group(id, "cpu").ok_or_else(|| write(missing()))?;
+            let quota = CPU_PERIOD_US * u64::from(millis) / 1000;
+            if is_v2 {
+                done.write(&dir, "cpu.max", format!("{quota} {CPU_PERIOD_US}")).map_err(write)?;
+            } else {
+                done.write(&dir, "cpu.cfs_quota_us", quota).map_err(write)?;
+            }
+        }
+        if let Some(bytes) = change.memory_bytes {
+            let (dir, is_v2) =
+                self.group(id, "memory").ok_or_else(|| CgroupChangeError::write("memory")(missing()))?;
+            if is_v2 { memory_v2(&dir, bytes, done)? } else { memory_v1(&dir, bytes, done)? }
+        }
+        Ok(())
+    }
+}
+
+/// v2 takes any limit and kills until it is kept, so what cannot be given back is looked at first.
+fn memory_v2(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
+    let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+    let can_go: u64 =
+        ["inactive_file", "active_file", "slab_reclaimable"].iter().filter_map(|name| field(&stat, name)).sum();
+    let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(can_go);
+    if in_use > bytes {
+        return Err(CgroupChangeError::InUse { field: "memory", in_use });
+    }
+    done.write(dir, "memory.max", bytes).map_err(CgroupChangeError::write("memory"))
+}
+
+/// v1 refuses a limit that cannot be kept with `EBUSY`. The limit with swap must never be below the one without, so which
+/// goes first depends on the direction; without swap accounting there is only one.
+fn memory_v1(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
+    const PLAIN: &str = "memory.limit_in_bytes";
+    const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
+    let refused = |source: io::Error| match source.kind() {
+        io::ErrorKind::ResourceBusy => {
+            let in_use = read_number(dir, "memory.usage_in_bytes").unwrap_or(0);
+            CgroupChangeError::InUse { field: "memory", in_use }
+        }
+        _ => CgroupChangeError::Write { field: "memory", source },
+    };
+    let grows = read_number(dir, PLAIN).is_none_or(|now| now <= bytes);
+    let has_swap = dir.join(WITH_SWAP).exists();
+    let files: &[&str] = match (has_swap, grows) {
+        (true, true) => &[WITH_SWAP, PLAIN],
+        (true, false) => &[PLAIN, WITH_SWAP],
+        (false, _) => &[PLAIN],
+    };
+    for file in files {
+        done.write(dir, file, bytes).map_err(refused)?;
+    }
+    // The share of socket buffers, where they are counted apart.
+    let _ = done.write(dir, "memory.kmem.tcp.limit_in_bytes", bytes / SOCKET_SHARE);
+    Ok(())
+}
+
+/// What was there before, in the order in which it was changed.
+#[derive(Default)]
+struct Undo {
+    before: Vec<(PathBuf, String)>,
+}
+
+impl Undo {
+    fn write(&mut self, dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
+        let path = dir.join(file);
+        let before = std::fs::read_to_string(&path)?;
+        std::fs::write(&path, value.to_string())?;
+        self.before.push((path, before.trim().to_owned()));
+        Ok(())
+    }
+
+    fn undo(self) {
+        for (path, before) in self.before.iter().rev() {
+            let _ = std::fs::write(path, before);
+        }
+    }
+}
+
+/// What makes one sandbox stand still and go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freezer {
+    dir: PathBuf,
+    is_v2: bool,
+}
+
+impl CgroupLayout {
+    /// The freezer of the sandbox `id`; none without a hierarchy that can freeze.
+    #[must_use]
+    pub fn freezer_of(&self, id: &str) -> Option<Freezer> {
+        let is_v2 = self.v2.is_some();
+        let dir = self.v2.as_ref().or(self.freezer.as_ref())?;
+        Some(Freezer { dir: dir.join(format!("belljar-{id}")), is_v2 })
+    }
+}
+
+impl Freezer {
+    /// Asks the kernel to freeze everything in the group, or to let it go on. It does so bit by bit:
+    /// [`Freezer::is_frozen`] tells when.
+    ///
+    /// # Errors
+    /// The kernel's reason; `NotFound` when the sandbox has ended.
+    pub fn set(&self, frozen: bool) -> io::Result<()> {
+        let (file, value) = match (self.is_v2, frozen) {
+            (true, true) => ("cgroup.freeze", "1"),
+            (true, false) => ("cgroup.freeze", "0"),
+            (false, true) => ("freezer.state", "FROZEN"),
+            (false, false) => ("freezer.state", "THAWED"),
+        };
+        let path = self.dir.join(file);
+        // A file of a control group is never made: without the group there is none.
+        std::io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(path)?, value.as_bytes())
+    }
+
+    /// Whether everything in the group stands still.
+    ///
+    /// # Errors
+    /// As [`Freezer::set`].
+    pub fn is_frozen(&self) -> io::Result<bool> {
+        if self.is_v2 {
+            let events = std::fs::read_to_string(self.dir.join("cgroup.events"))?;
+            return Ok(field(&events, "frozen") == Some(1));
+        }
+        // v1 goes on freezing what has come in meanwhile when it is asked for its state (freezer-subsystem.rst).
+        Ok(std::fs::read_to_string(self.dir.join("freezer.state"))?.trim() == "FROZEN")
+    }
+}
+
+fn read_number(dir: &Path, file: &str) -> Option<u64> {
+    number(&std::fs::read_to_string(dir.join(file)).ok()?)
+}
+
+fn read_field(dir: &Path, file: &str, name: &str) -> Option<u64> {
+    field(&std::fs::read_to_string(dir.join(file)).ok()?, name)
+}
+
+pub(crate) fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_by_name() {
+        assert_eq!(field("oom 3\noom_kill 2\n", "oom_kill"), Some(2));
+        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 7", "oom_kill"), Some(7));
+        assert_eq!(field("max 12\n", "max"), Some(12));
+        assert_eq!(field("", "max"), None);
+    }
+
+    /// A directory that looks like the groups of a sandbox. The kernel is not asked here; `belljar-local` does that.
+    fn layout(dir: &Path, v2: bool, files: &[(&str, &str)]) -> CgroupLayout {
+        let group = dir.join("belljar-x");
+        std::fs::create_dir_all(&group).unwrap();
+        for (name, content) in files {
+            std::fs::write(group.join(name), content).unwrap();
+        }
+        let v1 = ["memory", "cpu", "pids"].map(|name| (name.to_owned(), dir.to_owned())).to_vec();
+        if v2 {
+            CgroupLayout { v2: Some(dir.to_owned()), v2_limits: true, ..CgroupLayout::default() }
+        } else {
+            CgroupLayout { v1, ..CgroupLayout::default() }
+        }
+    }
+
+    #[test]
+    fn a_change_on_v2_is_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [
+            ("pids.max", "129\n"),
+            ("pids.current", "5\n"),
+            ("cpu.max", "100000 100000\n"),
+            ("memory.max", "536870912\n"),
+            ("memory.current", "104857600\n"),
+            ("memory.stat", "anon 1\ninactive_file 52428800\nactive_file 0\nslab_reclaimable 0\n"),
+        ];
+        let layout = layout(dir.path(), true, &files);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
+        // 100 MiB are in use, of which 50 MiB can go.
+        let change =
+            CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(500), pids: Some(10) };
+        layout.change("x", &change).unwrap();
+        assert_eq!(read("pids.max"), "10");
+        assert_eq!(read("cpu.max"), "50000 100000");
+        assert_eq!(read("memory.max"), (64u64 << 20).to_string());
+        let change =
+            CgroupChange { memory_bytes: Some(32 << 20), cpu_millis: Some(100), pids: Some(20) };
+        let error = layout.change("x", &change).unwrap_err();
+        assert!(matches!(error, CgroupChangeError::InUse { field: "memory", .. }), "{error}");
+        assert_eq!((read("pids.max"), read("cpu.max")), ("10".to_owned(), "50000 100000".to_owned()));
+        let error = layout.change("x", &CgroupChange { pids: Some(4), ..change }).unwrap_err();
+        assert!(matches!(error, CgroupChangeError::InUse { field: "pids", in_use: 5 }), "{error}");
+        assert_eq!(read("pids.max"), "10");
+    }
+
+    #[test]
+    fn a_change_on_v1_is_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [
+            ("pids.max", "129\n"),
+            ("pids.current", "5\n"),
+            ("cpu.cfs_quota_us", "100000\n"),
+            ("memory.limit_in_bytes", "536870912\n"),
+        ];
+        let layout = layout(dir.path(), false, &files);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
+        let change =
+            CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(1500), pids: Some(10) };
+        layout.change("x", &change).unwrap();
+        assert_eq!(read("cpu.cfs_quota_us"), "150000");
+        assert_eq!(read("memory.limit_in_bytes"), (64u64 << 20).to_string());
+        std::fs::remove_file(dir.path().join("belljar-x/memory.limit_in_bytes")).unwrap();
+        let error = layout.change("x", &CgroupChange { pids: Some(99), ..change }).unwrap_err();
+        assert!(matches!(error, CgroupChangeError::Write { field: "memory", .. }), "{error}");
+        assert_eq!(read("pids.max"), "10");
+        let error = CgroupLayout::default().change("x", &change).unwrap_err();
+        assert!(matches!(error, CgroupChangeError::Write { field: "pids", .. }), "{error}");
+    }
+}

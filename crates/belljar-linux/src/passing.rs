@@ -1,0 +1,101 @@
+//! Descriptors that travel over Unix sockets (unix(7), `SCM_RIGHTS`).
+
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// The most descriptors that travel with one message.
+pub const MOST_DESCRIPTORS: usize = 4;
+
+/// What has come over a socket.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// How many bytes; 0 is the end.
+    pub length: usize,
+    /// The descriptors, closed by an exec.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether more descriptors came than one message may carry; the kernel has closed those.
+    pub cut: bool,
+}
+
+/// Sends `bytes`, and `descriptors` with the first of them, without waiting. Hands back how many bytes went.
+///
+/// # Errors
+/// `EAGAIN` when it would have to wait; `EPIPE` when the other end is closed; `EINVAL` for too many descriptors.
+pub fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+}
+
+/// Receives bytes into `buffer`, and the descriptors that came with them, without waiting.
+///
+/// # Errors
+/// `EAGAIN` when there is nothing yet, or the kernel's reason.
+pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+    let mut received = Received {
+        length: message.bytes,
+        cut: message.flags.contains(ReturnFlags::CTRUNC),
+        ..Received::default()
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            received.descriptors.extend(descriptors);
+        }
+    }
+    Ok(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_come_with_the_first_byte() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut mine, passed) = UnixStream::pair().unwrap();
+        let mut buffer = [0u8; 16];
+        assert_eq!(receive_with(there.as_fd(), &mut buffer).unwrap_err(), Errno::AGAIN);
+        assert_eq!(send_with(here.as_fd(), b"abc", &[passed.as_fd()]).unwrap(), 3);
+        drop(passed);
+        let mut received = receive_with(there.as_fd(), &mut buffer).unwrap();
+        assert_eq!((received.length, received.descriptors.len(), received.cut), (3, 1, false));
+        let flags = rustix::io::fcntl_getfd(&received.descriptors[0]).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let mut passed = UnixStream::from(received.descriptors.remove(0));
+        mine.write_all(b"hello").unwrap();
+        drop(mine);
+        let mut text = String::new();
+        passed.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        drop(here);
+        assert_eq!(receive_with(there.as_fd(), &mut buffer).unwrap().length, 0);
+    }
+
+    #[test]
+    fn too_many_are_refused() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let many = [here.as_fd(); MOST_DESCRIPTORS + 1];
+        assert_eq!(send_with(here.as_fd(), b"x", &many).unwrap_err(), Errno::INVAL);
+    }
+}

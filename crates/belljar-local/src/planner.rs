@@ -1,0 +1,358 @@
+//! One launch, worked out beforehand: from a specification to a plan.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use belljar_engine::EngineError;
+use belljar_guest::{Domain, GuestConfig, WatchedLimits};
+use belljar_linux::{
+    CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
+    MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
+};
+use belljar_model::{EngineKind, LimitsGrade, MountMode, SandboxId, SandboxSpec};
+use rustix::fs::{Mode, OFlags};
+
+use crate::engine::{LocalConfig, launch};
+use crate::host_tree::{self, HostTree, c_string};
+use crate::lease::Lease;
+use crate::mounts::{self, Checked};
+
+/// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
+const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+
+/// Where scratch directories are made for sandboxes without a tree of their own.
+fn scratch_parent() -> PathBuf {
+    std::env::temp_dir()
+}
+
+fn scratch_name(id: &SandboxId) -> String {
+    format!("belljar-{id}")
+}
+
+/// The home directory inside.
+pub(crate) fn home(kind: EngineKind, id: &SandboxId) -> PathBuf {
+    match kind {
+        EngineKind::Local => PathBuf::from(host_tree::HOME),
+        _ => scratch_parent().join(scratch_name(id)),
+    }
+}
+
+/// Works out one launch.
+pub(crate) struct Planner<'a> {
+    pub(crate) config: &'a LocalConfig,
+    pub(crate) layout: &'a CgroupLayout,
+    pub(crate) spec: &'a SandboxSpec,
+    pub(crate) id: &'a SandboxId,
+    /// Whether the sandbox outlives its runs: whoever holds it keeps its deadline, and its guest takes more than one
+    /// connection.
+    pub(crate) is_long: bool,
+    pub(crate) without: Without,
+    /// Whether limits are watched instead of enforced.
+    pub(crate) watched: bool,
+    /// Whether there are control groups.
+    pub(crate) cgroups: bool,
+}
+
+impl Planner<'_> {
+    pub(crate) fn plan(&mut self, random: u32, guest_socket: OwnedFd) -> Result<LaunchPlan, EngineError> {
+        let kind = self.config.kind;
+        let privileged = rustix::process::geteuid().is_root();
+        let lease = if privileged && kind != EngineKind::None { Some(Lease::take(random)?) } else { None };
+        let identity = Identity {
+            inside: host_tree::USER_ID,
+            outside_uid: lease
+                .as_ref()
+                .map_or_else(|| rustix::process::geteuid().as_raw(), |lease| lease.uid),
+            outside_gid: lease
+                .as_ref()
+                .map_or_else(|| rustix::process::getegid().as_raw(), |lease| lease.uid),
+            privileged,
+        };
+        let cgroups = self.cgroup_plan()?;
+        self.cgroups = !cgroups.is_empty();
+        let checked = self
+            .spec
+            .mounts
+            .iter()
+            .map(|mount| Checked::new(mount, &self.config.mount_policy))
+            .collect::<Result<Vec<_>, _>>()?;
+        if kind != EngineKind::Local && !checked.is_empty() {
+            return Err(EngineError::Layer {
+                layer: "mounts".into(),
+                reason: format!("the engine {kind} has no tree of its own to mount into"),
+                fix: "use the engine local, or put files in with -f".to_owned(),
+            });
+        }
+        let namespaces = match kind {
+            EngineKind::Local => {
+                let mut tree = HostTree::new(self.spec, self.without);
+                let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
+                for mount in checked {
+                    mount.add_to(&mut tree, outside)?;
+                }
+                if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
+                    return Err(EngineError::Layer {
+                        layer: "mounts".into(),
+                        reason: format!("{} are more than a sandbox can have", self.spec.mounts.len()),
+                        fix: "mount directories above several of them instead".to_owned(),
+                    });
+                }
+                Some(self.namespaces(tree))
+            }
+            _ => None,
+        };
+        let scratch = match kind {
+            EngineKind::Local => None,
+            _ => Some(self.scratch()?),
+        };
+        let dev_null =
+            rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(
+                |errno| EngineError::Launch { step: "open /dev/null".to_owned(), source: errno.into() },
+            )?;
+        let profile = match kind {
+            EngineKind::Process => seccomp::Profile::NoNetwork,
+            // Memory that is resident nowhere would not be seen by the watcher.
+            _ if self.watched => seccomp::Profile::Watched,
+            _ => seccomp::Profile::Default,
+        };
+        Ok(LaunchPlan {
+            guest: self.guest_program(privileged)?,
+            guest_socket,
+            guest_config: self.guest_config_file().map_err(launch("write the guest's configuration"))?,
+            dev_null,
+            cgroups,
+            uid_lease: lease.map(|lease| lease.lock),
+            identity,
+            namespaces,
+            seccomp: (kind != EngineKind::None).then(|| seccomp::program(profile)),
+            drop_privileges: kind != EngineKind::None,
+            rlimits: self.rlimits(),
+            scratch,
+            without: self.without,
+        })
+    }
+
+    /// Control groups: required for `local` unless the weaker grade was asked for by name, used by the others where
+    /// there are any.
+    fn cgroup_plan(&mut self) -> Result<Vec<belljar_linux::CgroupPlan>, EngineError> {
+        let layout = self.layout;
+        let kind = self.config.kind;
+        let wanted = kind != EngineKind::None && self.spec.grade != LimitsGrade::Watched;
+        if wanted && layout.is_complete() {
+            let limits = CgroupLimits {
+                memory_bytes: self.spec.limits.memory.bytes(),
+                cpu_millis: self.spec.limits.cpus.millis(),
+                // The guest is a process as well, and not the code's affair.
+                pids: self.spec.limits.pids.get().saturating_add(1),
+            };
+            return Ok(layout.plan(self.id.as_str(), &limits));
+        }
+        if kind == EngineKind::Local && wanted {
+            let reasons: Vec<String> =
+                layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
+            return Err(EngineError::Layer {
+                layer: "the limits of memory, processors and processes by control groups".into(),
+                reason: reasons.join("; "),
+                fix: crate::doctor::CGROUP_FIX.to_owned(),
+            });
+        }
+        self.watched = kind != EngineKind::None;
+        Ok(Vec::new())
+    }
+
+    fn namespaces(&self, tree: HostTree) -> NamespacePlan {
+        let mut flags = NAMESPACES;
+        for (wall, bit) in crate::layers::NAMESPACE_WALLS {
+            if self.without.has(*wall) {
+                flags &= !bit;
+            }
+        }
+        NamespacePlan {
+            flags,
+            hostname: c_string(self.spec.hostname.as_str()),
+            staging: c_string(host_tree::STAGING),
+            root_options: host_tree::options(&[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")]),
+            nodes: tree.nodes,
+            mounts: tree.mounts,
+            proc_target: c"proc".to_owned(),
+            proc_masks: HostTree::proc_masks(),
+        }
+    }
+
+    fn scratch(&self) -> Result<Scratch, EngineError> {
+        let parent = scratch_parent();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&parent, flags, Mode::empty()).map_err(|errno| EngineError::HostFile {
+            action: "open".into(),
+            path: parent,
+            source: errno.into(),
+        })?;
+        Ok(Scratch { parent: dir, name: c_string(scratch_name(self.id)) })
+    }
+
+    fn rlimits(&self) -> Vec<(u32, u64)> {
+        if self.config.kind == EngineKind::None {
+            return Vec::new();
+        }
+        let mut limits = vec![
+            // A limit of 1 also keeps a core from being piped to a helper on the host, which 0 does not (core(5)).
+            (rlimit::RLIMIT_CORE, 1),
+            (rlimit::RLIMIT_MEMLOCK, 64 << 10),
+            (rlimit::RLIMIT_MSGQUEUE, 819_200),
+            (rlimit::RLIMIT_SIGPENDING, 1024),
+            // Real-time scheduling is outside of the processor limit, and whoever started Belljar may be allowed it.
+            (rlimit::RLIMIT_RTPRIO, 0),
+            (rlimit::RLIMIT_NICE, 0),
+        ];
+        if self.config.kind == EngineKind::Process {
+            limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));
+        }
+        if self.watched && self.config.kind == EngineKind::Local {
+            // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
+            limits.push((rlimit::RLIMIT_NPROC, u64::from(self.spec.limits.pids.get()) + 1));
+        }
+        limits
+    }
+
+    fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
+        let path = match &self.config.guest {
+            Some(path) => c_string(path.as_os_str()),
+            None => mounts::program_path().map_err(launch("find Belljar's own program"))?,
+        };
+        let exe = if privileged && self.config.kind == EngineKind::Local {
+            GuestExe::Fd(
+                read_only_program(&path).map_err(launch("open Belljar's own program for the sandbox"))?,
+            )
+        } else {
+            GuestExe::Path(path)
+        };
+        let argv = vec![c"belljar".to_owned(), c"guest".to_owned()];
+        Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
+    }
+
+    fn guest_config_file(&self) -> std::io::Result<OwnedFd> {
+        use std::os::unix::fs::FileExt as _;
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
+        file.write_all_at(&serde_json::to_vec(&self.guest_config())?, 0)?;
+        Ok(file.into())
+    }
+
+    fn guest_config(&self) -> GuestConfig {
+        let kind = self.config.kind;
+        let home = home(self.config.kind, self.id);
+        // Of one run the guest keeps the deadline, whatever becomes of the host.
+        let deadline_ms = match self.is_long {
+            true => 0,
+            false => millis(self.spec.limits.timeout.duration() + DEADLINE_SLACK),
+        };
+        GuestConfig {
+            env: self.environment(&home),
+            landlock: self.domain(&home),
+            umask: if kind == EngineKind::Process { 0o077 } else { 0o022 },
+            confine_guest: kind == EngineKind::Process,
+            deadline_ms,
+            grace_ms: millis(belljar_engine::STOP_GRACE),
+            when_alone: self.config.when_alone,
+            many_connections: self.is_long,
+            first_process: kind == EngineKind::Local,
+            own_proc: kind == EngineKind::Local,
+            open_files: (kind != EngineKind::None && !self.without.has(Wall::Rlimits))
+                .then(|| self.spec.limits.open_files.get()),
+            watched: self.watched.then(|| WatchedLimits {
+                memory_bytes: self.spec.limits.memory.bytes(),
+                pids: self.spec.limits.pids.get(),
+            }),
+            home,
+            #[cfg(feature = "mutation")]
+            without: Wall::ALL
+                .iter()
+                .filter(|(wall, _)| self.without.has(*wall))
+                .map(|(_, name)| (*name).to_owned())
+                .collect(),
+        }
+    }
+
+    fn environment(&self, home: &Path) -> Vec<(String, String)> {
+        let home = home.to_string_lossy();
+        let mut env: Vec<(String, String)> = [
+            ("PATH", host_tree::PATH),
+            ("HOME", &home),
+            ("USER", "user"),
+            ("LOGNAME", "user"),
+            ("SHELL", "/bin/sh"),
+            ("LANG", "C.UTF-8"),
+            ("BELLJAR_SANDBOX", self.id.as_str()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec();
+        if self.config.kind != EngineKind::Local {
+            env.push(("TMPDIR".to_owned(), home.into_owned()));
+        }
+        for variable in &self.spec.env {
+            env.retain(|(name, _)| name != variable.name());
+            env.push((variable.name().to_owned(), variable.value().to_owned()));
+        }
+        env
+    }
+
+    fn domain(&self, home: &Path) -> Option<Domain> {
+        match self.config.kind {
+            EngineKind::Local => {
+                let mut write: Vec<PathBuf> =
+                    [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
+                let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
+                write.extend(writable.map(|mount| mount.target.clone()));
+                Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
+            }
+            EngineKind::Process => Some(Domain {
+                read: PROCESS_READS
+                    .iter()
+                    .map(PathBuf::from)
+                    .chain(host_tree::etc_dirs().iter().map(|name| PathBuf::from("/etc").join(name)))
+                    .collect(),
+                write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
+                tcp: false,
+                // From ABI 6 on, code cannot signal processes outside; an administrator's sandboxes have ids of their own.
+                least_abi: if rustix::process::geteuid().is_root() { 1 } else { 6 },
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
+const PROCESS_READS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/ssl/openssl.cnf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/proc",
+];
+
+const PROCESS_DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The program on a read-only mount that nothing else uses, so that no writable descriptor of it can ever be got
+/// through `/proc` (CVE-2019-5736).
+fn read_only_program(path: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
+    use rustix::mount::OpenTreeFlags;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
+    let attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    belljar_linux::mount_setattr(std::os::fd::AsFd::as_fd(&tree), attributes, 0, false, None)?;
+    Ok(tree)
+}

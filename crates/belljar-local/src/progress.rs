@@ -1,0 +1,87 @@
+//! What a supervisor reports while it makes, holds and removes a sandbox.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use belljar_linux::{LaunchPhase, REPORT_LEN, Report};
+use rustix::net::RecvFlags;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+/// What the supervisor has reported so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) failed: Option<(belljar_linux::Step, u32, i32)>,
+    pub(crate) ended: Option<i32>,
+    pub(crate) cleaned: Option<(u32, i32)>,
+    /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) phases: Vec<(&'static str, u64)>,
+    /// The supervisor is gone.
+    pub(crate) closed: bool,
+}
+
+impl Progress {
+    fn note(&mut self, report: Report) {
+        match report {
+            // What fails after the first failure fails because of it.
+            Report::Failed { step, item, errno } => {
+                self.failed.get_or_insert((step, item, errno));
+            }
+            Report::Ended { status } => self.ended = Some(status),
+            Report::Cleaned { left, errno } => self.cleaned = Some((left, errno)),
+            Report::Reached { phase, at_ns } => {
+                let name = LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
+                self.phases.extend(name.map(|name| (name, at_ns)));
+            }
+            Report::Started { .. } => {}
+        }
+    }
+}
+
+/// Watches a descriptor with tokio.
+#[expect(
+    deprecated,
+    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
+)]
+pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)
+}
+
+pub(crate) fn how_ended(progress: &Progress) -> String {
+    match progress.ended {
+        Some(status) if status < 0 => {
+            let signal = belljar_model::signal_name(-status)
+                .map_or_else(|| format!("signal {}", -status), str::to_owned);
+            format!("its first process was ended by {signal}")
+        }
+        Some(crate::GUEST_WITHOUT_LANDLOCK) => {
+            "its first process could not make the Landlock domain of user code; \
+             use a kernel with Landlock, and \"landlock\" in its lsm= list"
+                .to_owned()
+        }
+        Some(crate::GUEST_WITHOUT_SETUP) => {
+            "its first process could not build a wall of its own, such as being closed to inspection"
+                .to_owned()
+        }
+        Some(status) => format!("its first process exited with status {status}"),
+        None => "its supervisor is gone".to_owned(),
+    }
+}
+
+pub(crate) async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progress>) {
+    let mut records = [0u8; 16 * REPORT_LEN];
+    loop {
+        let Ok(mut ready) = reader.readable().await else { break };
+        // Records are written whole, and the kernel keeps their borders (SOCK_SEQPACKET).
+        match rustix::net::recv(&reader, &mut records, RecvFlags::DONTWAIT) {
+            Ok((length @ 1.., _)) => sender.send_modify(|progress| {
+                let (reports, _) = records[..length].as_chunks::<REPORT_LEN>();
+                reports.iter().filter_map(Report::decode).for_each(|report| progress.note(report));
+            }),
+            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    sender.send_modify(|progress| progress.closed = true);
+}
