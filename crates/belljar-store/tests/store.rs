@@ -1,0 +1,96 @@
+//! Every case of the store on SQLite and on PostgreSQL.
+//!
+//! PostgreSQL is a server of the test's own (Debian's package `postgresql`). Without the package its cases are skipped.
+
+#[path = "store/concurrency.rs"]
+mod concurrency;
+#[path = "store/ground.rs"]
+mod ground;
+#[path = "store/keys.rs"]
+mod keys;
+#[path = "store/meta.rs"]
+mod meta;
+#[path = "store/postgres.rs"]
+mod postgres;
+#[path = "store/samples.rs"]
+mod samples;
+#[path = "store/sandboxes.rs"]
+mod sandboxes;
+#[path = "store/schema.rs"]
+mod schema;
+
+use std::future::Future;
+use std::io::Write as _;
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use ground::{Backend, Ground};
+
+type Run = fn(Ground) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// Lists functions that take a [`Ground`], with their names.
+macro_rules! cases {
+    ($($module:ident::$name:ident,)*) => {
+        &[$((concat!(stringify!($module), "::", stringify!($name)), |ground| Box::pin($module::$name(ground))),)*]
+    };
+}
+
+/// What holds on every database.
+const CASES: &[(&str, Run)] = cases![
+    sandboxes::a_row_comes_back_as_it_was,
+    sandboxes::an_update_needs_the_generation_that_was_read,
+    sandboxes::a_name_is_free_again_when_its_sandbox_is_gone,
+    sandboxes::lists_are_filtered,
+    sandboxes::pages_hold_each_sandbox_once,
+    sandboxes::what_lives_is_listed_by_keeper,
+    sandboxes::what_is_gone_is_forgotten,
+    sandboxes::hostile_texts_are_only_texts,
+    keys::a_key_comes_back_as_it_was,
+    keys::a_key_is_revoked_once,
+    keys::uses_are_noted_together,
+    keys::live_keys_are_counted,
+    meta::settings_are_replaced,
+    meta::the_secret_stays,
+    schema::a_newer_schema_is_refused_by_name,
+    schema::an_edited_schema_is_refused,
+    schema::a_store_is_opened_many_times_at_once,
+    schema::rows_survive_closing,
+    concurrency::one_of_many_gets_the_name,
+    concurrency::one_of_many_updates_wins,
+    concurrency::all_get_the_same_secret,
+    concurrency::uses_noted_in_any_order_block_nobody,
+];
+
+/// What holds on SQLite only.
+const SQLITE_CASES: &[(&str, Run)] =
+    cases![schema::files_are_their_owners_alone, schema::odd_paths_are_paths,];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let on = |backend: Backend, name: &str, run: Run| {
+        let name = format!("{backend}::{name}");
+        Trial::ignorable_test(name.clone(), move || carry_out(&name, backend, run))
+    };
+    let mut trials: Vec<Trial> = Vec::new();
+    for (name, run) in CASES {
+        trials.push(on(Backend::Sqlite, name, *run));
+        trials.push(on(Backend::Postgres, name, *run));
+    }
+    trials.extend(SQLITE_CASES.iter().map(|(name, run)| on(Backend::Sqlite, name, *run)));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn carry_out(name: &str, backend: Backend, run: Run) -> Result<Completion, Failed> {
+    let ground = match Ground::new(backend) {
+        Ok(ground) => ground,
+        Err(reason) => {
+            writeln!(std::io::stdout(), "SKIPPED {name}: {reason}")?;
+            return Ok(Completion::ignored_with(reason));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(ground));
+    Ok(Completion::Completed)
+}
