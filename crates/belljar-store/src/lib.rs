@@ -3,6 +3,7 @@
 //! [`Store::open`] opens either. What a method has acknowledged survives the death of the process.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod database;
 mod durability;
 mod error;
@@ -18,6 +19,11 @@ mod store;
 mod url;
 mod wal;
 
+pub use audit::{
+    AuditError, AuditFilter, AuditLog, AuditOptions, AuditRecord, Broken, DetailValue, Details, Expected,
+    Fault, Head, MAX_DETAILS, MAX_FIELD_BYTES, MirrorOptions, MirrorState, NewRecord, Redacted, Verification,
+    Verified, verify_export,
+};
 pub use durability::Durability;
 pub use error::StoreError;
 pub use keys::{KeyRow, Keys};

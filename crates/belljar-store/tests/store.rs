@@ -2,6 +2,8 @@
 //!
 //! PostgreSQL is a server of the test's own (Debian's package `postgresql`). Without the package its cases are skipped.
 
+#[path = "store/audit.rs"]
+mod audit;
 #[path = "store/concurrency.rs"]
 mod concurrency;
 #[path = "store/ground.rs"]
@@ -10,6 +12,8 @@ mod ground;
 mod keys;
 #[path = "store/meta.rs"]
 mod meta;
+#[path = "store/mirror.rs"]
+mod mirror;
 #[path = "store/postgres.rs"]
 mod postgres;
 #[path = "store/samples.rs"]
@@ -18,6 +22,8 @@ mod samples;
 mod sandboxes;
 #[path = "store/schema.rs"]
 mod schema;
+#[path = "store/wait.rs"]
+mod wait;
 
 use std::future::Future;
 use std::io::Write as _;
@@ -61,6 +67,24 @@ const CASES: &[(&str, Run)] = cases![
     concurrency::one_of_many_updates_wins,
     concurrency::all_get_the_same_secret,
     concurrency::uses_noted_in_any_order_block_nobody,
+    audit::records_come_back_in_order,
+    audit::tails_are_filtered,
+    audit::many_appends_are_one_chain,
+    audit::others_can_verify_an_export,
+    audit::an_export_is_verified_without_the_database,
+    audit::hostile_texts_are_one_record,
+    audit::tampering_with_the_database_is_found,
+    audit::records_are_neither_changed_nor_removed,
+    audit::nothing_is_added_to_a_forged_end,
+    audit::a_head_that_was_noted_earlier_shows_a_chain_made_anew,
+    mirror::the_file_is_an_export,
+    mirror::a_file_that_was_left_behind_catches_up,
+    mirror::files_are_put_by_at_a_size,
+    mirror::a_file_that_is_moved_away_is_begun_anew,
+    mirror::a_file_of_another_database_is_put_aside,
+    mirror::one_process_writes_the_file,
+    mirror::each_keeper_has_a_whole_file,
+    mirror::a_file_that_cannot_be_written_is_reported,
 ];
 
 /// What holds on SQLite only.
