@@ -4,16 +4,22 @@
 
 #[path = "store/audit.rs"]
 mod audit;
+#[path = "store/backup.rs"]
+mod backup;
 #[path = "store/concurrency.rs"]
 mod concurrency;
 #[path = "store/ground.rs"]
 mod ground;
+#[path = "store/idempotency.rs"]
+mod idempotency;
 #[path = "store/keys.rs"]
 mod keys;
 #[path = "store/meta.rs"]
 mod meta;
 #[path = "store/mirror.rs"]
 mod mirror;
+#[path = "store/ports.rs"]
+mod ports;
 #[path = "store/postgres.rs"]
 mod postgres;
 #[path = "store/samples.rs"]
@@ -22,6 +28,8 @@ mod samples;
 mod sandboxes;
 #[path = "store/schema.rs"]
 mod schema;
+#[path = "store/templates.rs"]
+mod templates;
 #[path = "store/wait.rs"]
 mod wait;
 
@@ -85,11 +93,27 @@ const CASES: &[(&str, Run)] = cases![
     mirror::one_process_writes_the_file,
     mirror::each_keeper_has_a_whole_file,
     mirror::a_file_that_cannot_be_written_is_reported,
+    templates::a_template_comes_back_as_it_was,
+    templates::ones_own_template_comes_before_a_builtin,
+    ports::ports_are_published_and_taken_back,
+    ports::ports_are_forgotten_with_their_sandbox,
+    idempotency::a_request_is_answered_once,
+    idempotency::claims_are_given_back,
+    idempotency::one_of_many_claims_wins,
+    idempotency::claims_race_with_abandoning,
+    backup::the_documented_way_there_and_back_works,
 ];
 
 /// What holds on SQLite only.
-const SQLITE_CASES: &[(&str, Run)] =
-    cases![schema::files_are_their_owners_alone, schema::odd_paths_are_paths,];
+const SQLITE_CASES: &[(&str, Run)] = cases![
+    schema::files_are_their_owners_alone,
+    schema::odd_paths_are_paths,
+    backup::a_backup_is_whole_while_others_write,
+    backup::a_backup_replaces_nothing,
+];
+
+/// What holds on PostgreSQL only.
+const POSTGRES_CASES: &[(&str, Run)] = cases![backup::postgres_is_copied_by_its_own_tools,];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -103,6 +127,7 @@ fn main() -> ExitCode {
         trials.push(on(Backend::Postgres, name, *run));
     }
     trials.extend(SQLITE_CASES.iter().map(|(name, run)| on(Backend::Sqlite, name, *run)));
+    trials.extend(POSTGRES_CASES.iter().map(|(name, run)| on(Backend::Postgres, name, *run)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
