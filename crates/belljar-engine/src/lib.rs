@@ -10,7 +10,9 @@ mod engine;
 mod log_dir;
 mod run;
 
-pub use client::{Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events};
+pub use client::{
+    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events,
+};
 pub use collect::{Collector, LogFile};
 pub use engine::{Engine, EngineError, Sandbox, Usage, Walls};
 pub use log_dir::LogDir;
