@@ -108,7 +108,7 @@ impl LocalEngine {
         let sockets = GuestSockets::new(life).map_err(launch("make the guest's connection"))?;
         let (control, sandbox_control) =
             control_pair().map_err(launch("make the supervisor's connection"))?;
-        if random % SWEEP_EVERY == 0 {
+        if random.is_multiple_of(SWEEP_EVERY) {
             self.layout().sweep();
         }
         let mut planner = Planner {
