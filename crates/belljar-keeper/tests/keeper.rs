@@ -1,5 +1,7 @@
 //! The keeper with real sandboxes of the local engine, without a wire.
 
+#![expect(clippy::unwrap_used, reason = "a case that fails says so")]
+
 #[path = "keeper/cases.rs"]
 mod cases;
 #[path = "keeper/copies.rs"]
