@@ -66,6 +66,15 @@ impl LocalEngine {
         Self { config, layout: OnceLock::new() }
     }
 
+    /// An engine that uses control groups v1 alone, for the tests of machines without v2. `None` where v1 cannot do that.
+    #[cfg(feature = "mutation")]
+    #[must_use]
+    pub fn with_v1(config: LocalConfig) -> Option<Self> {
+        let layout = CgroupLayout::detect_v1();
+        let can = layout.is_complete() && layout.freezer.is_some();
+        can.then(|| Self { config, layout: OnceLock::from(layout) })
+    }
+
     /// Where control groups can be made here.
     pub(crate) fn layout(&self) -> &CgroupLayout {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
