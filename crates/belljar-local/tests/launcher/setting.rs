@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt as _;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use belljar_engine::{Engine as _, Execution, GuestClient, ProcessEvent, Sandbox, v1};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig};
 use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Completion, Failed};
 
@@ -90,11 +92,17 @@ impl Setting {
     pub(crate) fn run(&self, test: Test) -> Result<Completion, Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let done = tokio::time::timeout(Duration::from_secs(90), (test.body)(self)).await;
+            let body = AssertUnwindSafe((test.body)(self)).catch_unwind();
+            let done = tokio::time::timeout(Duration::from_secs(90), body).await;
             // Whatever became of it, no launcher may stay.
             let ended = self.engine().shut_down().await;
-            done.map_err(|_| Failed::from("it is not over after 90 s"))?.and(ended.map_err(Failed::from))
+            (done, ended)
         });
+        let done = match done {
+            (Ok(Ok(done)), ended) => done.and(ended.map_err(Failed::from)),
+            (Ok(Err(panic)), _) => std::panic::resume_unwind(panic),
+            (Err(_), _) => Err("it is not over after 90 s".into()),
+        };
         match done {
             Ok(()) => Ok(Completion::Completed),
             Err(failed) => match failed.message().and_then(|text| text.strip_prefix(SKIPPED)) {
