@@ -10,7 +10,7 @@ use belljar_guest::WhenAlone;
 use belljar_linux::{CgroupLayout, Without};
 use belljar_model::{EngineKind, Isolation, MountPolicy, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
-use rustix::net::SocketType;
+use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
 use crate::planner::Planner;
@@ -64,6 +64,15 @@ impl LocalEngine {
     #[must_use]
     pub fn new(config: LocalConfig) -> Self {
         Self { config, layout: OnceLock::new() }
+    }
+
+    /// An engine that uses control groups v1 alone, for the tests of machines without v2. `None` where v1 cannot do that.
+    #[cfg(feature = "mutation")]
+    #[must_use]
+    pub fn with_v1(config: LocalConfig) -> Option<Self> {
+        let layout = CgroupLayout::detect_v1();
+        let can = layout.is_complete() && layout.freezer.is_some();
+        can.then(|| Self { config, layout: OnceLock::from(layout) })
     }
 
     /// Where control groups can be made here.
@@ -262,6 +271,12 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
         ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
             Ok(ready) => {
                 ready.map_err(launch("wait for the guest"))?;
+                // A connection that has broken can be read as well, and the reason may be told a moment later.
+                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+                if !matches!(rustix::net::recv(stream, &mut [0u8; 1], flags), Ok((1, _))) {
+                    let gone = || EngineError::Ended { how: "the guest closed its connection".to_owned() };
+                    return Err(walls.gone().await.unwrap_or_else(gone));
+                }
                 walls.answered();
                 Ok(())
             }
