@@ -124,6 +124,17 @@ pub enum KeeperError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A record in the store cannot be understood.
+    #[error("the {what} in the record of sandbox {id} cannot be read; restore a backup, or end the sandbox")]
+    Record {
+        /// Which part of it.
+        what: &'static str,
+        /// Which sandbox.
+        id: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A file of the server's own cannot be read or written.
     #[error("cannot {action} {path}")]
     File {
@@ -135,6 +146,19 @@ pub enum KeeperError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// An error with all its causes, as one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 fn hint(retry_after: &Option<Duration>) -> String {
@@ -178,7 +202,7 @@ impl KeeperError {
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
             Self::Engine(_) => "engine_failed",
-            Self::Store(_) => "store_failed",
+            Self::Store(_) | Self::Record { .. } => "store_failed",
             Self::File { .. } => "server_file_failed",
         }
     }
