@@ -62,11 +62,20 @@ impl From<belljar_proto::ConnectError> for GuestError {
         match error.code {
             ErrorCode::Unavailable if error.source_arc().is_some() => Self::Gone(Box::new(error)),
             ErrorCode::Canceled | ErrorCode::Unknown => Self::Gone(Box::new(error)),
+            ErrorCode::Internal if error.message.as_deref().is_some_and(is_broken_body) => {
+                Self::Gone(Box::new(error))
+            }
             code => {
                 Self::Refused { code, message: error.message.unwrap_or_else(|| "no reason given".to_owned()) }
             }
         }
     }
+}
+
+/// Whether the connection broke in the middle of an answer, for which the client library has these words and nothing else.
+/// Held by `conformance::stop_is_shared_and_repeated`.
+fn is_broken_body(message: &str) -> bool {
+    message.starts_with("failed to read response body")
 }
 
 /// Text from inside goes to terminals and logs: without control characters, and not too much of it.
