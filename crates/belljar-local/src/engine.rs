@@ -275,7 +275,7 @@ pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> Engin
 }
 
 /// Random bytes for an id, and a place to begin the search for a user id.
-fn entropy() -> Result<([u8; 20], u32), EngineError> {
+pub(crate) fn entropy() -> Result<([u8; 20], u32), EngineError> {
     let mut bytes = [0u8; 24];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -154,6 +154,19 @@ impl Database {
         }
     }
 
+    /// Writes what is there at one instant into another SQLite file.
+    pub(crate) async fn copy_into(&self, path: &str) -> Result<(), sqlx::Error> {
+        // A connection of its own: it may take long, and neither readers nor the writer wait for it.
+        let address = self.url.options().map_err(|error| sqlx::Error::Configuration(error.into()))?;
+        if *self.url.place() == Place::Memory {
+            return sqlx::query("VACUUM INTO $1").bind(path).execute(&self.writer).await.map(|_| ());
+        }
+        let mut connection = sqlx::AnyConnection::connect_with(&address).await?;
+        let result = sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await;
+        connection.close().await?;
+        result.map(|_| ())
+    }
+
     pub(crate) async fn close(&self) {
         self.reader.close().await;
         self.writer.close().await;

@@ -1,13 +1,17 @@
 //! The store as a whole.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::StoreError;
+use crate::idempotency::Idempotency;
 use crate::keys::Keys;
 use crate::meta::Meta;
+use crate::ports::Ports;
 use crate::sandboxes::Sandboxes;
+use crate::templates::Templates;
 use crate::url::StoreUrl;
 
 /// What must outlive the server, in SQLite or PostgreSQL. A clone is the same store.
@@ -60,6 +64,21 @@ impl Store {
         Keys { database: &self.database }
     }
 
+    /// What sandboxes are made from.
+    pub fn templates(&self) -> Templates<'_> {
+        Templates { database: &self.database }
+    }
+
+    /// Requests that callers may repeat.
+    pub fn idempotency(&self) -> Idempotency<'_> {
+        Idempotency { database: &self.database }
+    }
+
+    /// Ports of sandboxes that may be reached from outside.
+    pub fn ports(&self) -> Ports<'_> {
+        Ports { database: &self.database }
+    }
+
     /// Small things that are there once.
     pub fn meta(&self) -> Meta<'_> {
         Meta { database: &self.database }
@@ -81,6 +100,17 @@ impl Store {
     /// Those of reading.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.database.read_one("reach the store", sqlx::query("SELECT 1 AS one")).await.map(|_| ())
+    }
+
+    /// Copies a SQLite store into a new file (0600), as it is at one instant, while it is in use. The copy holds the server's
+    /// secret and the hashes of keys.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`], also if the file is there already; [`StoreError::Full`]; [`StoreError::Elsewhere`] with
+    /// PostgreSQL, where `pg_dump` does it.
+    pub async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        crate::backup::backup(&self.database, to).await
     }
 
     /// Ends all connections, once what is under way has been done. Nothing can be asked afterwards, of any clone.

@@ -1,6 +1,7 @@
 //! A database of its own for each case.
 
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,15 +55,7 @@ impl Ground {
         }
         let url = match self.backend {
             Backend::Sqlite => format!("sqlite:{}", self.file().display()),
-            Backend::Postgres => {
-                static COUNT: AtomicU32 = AtomicU32::new(0);
-                let name = format!("case_{}", COUNT.fetch_add(1, Ordering::SeqCst));
-                let server = server().unwrap();
-                let mut connection = connect(&server.address("postgres")).await;
-                let text = format!("CREATE DATABASE {name}");
-                connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text))).await.unwrap();
-                server.address(&name)
-            }
+            Backend::Postgres => new_database("").await,
         };
         self.url.get_or_init(|| url).clone()
     }
@@ -91,10 +84,43 @@ impl Ground {
 
     /// Carries out statements behind the store's back.
     pub(crate) async fn meddle(&self, text: &str) {
-        let mut connection = connect(&self.address().await).await;
-        connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await.unwrap();
-        connection.close().await.unwrap();
+        self.try_meddle(text).await.unwrap();
     }
+
+    pub(crate) async fn try_meddle(&self, text: &str) -> Result<(), sqlx::Error> {
+        let mut connection = connect(&self.address().await).await;
+        let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
+        connection.close().await?;
+        result.map(|_| ())
+    }
+
+    /// A database with the same rows. Nobody may have this one open.
+    pub(crate) async fn copy(&self) -> Self {
+        let copy = Self::new(self.backend).unwrap();
+        match self.backend {
+            Backend::Sqlite => {
+                fs::create_dir_all(copy.file().parent().unwrap()).unwrap();
+                fs::copy(self.file(), copy.file()).unwrap();
+            }
+            Backend::Postgres => {
+                let from = self.address().await;
+                let from = from.split(['/', '?']).nth(3).unwrap();
+                copy.url.set(new_database(&format!(" TEMPLATE {from}")).await).unwrap();
+            }
+        }
+        copy
+    }
+}
+
+/// Makes a database on the server, and gives its address.
+async fn new_database(options: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("case_{}", COUNT.fetch_add(1, Ordering::SeqCst));
+    let server = server().unwrap();
+    let mut connection = connect(&server.address("postgres")).await;
+    let text = format!("CREATE DATABASE {name}{options}");
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text))).await.unwrap();
+    server.address(&name)
 }
 
 async fn connect(url: &str) -> AnyConnection {
