@@ -8,15 +8,17 @@ use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{SandboxRow, StoreError};
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 
+use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
+use crate::exec::hex;
 use crate::head_room::Left;
-use crate::idempotency::Once;
+use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
-use crate::quota::Share;
 use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
 use crate::templates::Origin;
 
@@ -69,7 +71,7 @@ impl Keeper {
         }
         let once = match &request.idempotency {
             None => None,
-            Some(idempotency) => match self.claim(&caller.tenant, "create", idempotency).await? {
+            Some(idempotency) => match self.claim(&caller.tenant, CREATE, idempotency).await? {
                 Once::First(claim) => Some(claim),
                 Once::Before(answer) => {
                     let id = String::from_utf8_lossy(&answer).into_owned();
@@ -103,7 +105,8 @@ impl Keeper {
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
         let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
         if bytes > MAX_CREATE_FILE_BYTES {
-            let reason = format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
+            let reason =
+                format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
             return Err(KeeperError::field("files", reason));
         }
         Ok(Order {
@@ -201,8 +204,7 @@ impl Keeper {
         row.started_at = Some(row.created_at);
         row.deadline_at = after(order.lifetime.timeout);
         let holder = holder_deadline(Some(order.lifetime.timeout), order.lifetime.on_timeout);
-        let (written, deadline) =
-            futures::join!(self.insert(&row), sandbox.set_deadline(holder));
+        let (written, deadline) = futures::join!(self.insert(&row), sandbox.set_deadline(holder));
         written?;
         let settings = settings(order, begin, true);
         let entry = Entry::new(row, Arc::new(order.spec.clone()), settings, Some(Arc::clone(sandbox)));
@@ -252,7 +254,13 @@ impl Keeper {
     }
 
     /// The walls stand: it is furnished, and then it runs.
-    async fn stand(&self, entry: &Arc<Entry>, order: &Order, sandbox: &Arc<Sandbox>, begin: Instant) -> Result<()> {
+    async fn stand(
+        &self,
+        entry: &Arc<Entry>,
+        order: &Order,
+        sandbox: &Arc<Sandbox>,
+        begin: Instant,
+    ) -> Result<()> {
         self.furnish(order, sandbox).await?;
         let lifetime = &order.lifetime;
         entry.live().settings.start_us = micros(begin.elapsed());
@@ -276,7 +284,7 @@ impl Keeper {
                 make_parents: true,
                 ..Default::default()
             };
-            let written = sandbox.guest().write_from(open, &file.content[..]).await;
+            let written = sandbox.guest().write_from(open, std::io::Cursor::new(file.content.clone())).await;
             if let Err(error) = written {
                 return Err(sandbox.explain(EngineError::Guest(error)).await.into());
             }
@@ -284,7 +292,14 @@ impl Keeper {
         Ok(())
     }
 
-    fn row(&self, caller: &Caller, order: &Order, id: SandboxId, begin: Instant, pooled: bool) -> Result<SandboxRow> {
+    fn row(
+        &self,
+        caller: &Caller,
+        order: &Order,
+        id: SandboxId,
+        begin: Instant,
+        pooled: bool,
+    ) -> Result<SandboxRow> {
         let now = Timestamp::now();
         let json = |value: serde_json::Result<String>| {
             value.map_err(|error| KeeperError::field("spec", error.to_string()))
@@ -339,8 +354,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// What a sandbox may do, for the trail.
 fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
+    let policy = serde_json::to_vec(&info.spec).unwrap_or_default();
     vec![
+        (POLICY_DIGEST, hex(&Sha256::digest(policy))),
+        (ISOLATION, info.spec.engine.to_string()),
         ("template", info.template.clone()),
         ("network", info.spec.network.to_string()),
         ("memory", info.spec.limits.memory.to_string()),
@@ -360,9 +379,8 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(|errno| EngineError::Launch {
-            step: "get random bytes".to_owned(),
-            source: errno.into(),
+        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(|errno| {
+            EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() }
         })?;
     }
     Ok(())

@@ -153,7 +153,13 @@ impl Entry {
 
     pub(crate) fn info(&self) -> SandboxInfo {
         let live = self.live();
-        info(&live.row, &live.spec, &live.settings, live.sandbox.as_deref(), live.ports.keys().copied().collect())
+        info(
+            &live.row,
+            &live.spec,
+            &live.settings,
+            live.sandbox.as_deref(),
+            live.ports.keys().copied().collect(),
+        )
     }
 }
 

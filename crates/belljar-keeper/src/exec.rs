@@ -8,6 +8,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
+use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::idempotency::Once;
@@ -82,10 +83,10 @@ impl Keeper {
         let digest = command_digest(&request);
         let outcome = self.run(&entered, &request, events).await;
         let result = outcome.as_ref().ok();
-        let mut details = vec![("command_sha256", digest)];
+        let mut details = vec![(CODE_DIGEST, digest)];
         if let Some((result, output)) = result {
             details.push(("outcome", outcome_name(&result.outcome).to_owned()));
-            details.push(("output_sha256", output.clone()));
+            details.push((OUTPUT_DIGEST, output.clone()));
             details.push(("process", result.process.to_string()));
             self.inner.metrics.executed(outcome_name(&result.outcome), result.wall);
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
@@ -175,7 +176,7 @@ impl Keeper {
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
         let entered = self.enter(caller, id).await?;
         self.inner.spent.execute(caller)?;
-        let details = vec![("command_sha256", command_digest(&request))];
+        let details = vec![(CODE_DIGEST, command_digest(&request))];
         let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
         let started = Running::start(&entered, &request, timeout, true).await;
         self.audit(caller, "exec.start", Some(entered.id()), &started, details).await?;
@@ -210,7 +211,12 @@ struct Running {
 }
 
 impl Running {
-    async fn start(entered: &Entered, request: &ExecRequest, timeout: Option<Duration>, detach: bool) -> Result<Self> {
+    async fn start(
+        entered: &Entered,
+        request: &ExecRequest,
+        timeout: Option<Duration>,
+        detach: bool,
+    ) -> Result<Self> {
         let guest = entered.guest().clone();
         let start = start_request(entered, request, timeout, detach)?;
         let execution = match guest.start(start).await {
@@ -279,14 +285,18 @@ fn start_request(
     detach: bool,
 ) -> Result<v1::StartRequest> {
     if request.stdin.len() > MAX_STDIN_BYTES {
-        let reason = format!("it has {} bytes; at most {MAX_STDIN_BYTES} may come with the request", request.stdin.len());
+        let reason = format!(
+            "it has {} bytes; at most {MAX_STDIN_BYTES} may come with the request",
+            request.stdin.len()
+        );
         return Err(KeeperError::field("stdin", reason));
     }
     let mut start = v1::StartRequest {
         cwd: request.cwd.clone().unwrap_or_default(),
         stdin: request.stdin.slice(..request.stdin.len().min(INLINE_STDIN_BYTES)),
         stdin_open: request.stdin_open || request.stdin.len() > INLINE_STDIN_BYTES,
-        timeout_ms: timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
+        timeout_ms: timeout
+            .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
         grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
         keep_bytes: request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
         detach,

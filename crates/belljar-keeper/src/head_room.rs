@@ -25,9 +25,9 @@ impl Left {
         let disk = rustix::fs::statvfs(dir).ok();
         Self {
             memory_bytes: read("/proc/meminfo").and_then(|text| available_memory(&text)),
-            disk_bytes: disk.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+            disk_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
             // A file system that counts no inodes says 0.
-            inodes_percent: disk.filter(|disk| disk.f_files > 0).and_then(|disk| {
+            inodes_percent: disk.as_ref().filter(|disk| disk.f_files > 0).and_then(|disk| {
                 u8::try_from(u128::from(disk.f_favail) * 100 / u128::from(disk.f_files)).ok()
             }),
             pids: pids_left(),
@@ -41,7 +41,11 @@ impl Left {
     pub(crate) fn check(&self, room: &HeadRoom) -> Result<(), KeeperError> {
         let mib = |bytes: u64| bytes >> 20;
         let what = if let Some(left) = self.memory_bytes.filter(|left| *left < room.memory_bytes) {
-            format!("{} MiB of memory are available, and {} MiB must stay so", mib(left), mib(room.memory_bytes))
+            format!(
+                "{} MiB of memory are available, and {} MiB must stay so",
+                mib(left),
+                mib(room.memory_bytes)
+            )
         } else if let Some(left) = self.disk_bytes.filter(|left| *left < room.disk_bytes) {
             format!("{} MiB of disk are free, and {} MiB must stay so", mib(left), mib(room.disk_bytes))
         } else if let Some(left) = self.inodes_percent.filter(|left| *left < room.inodes_percent) {
@@ -84,15 +88,22 @@ fn running_threads(loadavg: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const ROOM: HeadRoom = HeadRoom { memory_bytes: 512 << 20, disk_bytes: 1 << 30, inodes_percent: 5, pids: 1000 };
+    const ROOM: HeadRoom =
+        HeadRoom { memory_bytes: 512 << 20, disk_bytes: 1 << 30, inodes_percent: 5, pids: 1000 };
 
     #[test]
     fn the_kernel_is_understood() {
-        assert_eq!(available_memory("MemTotal: 1 kB\nMemAvailable:   2048 kB\nBuffers: 0 kB\n"), Some(2 << 20));
+        assert_eq!(
+            available_memory("MemTotal: 1 kB\nMemAvailable:   2048 kB\nBuffers: 0 kB\n"),
+            Some(2 << 20)
+        );
         assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
         assert_eq!(running_threads("0.20 0.18 0.12 1/80 11206\n"), Some(80));
         let here = Left::look(Path::new("/"));
-        assert!(here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0, "{here:?}");
+        assert!(
+            here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
+            "{here:?}"
+        );
     }
 
     #[test]

@@ -24,18 +24,24 @@ pub(crate) struct Claim {
 }
 
 impl Keeper {
-    /// Looks whether the request has been made before. `what` is `create` or `exec/<sandbox>`.
+    /// Looks whether the request has been made before. `what` is [`CREATE`] or `exec/<sandbox>`.
     pub(crate) async fn claim(&self, tenant: &str, what: &str, request: &Idempotency) -> Result<Once> {
         if request.key.is_empty() || request.key.len() > 255 {
             return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
         }
         let scope = format!("{tenant}/{what}");
-        let claimed = self
-            .inner
-            .store
-            .idempotency()
-            .claim(&scope, &request.key, &request.request_digest, Timestamp::now())
-            .await?;
+        let owner = self.claim_owner(what == CREATE);
+        let now = Timestamp::now();
+        let expires_at = now.checked_add(self.inner.config.keep_idempotency).unwrap_or(Timestamp::MAX);
+        let claim = belljar_store::Claim {
+            scope: &scope,
+            key: &request.key,
+            request: request.request_digest,
+            owner: &owner,
+            now,
+            expires_at,
+        };
+        let claimed = self.inner.store.idempotency().claim(&claim).await?;
         let key = request.key.clone();
         match claimed {
             Claimed::New => {
@@ -48,6 +54,26 @@ impl Keeper {
         }
     }
 }
+
+impl Keeper {
+    /// Who is noted as the one that answers.
+    fn claim_owner(&self, create: bool) -> String {
+        let name = &self.inner.config.name;
+        if create { name.clone() } else { format!("{name}/exec") }
+    }
+
+    /// Ends what this keeper had begun to answer when it was cut off: a sandbox that was being made is undone, so it may be
+    /// asked for again; what was being run may have been run.
+    pub(crate) async fn give_claims_back(&self) -> Result<()> {
+        let idempotency = self.inner.store.idempotency();
+        idempotency.abandon_all(&self.claim_owner(true)).await?;
+        idempotency.answer_all(&self.claim_owner(false), INTERRUPTED).await?;
+        Ok(())
+    }
+}
+
+/// What a request to make a sandbox is called.
+pub(crate) const CREATE: &str = "create";
 
 /// Stands for an answer that was never given, because the server ended before.
 pub(crate) const INTERRUPTED: &[u8] = b"\0interrupted";

@@ -141,9 +141,8 @@ impl Keeper {
 
     pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {
         let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |entry: &&Arc<Entry>| {
-            entry.tenant == tenant && entry.live().row.name.as_deref() == Some(name)
-        };
+        let is_it =
+            |entry: &&Arc<Entry>| entry.tenant == tenant && entry.live().row.name.as_deref() == Some(name);
         entries.values().find(is_it).cloned()
     }
 
@@ -216,11 +215,15 @@ impl Keeper {
             return Ok(());
         }
         if entry.state() != SandboxState::Stopping {
-            self.write(entry, |row| {
+            let written = self.write(entry, |row| {
                 row.state = SandboxState::Stopping;
                 row.reason = Some(reason.to_owned());
-            })
-            .await?;
+            });
+            if let Err(KeeperError::TakenOver { id }) = written.await {
+                // It is the other keeper's to end.
+                self.let_go(entry);
+                return Err(KeeperError::TakenOver { id });
+            }
         }
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
@@ -238,15 +241,18 @@ impl Keeper {
             row.deadline_at = None;
         })
         .await?;
-        self.inner.store.ports().remove_all(&entry.id).await?;
-        self.inner.release_share(&entry.id);
+        self.inner.metrics.ended();
+        self.let_go(entry);
+        Ok(())
+    }
+
+    /// It is not this keeper's any more.
+    fn let_go(&self, entry: &Arc<Entry>) {
         entry.live().sandbox = None;
         self.forget(&entry.id);
         self.inner.spent.forget(&entry.id);
-        self.inner.metrics.ended();
-        entry.changed.notify_waiters();
+        self.inner.release_share(&entry.id);
         entry.changed.notify_one();
-        Ok(())
     }
 
     /// Makes everything inside stand still; its clock stands too.
@@ -305,9 +311,8 @@ impl Keeper {
     pub(crate) async fn thaw(&self, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<()> {
         let _step = entry.step.lock().await;
         if entry.state() == SandboxState::Running {
-            let further = |timeout: &Duration| {
-                entry.live().row.deadline_at.is_some_and(|at| until(at) < *timeout)
-            };
+            let further =
+                |timeout: &Duration| entry.live().row.deadline_at.is_some_and(|at| until(at) < *timeout);
             if let Some(timeout) = timeout.filter(further) {
                 self.move_deadline(entry, timeout).await?;
             }
@@ -433,8 +438,7 @@ impl Keeper {
         );
         match self.inner.store.sandboxes().update(&mut row).await {
             Err(StoreError::Conflict { .. }) => {
-                // Another keeper has taken it over.
-                return Err(KeeperError::NotFound { what: "sandbox", id: entry.id.to_string() });
+                return Err(KeeperError::TakenOver { id: entry.id.clone() });
             }
             written => written?,
         }

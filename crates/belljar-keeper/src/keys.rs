@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_model::Role;
-use belljar_store::KeyRow;
+use belljar_store::{KeyRow, StoreError};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -181,7 +181,9 @@ impl Keeper {
         caller.require(Role::Admin, "making a key")?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
-                let reason = format!("it is not allowed; give at most {MAX_NAME_BYTES} bytes without control characters");
+                let reason = format!(
+                    "it is not allowed; give at most {MAX_NAME_BYTES} bytes without control characters"
+                );
                 return Err(KeeperError::field(field, reason));
             }
         }
@@ -243,13 +245,14 @@ impl Keeper {
         caller.require(Role::Admin, "taking a key back")?;
         let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
             Ok(true) => Ok(()),
-            Ok(false) => {
+            Ok(false) | Err(StoreError::NotFound { .. }) => {
                 Err(KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() })
             }
             Err(error) => Err(error.into()),
         };
         self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
-        self.audit(caller, "key.revoke", None, &revoked, vec![("key", id.chars().take(64).collect())]).await?;
+        self.audit(caller, "key.revoke", None, &revoked, vec![("key", id.chars().take(64).collect())])
+            .await?;
         revoked?;
         self.count_tenants().await
     }

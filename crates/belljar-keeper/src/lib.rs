@@ -27,14 +27,15 @@ mod token;
 
 pub use audit::Deed;
 pub use belljar_engine::{ErrorCode, v1};
-pub use belljar_store::{AuditFilter, AuditHead, AuditRecord, AuditVerdict};
+pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use config::{HeadRoom, KeeperConfig};
 pub use create::Created;
 pub use error::{KeeperError, chain};
 pub use exec::{ExecEvent, MAX_STDIN_BYTES, Started};
 pub use info::{
-    DiskUse, ExecResult, KeyInfo, KeyUsage, LogEntry, PublishedPort, SandboxInfo, SandboxMetrics, TemplateInfo,
+    DiskUse, ExecResult, KeyInfo, KeyUsage, LogEntry, PublishedPort, SandboxInfo, SandboxMetrics,
+    TemplateInfo,
 };
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, KEY_PREFIX, NewKey};
@@ -43,8 +44,8 @@ pub use ports::{FileOperation, IssuedToken, SignedFile};
 pub use reconcile::Leave;
 pub use request::{
     Command, CreateSandbox, DEFAULT_LIFETIME, ExecRequest, ForkRequest, Idempotency, Labels, Lifetime,
-    ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS, MAX_LIFETIME,
-    NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,
+    MAX_LIFETIME, NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 pub use snapshot::MAX_FORKS;
 pub use templates::DEFAULT_TEMPLATE;

@@ -52,10 +52,10 @@ impl Keeper {
         let mut rows = self.inner.store.sandboxes().list(&wanted).await?;
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
-        let next_cursor = rows.last().filter(|_| more).map(|row| {
-            format!("{}-{}", row.created_at.as_microsecond(), row.id)
-        });
-        let living: BTreeMap<_, _> = self.entries().into_iter().map(|entry| (entry.id.clone(), entry)).collect();
+        let next_cursor =
+            rows.last().filter(|_| more).map(|row| format!("{}-{}", row.created_at.as_microsecond(), row.id));
+        let living: BTreeMap<_, _> =
+            self.entries().into_iter().map(|entry| (entry.id.clone(), entry)).collect();
         let items = rows.into_iter().map(|row| match living.get(&row.id) {
             Some(entry) => Ok(entry.info()),
             None => self.info_of(&row),
@@ -81,7 +81,12 @@ impl Keeper {
         changed.map(|()| entry.info())
     }
 
-    async fn change(&self, caller: &Caller, entry: &Arc<crate::entry::Entry>, update: SandboxUpdate) -> Result<()> {
+    async fn change(
+        &self,
+        caller: &Caller,
+        entry: &Arc<crate::entry::Entry>,
+        update: SandboxUpdate,
+    ) -> Result<()> {
         let _step = entry.step.lock().await;
         let (mut labels, mut spec, mut settings) = {
             let live = entry.live();
@@ -154,7 +159,9 @@ impl Keeper {
         let usage = sandbox.usage().await;
         // One that stands still cannot be asked for its disks.
         let disks = match state {
-            SandboxState::Running => sandbox.guest().metrics().await.map(|guest| guest.disks).unwrap_or_default(),
+            SandboxState::Running => {
+                sandbox.guest().metrics().await.map(|guest| guest.disks).unwrap_or_default()
+            }
             _ => Vec::new(),
         };
         let disk = |disk: belljar_engine::v1::DiskUse| DiskUse {

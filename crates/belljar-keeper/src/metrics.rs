@@ -16,8 +16,7 @@ use prometheus_client::registry::Registry;
 use crate::keeper::Keeper;
 
 /// Bounds of the buckets of a start, in seconds.
-const START_SECONDS: [f64; 12] =
-    [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Bounds of the buckets of an execution, in seconds.
 const EXEC_SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0];
@@ -57,7 +56,11 @@ impl Metrics {
         let executions = Family::<OutcomeLabel, Counter>::default();
         let execution_seconds = Histogram::new(EXEC_SECONDS);
         registry.register("sandboxes", "Sandboxes by state", sandboxes.clone());
-        registry.register("sandbox_start_seconds", "Time from the request until a sandbox can be used", starts.clone());
+        registry.register(
+            "sandbox_start_seconds",
+            "Time from the request until a sandbox can be used",
+            starts.clone(),
+        );
         registry.register("executions", "Executions by outcome", executions.clone());
         registry.register("execution_seconds", "Time that executions took", execution_seconds.clone());
         Self {
@@ -134,7 +137,10 @@ impl std::fmt::Debug for Looked {
 }
 
 impl prometheus_client::collector::Collector for Looked {
-    fn encode(&self, mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(
+        &self,
+        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
         use prometheus_client::encoding::EncodeMetric as _;
         let Some(inner) = self.keeper.upgrade() else { return Ok(()) };
         let (ready, size) = inner.pool.level();
@@ -151,8 +157,16 @@ impl prometheus_client::collector::Collector for Looked {
         }
         let counters = [
             ("belljar_pool_hits", "Requests that the pool served", inner.pool.hits.load(Ordering::Relaxed)),
-            ("belljar_pool_misses", "Requests that the pool could not serve", inner.pool.misses.load(Ordering::Relaxed)),
-            ("belljar_sandboxes_ended", "Sandboxes that have ended", inner.metrics.ended.load(Ordering::Relaxed)),
+            (
+                "belljar_pool_misses",
+                "Requests that the pool could not serve",
+                inner.pool.misses.load(Ordering::Relaxed),
+            ),
+            (
+                "belljar_sandboxes_ended",
+                "Sandboxes that have ended",
+                inner.metrics.ended.load(Ordering::Relaxed),
+            ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::Sandbox;
-use belljar_model::{LimitsChange, SandboxId, SandboxSpec};
+use belljar_model::{LimitsChange, SandboxSpec};
 use tokio::sync::Notify;
 
 use crate::keeper::Keeper;
@@ -47,7 +47,8 @@ impl Pool {
         if self.size == 0 {
             return None;
         }
-        let found = difference(&self.spec, wanted).and_then(|change| Some((self.lock().pop_front()?, change)));
+        let found =
+            difference(&self.spec, wanted).and_then(|change| Some((self.lock().pop_front()?, change)));
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         if found.is_some() {
@@ -64,11 +65,6 @@ impl Pool {
     /// Takes out all, to be ended.
     pub(crate) fn drain(&self) -> Vec<Sandbox> {
         self.lock().drain(..).collect()
-    }
-
-    /// The ids of those that are ready.
-    pub(crate) fn ids(&self) -> Vec<SandboxId> {
-        self.lock().iter().map(|sandbox| sandbox.id.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Sandbox>> {
@@ -147,9 +143,11 @@ mod tests {
     #[test]
     fn only_what_can_change_may_differ() {
         let made = spec("{}");
-        let same = difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();
+        let same =
+            difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();
         assert!(same.is_empty());
-        let change = difference(&made, &spec(r#"{"limits":{"memory":"64m","cpus":"0.5","pids":"20"}}"#)).unwrap();
+        let change =
+            difference(&made, &spec(r#"{"limits":{"memory":"64m","cpus":"0.5","pids":"20"}}"#)).unwrap();
         assert_eq!(change.memory.unwrap().bytes(), 64 << 20);
         assert!(change.cpus.is_some() && change.pids.is_some());
         for other in [

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_model::{Role, SandboxId};
-use belljar_store::PortRow;
+use belljar_store::{PortRow, PortVisibility};
 use bytes::Bytes;
 use jiff::Timestamp;
 
@@ -58,7 +58,13 @@ impl Keeper {
     ///
     /// # Errors
     /// As [`Keeper::get`]; port 0 and too many ports are refused.
-    pub async fn publish_port(&self, caller: &Caller, id: &str, port: u16, public: bool) -> Result<PublishedPort> {
+    pub async fn publish_port(
+        &self,
+        caller: &Caller,
+        id: &str,
+        port: u16,
+        public: bool,
+    ) -> Result<PublishedPort> {
         caller.require(Role::User, "publishing a port")?;
         if port == 0 {
             return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
@@ -68,11 +74,15 @@ impl Keeper {
         {
             let live = entry.live();
             if !live.ports.contains_key(&port) && live.ports.len() >= MAX_PORTS {
-                return Err(KeeperError::field("port", format!("a sandbox may publish at most {MAX_PORTS} ports")));
+                return Err(KeeperError::field(
+                    "port",
+                    format!("a sandbox may publish at most {MAX_PORTS} ports"),
+                ));
             }
         }
-        let row = PortRow { sandbox: entry.id.clone(), port, public, created_at: Timestamp::now() };
-        let put = self.inner.store.ports().put(&row).await.map_err(KeeperError::from);
+        let visibility = if public { PortVisibility::Public } else { PortVisibility::Private };
+        let row = PortRow { sandbox: entry.id.clone(), port, visibility, created_at: Timestamp::now() };
+        let put = self.inner.store.ports().publish(&row).await.map_err(KeeperError::from);
         let details = vec![("port", port.to_string()), ("public", public.to_string())];
         self.audit(caller, "port.publish", Some(&entry.id), &put, details).await?;
         put?;
@@ -91,8 +101,10 @@ impl Keeper {
         if !entry.live().ports.contains_key(&port) {
             return Err(KeeperError::NotFound { what: "port", id: port.to_string() });
         }
-        let removed = self.inner.store.ports().remove(&entry.id, port).await.map(|_| ()).map_err(KeeperError::from);
-        self.audit(caller, "port.unpublish", Some(&entry.id), &removed, vec![("port", port.to_string())]).await?;
+        let removed =
+            self.inner.store.ports().withdraw(&entry.id, port).await.map(|_| ()).map_err(KeeperError::from);
+        self.audit(caller, "port.unpublish", Some(&entry.id), &removed, vec![("port", port.to_string())])
+            .await?;
         removed?;
         entry.live().ports.remove(&port);
         Ok(())
@@ -120,7 +132,13 @@ impl Keeper {
     ///
     /// # Errors
     /// As [`Keeper::sandbox_token`]; a port that is not published is not found.
-    pub async fn port_token(&self, caller: &Caller, id: &str, port: u16, expires: Duration) -> Result<IssuedToken> {
+    pub async fn port_token(
+        &self,
+        caller: &Caller,
+        id: &str,
+        port: u16,
+        expires: Duration,
+    ) -> Result<IssuedToken> {
         let entry = self.find(caller, id).await?;
         if !entry.live().ports.contains_key(&port) {
             return Err(KeeperError::NotFound { what: "port", id: port.to_string() });

@@ -229,7 +229,12 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Share::set_memory`].
-    pub(crate) fn set_share_memory(&self, id: &SandboxId, quotas: &Quotas, memory_bytes: u64) -> Result<(), KeeperError> {
+    pub(crate) fn set_share_memory(
+        &self,
+        id: &SandboxId,
+        quotas: &Quotas,
+        memory_bytes: u64,
+    ) -> Result<(), KeeperError> {
         match self.shares().get_mut(id) {
             Some(share) => share.set_memory(quotas, memory_bytes),
             None => Ok(()),
@@ -268,7 +273,10 @@ mod tests {
     }
 
     fn spec() -> SandboxSpec {
-        SpecFile::from_json(r#"{"limits":{"memory":"100m","disk":"10m","tmp":"6m"}}"#).unwrap().resolve().unwrap()
+        SpecFile::from_json(r#"{"limits":{"memory":"100m","disk":"10m","tmp":"6m"}}"#)
+            .unwrap()
+            .resolve()
+            .unwrap()
     }
 
     #[test]
@@ -302,7 +310,8 @@ mod tests {
 
     #[test]
     fn executions_are_counted_by_the_minute() {
-        let (spent, caller) = (Spent::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
+        let (spent, caller) =
+            (Spent::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
         for _ in 0..3 {
             spent.execute(&caller).unwrap();
         }
@@ -310,7 +319,8 @@ mod tests {
             panic!("a fourth was let through")
         };
         assert!(after >= Duration::from_secs(1) && after <= BUCKET, "{after:?}");
-        let none = Caller { quotas: Quotas { executions_per_minute: Some(0), ..Quotas::default() }, ..caller };
+        let none =
+            Caller { quotas: Quotas { executions_per_minute: Some(0), ..Quotas::default() }, ..caller };
         assert!(spent.execute(&none).is_err());
     }
 
@@ -334,7 +344,8 @@ mod tests {
 
     #[test]
     fn memory_changes_within_the_quota_only() {
-        let (spent, caller) = (Spent::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
+        let (spent, caller) =
+            (Spent::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
         let _other = spent.take(&caller, &spec()).unwrap();
         let mut share = spent.take(&caller, &spec()).unwrap();
         assert!(share.set_memory(&caller.quotas, 201 << 20).is_err());

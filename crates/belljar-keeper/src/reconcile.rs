@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use belljar_engine::{Engine, Sandbox, Survivor};
 use belljar_model::{SandboxId, SandboxSpec, SandboxState};
-use belljar_store::{AuditLog, SandboxRow, Store};
+use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 
 use crate::config::KeeperConfig;
@@ -85,7 +85,7 @@ impl Keeper {
 
     async fn reconcile(&self) -> Result<()> {
         let inner = &self.inner;
-        inner.store.idempotency().abandon_running(crate::idempotency::INTERRUPTED).await?;
+        self.give_claims_back().await?;
         let mut there: HashMap<SandboxId, Survivor> =
             inner.engine.survivors().await?.into_iter().map(|one| (one.id.clone(), one)).collect();
         let rows = inner.store.sandboxes().list_live(&inner.config.name).await?;
@@ -140,7 +140,7 @@ impl Keeper {
                 let share = self.inner.spent.adopt(&entry.key, &spec);
                 self.inner.keep_share(&entry.id, share);
                 for port in self.inner.store.ports().list(&entry.id).await? {
-                    entry.live().ports.insert(port.port, port.public);
+                    entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
                 }
                 self.agree(&entry, &sandbox).await?;
                 entry.note("adopted", None, "by a new server");
@@ -189,7 +189,7 @@ impl Keeper {
         let (store, config) = (&self.inner.store, &self.inner.config);
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
-        store.idempotency().forget_before(before(config.keep_idempotency)).await?;
+        store.idempotency().forget_expired(Timestamp::now()).await?;
         for entry in self.entries() {
             let sandbox = entry.live().sandbox.clone();
             if let Some(sandbox) = sandbox.filter(|_| entry.state() == SandboxState::Running) {
@@ -212,7 +212,11 @@ impl Keeper {
         }
         if leave == Leave::Nothing {
             for entry in self.entries() {
-                done = done.and(self.end(&entry, "the server ended").await);
+                let ended = match self.end(&entry, "the server ended").await {
+                    Err(KeeperError::TakenOver { .. }) => Ok(()),
+                    ended => ended,
+                };
+                done = done.and(ended);
             }
         }
         self.write_touched().await;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
-use belljar_model::{Role, SpecFile};
+use belljar_model::{LimitsFile, Role, SpecFile};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -54,13 +54,21 @@ impl Keeper {
     ///
     /// # Errors
     /// As [`Keeper::enter`]; a name that is taken is refused. Nothing is left of it then.
-    pub async fn snapshot(&self, caller: &Caller, id: &str, request: SnapshotRequest) -> Result<TemplateInfo> {
+    pub async fn snapshot(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: SnapshotRequest,
+    ) -> Result<TemplateInfo> {
         caller.require(Role::User, "making a snapshot")?;
         if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
         }
         if request.name.as_ref().is_some_and(|name| name.as_str() == DEFAULT_TEMPLATE) {
-            return Err(KeeperError::field("name", "default is the template that comes with Belljar; give another"));
+            return Err(KeeperError::field(
+                "name",
+                "default is the template that comes with Belljar; give another",
+            ));
         }
         let entered = self.enter(caller, id).await?;
         let kept = self.keep(caller, &entered, request).await;
@@ -75,7 +83,12 @@ impl Keeper {
         Ok(template_info(&row))
     }
 
-    async fn keep(&self, caller: &Caller, entered: &Entered, request: SnapshotRequest) -> Result<TemplateRow> {
+    async fn keep(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        request: SnapshotRequest,
+    ) -> Result<TemplateRow> {
         let mut random = [0u8; 10];
         fill_random(&mut random)?;
         let id = format!("tpl_{}", hex(&random));
@@ -91,12 +104,13 @@ impl Keeper {
             bytes: i64::try_from(archive.bytes).unwrap_or(i64::MAX),
             spec: template_spec(entered)?,
             created_at: Timestamp::now(),
-            note: request.note,
+            note: request.note.unwrap_or_default(),
         };
         match self.inner.store.templates().insert(&row).await {
-            Err(StoreError::NameTaken { name, .. }) => {
-                Err(KeeperError::field("name", format!("{name:?} is the name of another template; give another")))
-            }
+            Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
+                "name",
+                format!("{name:?} is the name of another template; give another"),
+            )),
             inserted => {
                 inserted?;
                 archive.kept = true;
@@ -187,12 +201,10 @@ impl Keeper {
         let mut archive = Archive { path, bytes: 0, digest: String::new(), kept: false };
         let limits = &entered.spec().limits;
         let most = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
-        let request = v1::PackRequest {
-            format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(),
-            ..Default::default()
-        };
+        let request =
+            v1::PackRequest { format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(), ..Default::default() };
         let mut hash = Sha256::new();
-        let mut pieces = match entered.guest().pack(request).await {
+        let mut pieces = match entered.guest().pack(request, most).await {
             Ok(pieces) => pieces,
             Err(error) => return Err(entered.explain(error).await),
         };
@@ -203,9 +215,6 @@ impl Keeper {
                 Err(error) => return Err(entered.explain(error).await),
             };
             archive.bytes += piece.len() as u64;
-            if archive.bytes > most {
-                return Err(KeeperError::field("disk", "the sandbox sends more than its disk can hold"));
-            }
             hash.update(&piece);
             file.write_all(&piece).await.map_err(failed("write", &archive.path))?;
         }
@@ -244,10 +253,12 @@ impl Keeper {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(source) => return Err(failed(source)),
         };
+        let rows = self.inner.store.templates().list(None).await?;
+        let known: std::collections::BTreeSet<_> = rows.iter().map(|row| row.id.as_str()).collect();
         while let Some(entry) = entries.next_entry().await.map_err(failed)? {
             let path = entry.path();
             let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            if !self.inner.store.templates().exists(id).await? {
+            if !known.contains(id) {
                 tokio::fs::remove_file(&path).await.map_err(|source| KeeperError::File {
                     action: "remove",
                     path: path.clone(),
@@ -261,6 +272,28 @@ impl Keeper {
 
 /// What the template says of walls and limits: what the sandbox had, but for the host's directories.
 fn template_spec(entered: &Entered) -> Result<String> {
-    let spec = belljar_model::SandboxSpec { mounts: Vec::new(), ..entered.spec().clone() };
-    serde_json::to_string(&spec).map_err(|error| KeeperError::field("spec", error.to_string()))
+    let spec = entered.spec();
+    let limits = &spec.limits;
+    let text = |value: &dyn std::fmt::Display| Some(value.to_string());
+    let file = SpecFile {
+        engine: text(&spec.engine),
+        grade: text(&spec.grade),
+        network: text(&spec.network),
+        hostname: text(&spec.hostname),
+        env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
+        limits: LimitsFile {
+            memory: text(&limits.memory),
+            cpus: text(&limits.cpus),
+            timeout: text(&limits.timeout),
+            pids: text(&limits.pids),
+            tmp: text(&limits.tmp),
+            disk: text(&limits.disk),
+            inodes: text(&limits.inodes),
+            output: text(&limits.output),
+            log: text(&limits.log),
+            open_files: text(&limits.open_files),
+        },
+        ..SpecFile::default()
+    };
+    serde_json::to_string(&file).map_err(|error| KeeperError::field("spec", error.to_string()))
 }

@@ -54,7 +54,7 @@ impl Keeper {
     /// The store failed.
     pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
         caller.require(Role::Read, "listing templates")?;
-        let rows = self.inner.store.templates().list(&caller.tenant).await?;
+        let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
         Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
     }
 
@@ -83,8 +83,8 @@ impl Keeper {
             });
         }
         let row = self.template_row(caller, id).await?;
-        let removed = self.inner.store.templates().remove(&caller.tenant, &row.id).await;
-        let removed = removed.map(|_| ()).map_err(KeeperError::from);
+        let removed = self.inner.store.templates().remove(&row.id).await;
+        let removed = removed.map_err(KeeperError::from);
         self.audit(caller, "template.remove", None, &removed, vec![("template", row.id.clone())]).await?;
         removed?;
         let path = self.archive_path(&row.id);
@@ -119,6 +119,6 @@ pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
         digest: row.digest.clone(),
         bytes: u64::try_from(row.bytes).unwrap_or(0),
         created_at: row.created_at,
-        note: row.note.clone(),
+        note: Some(row.note.clone()).filter(|note| !note.is_empty()),
     }
 }

@@ -88,14 +88,15 @@ impl CgroupLayout {
             usage.peak_memory = read_number(&dir, peak);
             usage.oom_kills = read_field(&dir, events, "oom_kill");
         }
-        if let Some((dir, is_v2)) = self.group(id, "cpu") {
-            usage.cpu_us = if is_v2 {
-                read_field(&dir, "cpu.stat", "usage_usec")
-            } else {
-                // Present when cpuacct is mounted together with cpu, as most systems do.
+        usage.cpu_us = match (&self.v2, self.group(id, "cpu")) {
+            // The kernel counts processor time in each v2 group, also where v1 does the limiting (cgroup-v2.rst, cpu.stat).
+            (Some(dir), _) => read_field(&dir.join(format!("belljar-{id}")), "cpu.stat", "usage_usec"),
+            // Present when cpuacct is mounted together with cpu, as most systems do.
+            (None, Some((dir, _))) => {
                 read_number(&dir, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000)
-            };
-        }
+            }
+            (None, None) => None,
+        };
         if let Some((dir, _)) = self.group(id, "pids") {
             usage.pids = read_number(&dir, "pids.current");
             usage.pids_denied = read_field(&dir, "pids.events", "max");

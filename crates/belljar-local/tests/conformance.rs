@@ -2,6 +2,8 @@
 //!
 //! `BELLJAR_BLESS=1` writes the table of what runs where anew.
 
+#[path = "conformance/account.rs"]
+mod account;
 #[path = "conformance/as_user.rs"]
 mod as_user;
 #[path = "conformance/leftovers.rs"]

@@ -115,6 +115,17 @@ impl Idempotency<'_> {
         self.database.write(sqlx::query(text).bind(owner)).await.map_err(failed("abandon requests"))
     }
 
+    /// Answers every claim that a keeper left when it died. Says how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub async fn answer_all(&self, owner: &str, response: &[u8]) -> Result<u64, StoreError> {
+        let text = "UPDATE idempotency SET response = $2 WHERE owner = $1 AND response IS NULL";
+        let statement = sqlx::query(text).bind(owner).bind(response);
+        self.database.write(statement).await.map_err(failed("answer requests"))
+    }
+
     /// Removes what has expired, and says how much it was.
     ///
     /// # Errors

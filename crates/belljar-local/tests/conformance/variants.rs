@@ -10,7 +10,7 @@ use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
 use belljar_model::{EngineKind, LimitsGrade, SandboxSpec};
 use libtest_mimic::Failed;
 
-use crate::{as_user, leftovers};
+use crate::{account, leftovers};
 
 /// One engine in one set-up.
 pub(crate) struct Variant {
@@ -136,8 +136,8 @@ impl Variant {
         let is_root = rustix::process::geteuid().is_root();
         match (self.is_root, is_root) {
             (true, false) => Some("it needs root".to_owned()),
-            (false, true) if as_user::account().is_none() => {
-                Some(format!("there is no account {} (make test creates it)", as_user::ACCOUNT))
+            (false, true) if account::account().is_none() => {
+                Some(format!("there is no account {} (make test creates it)", account::ACCOUNT))
             }
             _ => None,
         }
