@@ -1,1 +1,19 @@
 //! The facades of the service: each translates one wire format, and nothing else.
+//!
+//! There is no policy and no state of a sandbox here. What may be done, and what is, is the keeper's.
+#![forbid(unsafe_code)]
+
+mod api;
+mod extract;
+mod guard;
+mod problem;
+mod proxy;
+mod refusal;
+mod rest;
+mod serve;
+mod stream;
+
+pub use api::{Api, ApiConfig};
+pub use problem::{Code, Problem, ProblemBody};
+pub use rest::openapi;
+pub use serve::{Listener, ServeError, Tls, TlsError};

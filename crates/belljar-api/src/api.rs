@@ -1,0 +1,130 @@
+//! The API as a whole: what it is configured to be, and its router.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::IntoResponse;
+use belljar_keeper::Keeper;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::guard::{Attempts, StreamSlots};
+use crate::{guard, rest};
+
+/// What the operator says about the API.
+#[derive(Debug, Clone)]
+pub struct ApiConfig {
+    /// Sandboxes have the host names `{port}-{id}.{domain}`. Without a domain, ports are reached by path only.
+    pub domain: Option<String>,
+    /// Names of the server besides those of loopback and of the address that a client connected to.
+    pub hosts: Vec<String>,
+    /// Origins of pages that may use the API from a browser, such as `https://console.example.com`.
+    pub origins: Vec<String>,
+    /// Addresses of reverse proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// Whether `/metrics` needs no key.
+    pub open_metrics: bool,
+    /// Whether `/openapi.json` and `/docs` need no key. They hold nothing but what is in the documentation.
+    pub open_docs: bool,
+    /// Whether whoever can open the Unix socket is the operator.
+    pub operator_socket: bool,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Connections at once from one address.
+    pub max_connections_per_client: usize,
+    /// Requests on one connection, after which it is closed.
+    pub max_requests_per_connection: u64,
+    /// Open streams (events, WebSockets, tunnels) at once for one key.
+    pub max_streams_per_key: usize,
+    /// Wrong keys from one address in a minute, after which it has to wait.
+    pub max_failed_attempts: u32,
+    /// How long requests may take to finish once the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            domain: None,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            trusted_proxies: Vec::new(),
+            open_metrics: false,
+            open_docs: true,
+            operator_socket: false,
+            max_connections: 2048,
+            max_connections_per_client: 512,
+            max_requests_per_connection: 100_000,
+            max_streams_per_key: 256,
+            max_failed_attempts: 30,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What all requests share.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) keeper: Keeper,
+    pub(crate) config: ApiConfig,
+    pub(crate) attempts: Attempts,
+    pub(crate) streams: StreamSlots,
+    /// Fires when the server is told to stop: streams end then.
+    pub(crate) stopping: CancellationToken,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// The service's facades on one port.
+pub struct Api {
+    pub(crate) shared: Shared,
+    mounts: Vec<(String, Router)>,
+}
+
+impl Api {
+    /// An API for what `keeper` keeps.
+    #[must_use]
+    pub fn new(mut config: ApiConfig, keeper: Keeper) -> Self {
+        config.domain = config.domain.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
+        config.hosts = config.hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect();
+        let attempts = Attempts::new(config.max_failed_attempts);
+        let streams = StreamSlots::new(config.max_streams_per_key);
+        let stopping = CancellationToken::new();
+        let inner = Inner { keeper, config, attempts, streams, stopping };
+        Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
+    }
+
+    /// Puts another facade below `prefix`, such as `/belljar.v1.Sandboxes`. It stands behind the same guards: a request
+    /// that reaches it comes from a [`belljar_keeper::Caller`], which is in the request's extensions.
+    #[must_use]
+    pub fn mount<S>(mut self, prefix: &str, service: S) -> Self
+    where
+        S: Service<Request, Error = Infallible> + Clone + Send + Sync + 'static,
+        S::Response: IntoResponse,
+        S::Future: Send + 'static,
+    {
+        self.mounts.push((prefix.to_owned(), Router::new().fallback_service(service)));
+        self
+    }
+
+    /// All routes with all guards before them.
+    pub fn router(&self) -> Router {
+        let mut router = rest::router(&self.shared);
+        for (prefix, mounted) in &self.mounts {
+            router = router.nest_service(prefix, mounted.clone());
+        }
+        guard::wrap(router, &self.shared)
+    }
+}

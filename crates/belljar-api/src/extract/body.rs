@@ -1,0 +1,102 @@
+//! A body as bytes that come in their time.
+
+use std::io;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use http::header;
+use tokio::io::AsyncRead;
+use tokio_util::io::StreamReader;
+
+use crate::problem::{Code, Problem};
+
+/// A body that is passed on as it comes. Compressed ones are refused.
+pub(crate) struct RawBody {
+    body: Body,
+    /// Its length, as far as the caller said.
+    pub(crate) length: Option<u64>,
+}
+
+impl<S: Sync> FromRequest<S> for RawBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        refuse_compressed(&request)?;
+        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Self { body: request.into_body(), length })
+    }
+}
+
+impl RawBody {
+    /// The bytes, for whoever reads.
+    pub(crate) fn reader(self) -> impl AsyncRead + Send + Unpin + 'static {
+        StreamReader::new(self.stream().boxed())
+    }
+
+    /// The bytes in pieces.
+    pub(crate) fn stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        self.body.into_data_stream().map_err(io::Error::other)
+    }
+
+    /// All bytes, at most `limit` of them.
+    pub(crate) async fn read(self, limit: usize) -> Result<Bytes, Problem> {
+        let too_large = || {
+            Problem::new(Code::TooLarge, format!("the body is too large; at most {limit} bytes are read here"))
+        };
+        if self.length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
+            return Err(too_large());
+        }
+        let mut pieces = self.body.into_data_stream();
+        let mut whole = BytesMut::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| failure_of(&error).problem())?;
+            if whole.len() + piece.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+/// Refuses a compressed body: a small one may be a large one in truth.
+fn refuse_compressed(request: &Request) -> Result<(), Problem> {
+    let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if request.headers().get_all(header::CONTENT_ENCODING).iter().all(identity) {
+        return Ok(());
+    }
+    let detail = "a compressed body is not read; send it as it is, without Content-Encoding";
+    Err(Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Encoding"))
+}
+
+/// Why a body did not come whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyFailure {
+    /// It came too slowly.
+    Slow,
+    /// It broke off.
+    Broken,
+}
+
+impl BodyFailure {
+    pub(crate) fn problem(self) -> Problem {
+        match self {
+            Self::Slow => Problem::new(Code::RequestTimeout, "the body came too slowly; send it again"),
+            Self::Broken => Problem::new(Code::InvalidRequest, "the body broke off; send it again"),
+        }
+    }
+}
+
+/// Why a body did not come whole, from the error that its reader got.
+pub(crate) fn failure_of(error: &(dyn std::error::Error + 'static)) -> BodyFailure {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            return BodyFailure::Slow;
+        }
+        cause = error.source();
+    }
+    BodyFailure::Broken
+}

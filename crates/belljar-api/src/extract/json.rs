@@ -1,0 +1,236 @@
+//! JSON bodies. An empty body is `{}`, so what is missing is named like everything else.
+
+use axum::extract::{FromRequest, Request};
+use belljar_keeper::Idempotency;
+use http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use super::body::RawBody;
+use crate::problem::{Code, Problem};
+
+/// The longest JSON body that is read: 2 MiB.
+const MAX_JSON_BYTES: usize = 2 << 20;
+
+/// A JSON body.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let bytes = json_bytes(request, state).await?;
+        Ok(Self(parse(&bytes)?))
+    }
+}
+
+/// A JSON body of a request that may come with `Idempotency-Key`.
+pub(crate) struct IdempotentJson<T> {
+    pub(crate) value: T,
+    pub(crate) idempotency: Option<Idempotency>,
+}
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for IdempotentJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let key = idempotency_key(request.headers())?;
+        let mut digest = Sha256::new();
+        digest.update(request.method().as_str());
+        digest.update([0]);
+        digest.update(request.uri().path());
+        digest.update([0]);
+        let bytes = json_bytes(request, state).await?;
+        let value = parse(&bytes)?;
+        let idempotency = match key {
+            Some(key) => {
+                digest.update(canonical(&bytes));
+                Some(Idempotency { key, request_digest: digest.finalize().into() })
+            }
+            None => None,
+        };
+        Ok(Self { value, idempotency })
+    }
+}
+
+/// The same body in other words: keys in order, no needless space.
+fn canonical(bytes: &[u8]) -> Vec<u8> {
+    let value: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    serde_json::to_vec(&value).unwrap_or_default()
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    const NAME: &str = "Idempotency-Key";
+    let mut values = headers.get_all(NAME).iter();
+    let (Some(value), rest) = (values.next(), values.next()) else { return Ok(None) };
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
+    let fits = (1..=255).contains(&value.len()) && value.as_bytes().iter().all(allowed);
+    match value.to_str() {
+        Ok(text) if fits && rest.is_none() => Ok(Some(text.to_owned())),
+        _ => Err(Problem::field(NAME, "it is not allowed; give one key of 1 to 255 letters, digits, _ . : or -")),
+    }
+}
+
+async fn json_bytes<S: Sync>(request: Request, state: &S) -> Result<Vec<u8>, Problem> {
+    let is_json = is_json(request.headers());
+    let body = RawBody::from_request(request, state).await?.read(MAX_JSON_BYTES).await?;
+    if body.is_empty() {
+        return Ok(b"{}".to_vec());
+    }
+    if !is_json {
+        let detail = "the body is not read; send JSON with Content-Type: application/json";
+        return Err(Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type"));
+    }
+    Ok(body.into())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Reads JSON into `T`.
+///
+/// # Errors
+/// What is not JSON, or not allowed, with the path of the field.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    if let Err(error) = std::str::from_utf8(bytes) {
+        let detail = format!("the body is not UTF-8 from byte {} on", error.valid_up_to());
+        return Err(Problem::new(Code::InvalidJson, detail));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        refusal(&path, error.inner())
+    })?;
+    deserializer.end().map_err(|error| refusal(".", &error))?;
+    Ok(value)
+}
+
+fn refusal(path: &str, error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    if !error.is_data() {
+        return Problem::new(Code::InvalidJson, format!("the body is not JSON: {text}"));
+    }
+    // The position is of no use: the field is named.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    named(path, text)
+}
+
+/// A refusal of serde's, with the field that it is about.
+pub(crate) fn named(path: &str, text: &str) -> Problem {
+    let quoted = |prefix: &str| text.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name);
+    let name = quoted("unknown field `").or_else(|| quoted("missing field `")).or_else(|| quoted("duplicate field `"));
+    let field = match (path, name) {
+        ("." | "", Some(name)) => name.to_owned(),
+        ("." | "", None) => return Problem::new(Code::InvalidField, format!("the body is not allowed: {text}")),
+        (path, Some(name)) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
+        (path, Some(name)) => format!("{path}.{name}"),
+        (path, None) => path.to_owned(),
+    };
+    Problem::field(field, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::rest::types::UniqueMap;
+
+    #[derive(Debug, Deserialize, Default)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[serde(default)]
+        memory: Option<u32>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[expect(dead_code, reason = "only its presence is of interest")]
+        name: String,
+        #[serde(default)]
+        limits: Option<Inner>,
+        #[serde(default)]
+        env: Option<UniqueMap<String>>,
+        #[serde(default)]
+        list: Option<Vec<Inner>>,
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        let deep = format!("{{\"name\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+        let cases: &[(&[u8], &str, Option<&str>)] = &[
+            (br#"{}"#, "invalid_field", Some("name")),
+            (br#"{"name":1}"#, "invalid_field", Some("name")),
+            (br#"{"name":null}"#, "invalid_field", Some("name")),
+            (br#"{"name":"a","nmae":1}"#, "invalid_field", Some("nmae")),
+            (br#"{"name":"a","name":"b"}"#, "invalid_field", Some("name")),
+            (br#"{"name":"a","limits":{"memory":"x"}}"#, "invalid_field", Some("limits.memory")),
+            (br#"{"name":"a","limits":{"memory":-1}}"#, "invalid_field", Some("limits.memory")),
+            (br#"{"name":"a","limits":{"memory":5000000000}}"#, "invalid_field", Some("limits.memory")),
+            (br#"{"name":"a","limits":{"memroy":1}}"#, "invalid_field", Some("limits.memroy")),
+            (br#"{"name":"a","limits":7}"#, "invalid_field", Some("limits")),
+            (br#"{"name":"a","env":{"A":"1","A":"2"}}"#, "invalid_field", Some("env.A")),
+            (br#"{"name":"a","env":{"A":1}}"#, "invalid_field", Some("env.A")),
+            (br#"{"name":"a","list":[{},{"memory":true}]}"#, "invalid_field", Some("list[1].memory")),
+            (br#"[]"#, "invalid_field", None),
+            (br#"7"#, "invalid_field", None),
+            (br#"{"name":NaN}"#, "invalid_json", None),
+            (br#"{"name":1e999}"#, "invalid_json", None),
+            (br#"{"name":"a"} x"#, "invalid_json", None),
+            (br#"{"name":"a"#, "invalid_json", None),
+            (br#"{"name":"\ud800"}"#, "invalid_json", None),
+            (b"{\"name\":\"\xff\"}", "invalid_json", None),
+            (b"", "invalid_json", None),
+        ];
+        for (body, code, field) in cases {
+            let problem = parse::<Outer>(body).unwrap_err();
+            let found = problem.body("r");
+            assert_eq!((found.code, found.field.as_deref()), (*code, *field), "{}: {found:?}", body.escape_ascii());
+        }
+        // Either the type or the depth is refused; the stack holds in both cases.
+        assert_eq!(parse::<serde_json::Value>(deep.as_bytes()).unwrap_err().code(), Code::InvalidJson);
+        let _: BTreeMap<String, String> = UniqueMap::default().0;
+    }
+
+    #[test]
+    fn null_is_not_given() {
+        let outer: Outer = parse(br#"{"name":"a","limits":null,"env":null,"list":null}"#).unwrap();
+        assert!(outer.limits.is_none() && outer.env.is_none() && outer.list.is_none());
+        let outer: Outer = parse(br#"{"name":"a","limits":{"memory":null}}"#).unwrap();
+        assert_eq!(outer.limits.unwrap_or_default().memory, None);
+    }
+
+    #[test]
+    fn idempotency_keys_are_checked() {
+        let cases = [
+            ("a-b_c.d:1", true),
+            ("", false),
+            ("a b", false),
+            ("ü", false),
+            (&"x".repeat(255), true),
+            (&"x".repeat(256), false),
+        ];
+        for (key, fits) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert("idempotency-key", http::HeaderValue::from_bytes(key.as_bytes()).unwrap());
+            let found = idempotency_key(&headers);
+            assert_eq!(found.is_ok_and(|found| found.as_deref() == Some(key)), fits, "{key}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append("idempotency-key", http::HeaderValue::from_static("a"));
+        twice.append("idempotency-key", http::HeaderValue::from_static("b"));
+        assert!(idempotency_key(&twice).is_err());
+    }
+
+    #[test]
+    fn the_order_of_keys_makes_no_other_request() {
+        assert_eq!(canonical(br#"{"b":1, "a":2}"#), canonical(br#"{"a":2,"b":1}"#));
+        assert_ne!(canonical(br#"{"b":1}"#), canonical(br#"{"b":2}"#));
+    }
+}

@@ -1,0 +1,98 @@
+//! Queries. A parameter that is unknown, given twice or not allowed is refused by name.
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+
+use super::json::named;
+use crate::problem::Problem;
+
+/// The longest query that is read, in bytes.
+const MAX_QUERY_BYTES: usize = 16 * 1024;
+
+/// The parameters of a query.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parse(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// Reads a query into `T`.
+///
+/// # Errors
+/// The parameter that is not allowed, and why.
+pub(crate) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    if query.len() > MAX_QUERY_BYTES {
+        return Err(Problem::field("query", format!("it is longer than {MAX_QUERY_BYTES} bytes")));
+    }
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = percent_decode_str(name).decode_utf8().map_err(|_| {
+            Problem::field("query", "the name of a parameter is not UTF-8 in percent-encoding")
+        })?;
+        if percent_decode_str(value).decode_utf8().is_err() {
+            return Err(Problem::field(decoded, "it is not UTF-8 in percent-encoding"));
+        }
+    }
+    let deserializer = serde_html_form::Deserializer::from_bytes(query.as_bytes());
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        named(&path, &error.inner().to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq, Eq)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        #[serde(default)]
+        label: Vec<String>,
+        #[serde(default)]
+        limit: Option<u32>,
+        #[serde(default)]
+        follow: Option<bool>,
+        #[serde(default)]
+        path: Option<String>,
+    }
+
+    #[test]
+    fn parameters_are_read() {
+        let asked: Asked = parse("label=a=b&label=c%3Dd&limit=7&follow=true&path=a%20b+c").unwrap();
+        let expected = Asked {
+            label: vec!["a=b".into(), "c=d".into()],
+            limit: Some(7),
+            follow: Some(true),
+            path: Some("a b c".into()),
+        };
+        assert_eq!(asked, expected);
+        assert_eq!(parse::<Asked>("").unwrap().label, Vec::<String>::new());
+    }
+
+    #[test]
+    fn refusals_name_the_parameter() {
+        let cases = [
+            ("limti=1", "limti"),
+            ("limit=x", "limit"),
+            ("limit=-1", "limit"),
+            ("limit=", "limit"),
+            ("limit=1&limit=2", "limit"),
+            ("follow=maybe", "follow"),
+            ("path=%ff", "path"),
+            ("%ff=1", "query"),
+        ];
+        for (query, field) in cases {
+            let problem = parse::<Asked>(query).unwrap_err().body("r");
+            assert_eq!((problem.code, problem.field.as_deref()), ("invalid_field", Some(field)), "{query}: {problem:?}");
+        }
+    }
+}

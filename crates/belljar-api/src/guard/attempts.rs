@@ -1,0 +1,86 @@
+//! How often an address may come with a wrong key.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time in which attempts are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Addresses that are remembered. Beyond that the oldest windows are forgotten first: a flood of addresses cannot fill
+/// the memory, and has to come from that many places.
+const MAX_ADDRESSES: usize = 16 * 1024;
+
+/// Counts failed attempts by address.
+pub(crate) struct Attempts {
+    most: u32,
+    windows: Mutex<HashMap<IpAddr, Window>>,
+}
+
+struct Window {
+    began: Instant,
+    failed: u32,
+}
+
+impl Attempts {
+    /// At most `most` failures in a minute.
+    pub(crate) fn new(most: u32) -> Self {
+        Self { most, windows: Mutex::new(HashMap::new()) }
+    }
+
+    /// How long this address has to wait, if it has failed too often.
+    pub(crate) fn wait(&self, address: IpAddr) -> Option<Duration> {
+        let windows = self.lock();
+        let window = windows.get(&address).filter(|window| window.failed >= self.most)?;
+        WINDOW.checked_sub(window.began.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// Counts a failure.
+    pub(crate) fn failed(&self, address: IpAddr) {
+        let now = Instant::now();
+        let mut windows = self.lock();
+        if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
+            windows.retain(|_, window| window.began.elapsed() < WINDOW);
+            if windows.len() >= MAX_ADDRESSES {
+                let oldest = windows.iter().min_by_key(|(_, window)| window.began).map(|(address, _)| *address);
+                oldest.map(|oldest| windows.remove(&oldest));
+            }
+        }
+        let window = windows.entry(address).or_insert(Window { began: now, failed: 0 });
+        if window.began.elapsed() >= WINDOW {
+            *window = Window { began: now, failed: 0 };
+        }
+        window.failed = window.failed.saturating_add(1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Window>> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_by_address() {
+        let attempts = Attempts::new(3);
+        let (bad, good): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        for _ in 0..3 {
+            assert_eq!(attempts.wait(bad), None);
+            attempts.failed(bad);
+        }
+        assert!(attempts.wait(bad).is_some_and(|wait| wait <= WINDOW));
+        assert_eq!(attempts.wait(good), None);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let attempts = Attempts::new(1);
+        for number in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 100 {
+            attempts.failed(std::net::Ipv4Addr::from(number).into());
+        }
+        assert_eq!(attempts.lock().len(), MAX_ADDRESSES);
+    }
+}

@@ -1,0 +1,150 @@
+//! The key. It is looked at before anything else of a request, and each refusal looks like every other.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{Caller, Denied};
+use http::{Extensions, HeaderMap, header};
+
+use super::client::{Client, Peer};
+use super::envelope::RequestId;
+use crate::api::Shared;
+use crate::problem::{Code, Problem};
+
+/// The longest credential that is looked at, in bytes.
+const MAX_CREDENTIAL_BYTES: usize = 512;
+
+/// The id of the key that a request came with, for the log. It is in the answer's extensions.
+#[derive(Clone)]
+pub(crate) struct KeyId(pub(crate) String);
+
+/// The credential of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Presented {
+    /// There is none.
+    None,
+    /// There is one.
+    Credential(String),
+    /// There are two that differ, or one that cannot be one.
+    Unusable,
+}
+
+/// Lets a request pass that comes with a good key, and puts the [`Caller`] in its extensions.
+pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
+    if is_open(&shared, &request) {
+        return next.run(request).await;
+    }
+    let (headers, extensions) = (request.headers(), request.extensions());
+    match caller(&shared, headers, extensions).await {
+        Ok(caller) => {
+            let key = KeyId(caller.key.clone());
+            request.extensions_mut().insert(caller);
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(key);
+            response
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Places that need no key, or whose handler looks at another credential.
+fn is_open(shared: &Shared, request: &Request) -> bool {
+    let path = request.uri().path();
+    match path {
+        "/health" | "/ready" | "/version" => true,
+        "/metrics" => shared.config.open_metrics,
+        "/openapi.json" | "/docs" => shared.config.open_docs,
+        _ if path.starts_with("/docs/") => shared.config.open_docs,
+        _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path),
+    }
+}
+
+async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
+    let id = RequestId::of(extensions);
+    let unix = extensions.get::<Peer>().is_some_and(|peer| peer.unix);
+    match presented(headers) {
+        Presented::Credential(credential) => {
+            let client = Client::of(&shared.config, headers, extensions);
+            if let Some(wait) = shared.attempts.wait(client.address) {
+                return Err(too_many(wait));
+            }
+            shared.keeper.authenticate(&credential, &client.text, &id).await.map_err(|why| match why {
+                Denied::Unavailable => Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later"),
+                _ => {
+                    shared.attempts.failed(client.address);
+                    denied()
+                }
+            })
+        }
+        Presented::None if unix && shared.config.operator_socket => Ok(Caller::operator("unix", &id)),
+        Presented::None | Presented::Unusable => Err(denied()),
+    }
+}
+
+/// The answer to every request without a good key.
+pub(crate) fn denied() -> Problem {
+    let detail = "no valid key came with the request; send it as Authorization: Bearer <key>, or as X-API-Key";
+    Problem::new(Code::Unauthenticated, detail)
+}
+
+pub(crate) fn too_many(wait: std::time::Duration) -> Problem {
+    let detail = "too many wrong keys came from this address; wait a minute";
+    Problem::new(Code::TooManyAttempts, detail).with_retry_after(Some(wait))
+}
+
+/// The credential in `Authorization` or `X-API-Key`.
+pub(crate) fn presented(headers: &HeaderMap) -> Presented {
+    let mut found = Presented::None;
+    let bearer = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
+        let text = value.to_str().ok()?;
+        let (scheme, token) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_matches(' '))
+    });
+    let own = headers.get_all("x-api-key").iter().map(|value| value.to_str().ok());
+    for credential in bearer.chain(own) {
+        let fits = |text: &str| {
+            (1..=MAX_CREDENTIAL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        let Some(credential) = credential.filter(|text| fits(text)) else { return Presented::Unusable };
+        match &found {
+            Presented::None => found = Presented::Credential(credential.to_owned()),
+            Presented::Credential(before) if before == credential => {}
+            _ => return Presented::Unusable,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_found() {
+        let one = |text: &str| Presented::Credential(text.to_owned());
+        let cases: &[(&[(&str, &str)], Presented)] = &[
+            (&[], Presented::None),
+            (&[("authorization", "Bearer bj_1")], one("bj_1")),
+            (&[("authorization", "bearer  bj_1 ")], one("bj_1")),
+            (&[("x-api-key", "bj_1")], one("bj_1")),
+            (&[("x-api-key", "bj_1"), ("authorization", "Bearer bj_1")], one("bj_1")),
+            (&[("x-api-key", "bj_1"), ("authorization", "Bearer bj_2")], Presented::Unusable),
+            (&[("x-api-key", "bj_1"), ("x-api-key", "bj_2")], Presented::Unusable),
+            (&[("authorization", "Basic eDp5")], Presented::Unusable),
+            (&[("authorization", "Bearer")], Presented::Unusable),
+            (&[("authorization", "Bearer ")], Presented::Unusable),
+            (&[("authorization", "Bearer a b")], Presented::Unusable),
+            (&[("x-api-key", "")], Presented::Unusable),
+        ];
+        for (headers, expected) in cases {
+            let mut map = HeaderMap::new();
+            for (name, value) in *headers {
+                map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+            }
+            assert_eq!(presented(&map), *expected, "{headers:?}");
+        }
+        let mut long = HeaderMap::new();
+        long.insert("x-api-key", "x".repeat(MAX_CREDENTIAL_BYTES + 1).parse().unwrap());
+        assert_eq!(presented(&long), Presented::Unusable);
+    }
+}

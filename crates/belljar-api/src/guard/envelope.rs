@@ -1,0 +1,96 @@
+//! The outermost guard: every request has an id, every answer carries it, and a bug in a handler is an answer too.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use http::{Extensions, HeaderName, HeaderValue, header};
+
+use crate::api::Shared;
+use crate::problem::{Code, Problem};
+
+const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id of a caller's own, in bytes.
+const MAX_ID_BYTES: usize = 64;
+
+/// Names a request in logs, in the audit trail and in errors.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+impl RequestId {
+    /// The id of the request with these extensions.
+    pub(crate) fn of(extensions: &Extensions) -> String {
+        extensions.get::<Self>().map_or_else(String::new, |id| id.0.clone())
+    }
+}
+
+/// Gives the request its id, and writes the problem that the answer is.
+pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: Next) -> Response {
+    let id = own_id(&request).unwrap_or_else(new_id);
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            tracing::error!(request_id = id, panic = text, "a handler panicked");
+            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id").into_response()
+        }
+    };
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let mut answer = problem.answer(&id);
+        answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
+        // What other guards added, such as for pages of another origin, stays.
+        for (name, value) in response.headers() {
+            if !answer.headers().contains_key(name) && name != header::CONTENT_LENGTH {
+                answer.headers_mut().append(name, value.clone());
+            }
+        }
+        response = answer;
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(HEADER, value);
+    }
+    response
+}
+
+/// The caller's own id, if it is one.
+fn own_id(request: &Request) -> Option<String> {
+    let text = request.headers().get(HEADER)?.to_str().ok()?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let fits = (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(allowed);
+    fits.then(|| text.to_owned())
+}
+
+/// An id that no other request of this server has. It need not be hard to guess.
+fn new_id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(count);
+    format!("{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sane_ids_are_taken_over() {
+        let long = "a".repeat(65);
+        let cases = [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];
+        for (id, taken) in cases {
+            let Ok(value) = HeaderValue::from_str(id) else { continue };
+            let mut request = Request::new(axum::body::Body::empty());
+            request.headers_mut().insert(HEADER, value);
+            assert_eq!(own_id(&request).is_some(), taken, "{id:?}");
+        }
+        assert_ne!(new_id(), new_id());
+        assert_eq!(new_id().len(), 16);
+    }
+}

@@ -1,0 +1,187 @@
+//! The host name that a request is for. A page that made a name of its own point here does not get in.
+
+use axum::extract::Request;
+use belljar_model::SandboxId;
+use http::uri::Authority;
+use http::{HeaderMap, Uri, header};
+
+use super::client::Peer;
+use crate::api::ApiConfig;
+use crate::problem::{Code, Problem};
+
+/// Whom a request is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostName {
+    /// The server itself.
+    Own,
+    /// A port of a sandbox.
+    Port(PortHost),
+}
+
+/// A port of a sandbox, as a host name has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortHost {
+    /// The port inside.
+    pub(crate) port: u16,
+    /// Which sandbox.
+    pub(crate) id: SandboxId,
+}
+
+/// Whom the request is for.
+///
+/// # Errors
+/// When the server does not have this name, or when the request names two.
+pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, Problem> {
+    let default = Peer::default();
+    let peer = request.extensions().get::<Peer>().unwrap_or(&default);
+    let named = authority(request.uri(), request.headers());
+    let host = match named {
+        Ok(Some(authority)) => host_of(&authority),
+        // No browser speaks on a Unix socket, so nobody can be led here by a name.
+        Ok(None) if peer.unix => return Ok(HostName::Own),
+        Ok(None) => return Err(refused("the request names no host")),
+        Err(why) => return Err(refused(why)),
+    };
+    if let Some(label) = config.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.')) {
+        if let Some(port) = port_host(label) {
+            return Ok(HostName::Port(port));
+        }
+        // The domain may be one of the server's own names as well, such as localhost.
+        if !config.hosts.contains(&host) {
+            return Err(Problem::new(Code::NotFound, "there is no such host; a port's name is {port}-{id}.{domain}"));
+        }
+    }
+    if peer.unix || is_own(config, peer, &host) {
+        return Ok(HostName::Own);
+    }
+    Err(refused("the server does not have this name; the operator can add it to the server's host names"))
+}
+
+/// The one authority that a request names, in its target or in its header `Host`.
+pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, &'static str> {
+    let mut values = headers.get_all(header::HOST).iter();
+    let header = match (values.next(), values.next()) {
+        (None, _) => None,
+        (Some(value), None) => {
+            let text = value.to_str().map_err(|_| "the header Host is not ASCII")?;
+            Some(text.parse::<Authority>().map_err(|_| "the header Host is no host name")?)
+        }
+        (Some(_), Some(_)) => return Err("the request has more than one header Host"),
+    };
+    let both = match (uri.authority(), header) {
+        (Some(target), Some(header)) if *target != header => return Err("target and header name two hosts"),
+        (Some(target), _) => Some(target.clone()),
+        (None, header) => header,
+    };
+    match &both {
+        Some(authority) if authority.as_str().contains('@') => Err("a host name has no user"),
+        _ => Ok(both),
+    }
+}
+
+/// The host without port and final dot, in small letters.
+fn host_of(authority: &Authority) -> String {
+    let host = authority.host().to_ascii_lowercase();
+    host.strip_suffix('.').map_or(host.clone(), str::to_owned)
+}
+
+/// Reads `{port}-{id}`. The port is written in one way only: in decimal digits, without sign or leading zero.
+fn port_host(label: &str) -> Option<PortHost> {
+    let (port, id) = label.split_once('-')?;
+    Some(PortHost { port: canonical_port(port)?, id: id.parse().ok()? })
+}
+
+/// Reads a port in the one form that it has.
+pub(crate) fn canonical_port(text: &str) -> Option<u16> {
+    let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = text.parse::<u16>().ok().filter(|port| *port != 0 && digits && !text.starts_with('0'))?;
+    Some(port)
+}
+
+fn is_own(config: &ApiConfig, peer: &Peer, host: &str) -> bool {
+    if config.hosts.iter().any(|own| own == host) || config.domain.as_deref() == Some(host) || host == "localhost" {
+        return true;
+    }
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().ok();
+    let local = peer.local.map(|local| local.ip().to_canonical());
+    // A name made to point here shows as that name. An address is only ever itself.
+    address.is_some_and(|address| address.is_loopback() || Some(address.to_canonical()) == local)
+}
+
+fn refused(why: &str) -> Problem {
+    Problem::new(Code::HostNotAllowed, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ApiConfig {
+        ApiConfig {
+            domain: Some("box.test".to_owned()),
+            hosts: vec!["api.example.com".to_owned()],
+            ..ApiConfig::default()
+        }
+    }
+
+    fn check_host(uri: &str, hosts: &[&str]) -> Result<HostName, Code> {
+        let mut request = Request::new(axum::body::Body::empty());
+        *request.uri_mut() = uri.parse().unwrap();
+        for host in hosts {
+            request.headers_mut().append(header::HOST, host.parse().unwrap());
+        }
+        let peer = Peer { local: Some("192.0.2.7:80".parse().unwrap()), ..Peer::default() };
+        request.extensions_mut().insert(peer);
+        check(&config(), &request).map_err(|problem| problem.code())
+    }
+
+    #[test]
+    fn only_the_servers_own_names_are_answered() {
+        let cases = [
+            ("localhost", true),
+            ("localhost:8080", true),
+            ("LOCALHOST.", true),
+            ("127.0.0.1:1", true),
+            ("127.8.8.8", true),
+            ("[::1]:80", true),
+            ("api.example.com", true),
+            ("API.Example.COM:443", true),
+            ("box.test", true),
+            ("192.0.2.7", true),
+            ("192.0.2.8", false),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("api.example.com.evil.example", false),
+            ("evilbox.test", false),
+            ("user@localhost", false),
+            ("", false),
+            ("a b", false),
+        ];
+        for (host, own) in cases {
+            assert_eq!(check_host("/health", &[host]), own.then_some(HostName::Own).ok_or(Code::HostNotAllowed), "{host}");
+        }
+        assert_eq!(check_host("/", &[]), Err(Code::HostNotAllowed));
+        assert_eq!(check_host("/", &["localhost", "localhost"]), Err(Code::HostNotAllowed));
+        assert_eq!(check_host("http://evil.example/", &["localhost"]), Err(Code::HostNotAllowed));
+        assert_eq!(check_host("http://localhost/", &["localhost"]), Ok(HostName::Own));
+        assert_eq!(check_host("http://localhost/", &[]), Ok(HostName::Own));
+    }
+
+    #[test]
+    fn ports_have_one_name_each() {
+        let id = "abcdefghij0123456789";
+        let good = HostName::Port(PortHost { port: 2280, id: id.parse().unwrap() });
+        assert_eq!(check_host("/", &[&format!("2280-{id}.box.test:8080")]), Ok(good.clone()));
+        assert_eq!(check_host("/", &[&format!("2280-{}.BOX.test", id.to_uppercase())]), Ok(good));
+        let bad = ["02280", "+2280", "%32280", "2280.0", "-2280", "0", "65536", "99999999", "", "２２８０", "0x50"];
+        for port in bad {
+            let Ok(host) = format!("{port}-{id}.box.test").parse::<http::HeaderValue>() else { continue };
+            let Ok(host) = host.to_str().map(str::to_owned) else { continue };
+            assert!(check_host("/", &[&host]).is_err(), "{port}");
+        }
+        for label in [id.to_owned(), format!("80-{id}x"), format!("80-80-{id}"), "80-name".to_owned()] {
+            assert_eq!(check_host("/", &[&format!("{label}.box.test")]), Err(Code::NotFound), "{label}");
+        }
+        assert!(check_host("/", &[&format!("80-{id}.sub.box.test")]).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! What stands before every route, in the order in which a request meets it: its id and the log, the host name and the
+//! origin, the key. Nothing of a request's body or path is looked at before the key has been found good.
+
+mod access;
+mod attempts;
+mod authenticate;
+mod client;
+mod envelope;
+mod host;
+mod origin;
+mod pace;
+mod streams;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+
+pub(crate) use attempts::Attempts;
+pub(crate) use authenticate::{Presented, denied, presented, too_many};
+pub(crate) use client::{Client, Peer};
+pub(crate) use envelope::RequestId;
+pub(crate) use host::{HostName, PortHost, authority, canonical_port};
+pub(crate) use streams::{StreamSlot, StreamSlots};
+
+use crate::api::Shared;
+use crate::proxy;
+
+/// Puts all guards before `router`.
+pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
+    // The last layer is the outermost.
+    router
+        .layer(from_fn_with_state(shared.clone(), authenticate::guard))
+        .layer(from_fn_with_state(shared.clone(), edge))
+        .layer(from_fn_with_state(shared.clone(), access::log))
+        .layer(from_fn_with_state(shared.clone(), envelope::guard))
+}
+
+/// Checks host name and origin, and sends what is for a sandbox's own host name there.
+async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let request = request.map(pace::paced);
+    let host = match host::check(&shared.config, &request) {
+        Ok(host) => host,
+        Err(problem) => return problem.into_response(),
+    };
+    if let HostName::Port(port) = host {
+        return proxy::by_host(shared, port, request).await;
+    }
+    match origin::check(&shared.config, &request) {
+        Ok(origin::Verdict::Own) => next.run(request).await,
+        Ok(origin::Verdict::Allowed(origin)) => {
+            let mut response = match origin::preflight(&request) {
+                Some(answer) => answer,
+                None => next.run(request).await,
+            };
+            origin::allow(&mut response, origin);
+            response
+        }
+        Err(problem) => problem.into_response(),
+    }
+}

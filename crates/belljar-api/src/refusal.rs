@@ -1,0 +1,110 @@
+//! What the keeper and the guest refuse, as problems.
+
+use std::error::Error;
+
+use belljar_engine::{ErrorCode, GuestError};
+use belljar_keeper::KeeperError;
+use belljar_model::ModelError;
+
+use crate::problem::{Code, Problem};
+
+/// Fields that stand below `limits` in a request, while the model knows them without that.
+const LIMITS: [&str; 10] =
+    ["memory", "cpus", "timeout", "pids", "tmp", "disk", "inodes", "output", "log", "open_files"];
+
+impl From<KeeperError> for Problem {
+    fn from(error: KeeperError) -> Self {
+        let code = Code::from_name(error.code()).unwrap_or(Code::Internal);
+        match &error {
+            KeeperError::Invalid(model) => from_model(model, error.to_string()),
+            KeeperError::Field { field, .. } => Self::new(code, error.to_string()).with_field(*field),
+            KeeperError::Policy { field, .. } => Self::new(code, error.to_string()).with_field(*field),
+            KeeperError::NameTaken { .. } => Self::new(code, error.to_string()).with_field("name"),
+            KeeperError::Quota { retry_after, .. } => {
+                Self::new(code, error.to_string()).with_retry_after(*retry_after)
+            }
+            KeeperError::Full { retry_after, .. } => {
+                Self::new(code, error.to_string()).with_retry_after(Some(*retry_after))
+            }
+            KeeperError::ShuttingDown | KeeperError::IdempotencyRunning { .. } => {
+                Self::new(code, error.to_string()).with_retry_after(Some(std::time::Duration::from_secs(1)))
+            }
+            // The caller gets to know that it failed; why is in the log, under the request's id.
+            KeeperError::Engine(_) | KeeperError::Store(_) | KeeperError::File { .. }
+                if code.status().is_server_error() =>
+            {
+                tracing::error!(code = code.as_str(), error = chain(&error), "a request failed");
+                let detail = format!("{}; the server's log has the reason under this request_id", code.title());
+                Self::new(code, detail)
+            }
+            _ => Self::new(code, error.to_string()),
+        }
+    }
+}
+
+fn from_model(error: &ModelError, detail: String) -> Problem {
+    let field = match error {
+        ModelError::NotAllowed { field, .. } | ModelError::NotInThisVersion { field, .. } => Some(*field),
+        ModelError::EnvValue { .. } => Some("env"),
+        ModelError::SameTarget { .. } | ModelError::HiddenTarget { .. } => Some("mounts"),
+        _ => None,
+    };
+    match field {
+        Some(limit) if LIMITS.contains(&limit) => {
+            Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
+        }
+        Some(field) => Problem::new(Code::InvalidField, detail).with_field(field),
+        None => Problem::new(Code::InvalidField, detail),
+    }
+}
+
+/// An error with all its causes, for the log.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text
+}
+
+/// What is asked of the guest, for errors that mean something else in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// The content of a file: what is no regular file has a code of its own.
+    Content,
+    /// Any other deed with files.
+    File,
+    /// A process.
+    Process,
+    /// A session.
+    Session,
+    /// A port.
+    Port,
+}
+
+/// The guest's refusals that mean something else than in general.
+pub(crate) fn special(error: &KeeperError, about: About) -> Option<Code> {
+    let KeeperError::Guest(GuestError::Refused { code, message }) = error else { return None };
+    match (about, code) {
+        (About::Process, ErrorCode::NotFound) => Some(Code::ProcessNotFound),
+        (About::Session, ErrorCode::NotFound) => Some(Code::SessionNotFound),
+        (About::Port, ErrorCode::Unavailable) => Some(Code::PortNotOpen),
+        (About::Content, ErrorCode::FailedPrecondition)
+            if message.ends_with("not a regular file") || message.ends_with("it is a directory") =>
+        {
+            Some(Code::NotRegular)
+        }
+        _ => None,
+    }
+}
+
+/// The problem that an error of the keeper is where something is asked of the guest.
+pub(crate) fn problem_about(error: KeeperError, about: About) -> Problem {
+    match special(&error, about) {
+        Some(code) => Problem::new(code, error.to_string()),
+        None => error.into(),
+    }
+}
