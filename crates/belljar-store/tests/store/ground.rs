@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,6 +93,13 @@ impl Ground {
         let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
         connection.close().await?;
         result.map(|_| ())
+    }
+
+    /// A place that the server can reach, and whose it is to be.
+    pub(crate) fn server_place(&self) -> (PathBuf, u32, u32) {
+        let dir = server().unwrap().dir();
+        let owner = fs::metadata(dir).unwrap();
+        (dir.join("small"), owner.uid(), owner.gid())
     }
 
     /// A database with the same rows. Nobody may have this one open.
