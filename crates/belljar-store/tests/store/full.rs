@@ -1,6 +1,7 @@
 //! A disk that is full, and then is not. The disk is a small tmpfs, which only root can mount.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +13,8 @@ use belljar_store::{
 use futures::future::join_all;
 
 use crate::audit::{export, fill, open, record, verdict};
-use crate::ground::{Backend, Ground};
+use crate::ground::{Backend, Ground, meddle_with};
+use crate::postgres::Server;
 use crate::samples::{id, sandbox, time};
 use crate::wait::until;
 
@@ -67,27 +69,34 @@ fn is_skipped() -> bool {
     !can_mount
 }
 
-/// The disk, and a store whose tables are on it.
-async fn store_on_small_disk(ground: &Ground, durability: Durability) -> (SmallDisk, StoreUrl) {
-    match ground.backend {
-        Backend::Sqlite => {
+/// A store whose tables are on a small disk. The disk has to go before the server, which removes what it lies in.
+struct SmallStore {
+    disk: SmallDisk,
+    url: StoreUrl,
+    _server: Option<Server>,
+}
+
+impl SmallStore {
+    async fn new(ground: &Ground) -> Self {
+        if ground.backend == Backend::Sqlite {
             let disk = SmallDisk::new(ground.dir.path().join("small"), "");
             let url = StoreUrl::sqlite(&disk.path.join("belljar.db")).unwrap();
-            (disk, url)
+            return Self { disk, url, _server: None };
         }
-        Backend::Postgres => {
-            let _ = durability;
-            ground.store().await.close().await;
-            let (path, uid, gid) = ground.server_place();
-            let disk = SmallDisk::new(path, &format!(",uid={uid},gid={gid},mode=0700"));
-            ground
-                .meddle(&format!("CREATE TABLESPACE small LOCATION '{}'", disk.path.join("").display()))
-                .await;
-            ground
-                .meddle("ALTER TABLE sandboxes SET TABLESPACE small; ALTER TABLE audit SET TABLESPACE small")
-                .await;
-            (disk, ground.url().await)
-        }
+        // One of its own, as it is not well afterwards.
+        let server = Server::start().unwrap();
+        let address = server.address("postgres");
+        meddle_with(&address, "SELECT 1").await.unwrap();
+        let url: StoreUrl = address.parse().unwrap();
+        Store::open(&url).await.unwrap().close().await;
+        let owner = fs::metadata(server.dir()).unwrap();
+        let options = format!(",uid={},gid={},mode=0700", owner.uid(), owner.gid());
+        let disk = SmallDisk::new(server.dir().join("small"), &options);
+        let place = format!("CREATE TABLESPACE small LOCATION '{}'", disk.path.display());
+        meddle_with(&address, &place).await.unwrap();
+        let moved = "ALTER TABLE sandboxes SET TABLESPACE small; ALTER TABLE audit SET TABLESPACE small";
+        meddle_with(&address, moved).await.unwrap();
+        Self { disk, url, _server: Some(server) }
     }
 }
 
@@ -104,7 +113,7 @@ pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
         return;
     }
     for durability in [Durability::Process, Durability::Power] {
-        let (disk, url) = store_on_small_disk(&ground, durability).await;
+        let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
         let store = Store::open_with(&url, durability).await.unwrap();
         let mut row = big(0);
         store.sandboxes().insert(&row).await.unwrap();
@@ -149,7 +158,7 @@ pub(crate) async fn the_audit_goes_on_when_there_is_space_again(ground: Ground) 
     if is_skipped() {
         return;
     }
-    let (disk, url) = store_on_small_disk(&ground, Durability::Process).await;
+    let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
     let store = Store::open(&url).await.unwrap();
     let log = open(&store).await;
     let mut acknowledged = 0;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,17 +88,7 @@ impl Ground {
     }
 
     pub(crate) async fn try_meddle(&self, text: &str) -> Result<(), sqlx::Error> {
-        let mut connection = connect(&self.address().await).await;
-        let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
-        connection.close().await?;
-        result.map(|_| ())
-    }
-
-    /// A place that the server can reach, and whose it is to be.
-    pub(crate) fn server_place(&self) -> (PathBuf, u32, u32) {
-        let dir = server().unwrap().dir();
-        let owner = fs::metadata(dir).unwrap();
-        (dir.join("small"), owner.uid(), owner.gid())
+        meddle_with(&self.address().await, text).await
     }
 
     /// A database with the same rows. Nobody may have this one open.
@@ -118,6 +107,13 @@ impl Ground {
         }
         copy
     }
+}
+
+pub(crate) async fn meddle_with(address: &str, text: &str) -> Result<(), sqlx::Error> {
+    let mut connection = connect(address).await;
+    let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
+    connection.close().await?;
+    result.map(|_| ())
 }
 
 /// Makes a database on the server, and gives its address.
