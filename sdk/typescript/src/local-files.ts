@@ -113,10 +113,10 @@ export async function download(files: Files, path: string, localPath: string, op
   return inParallel(wanted, PARALLEL_TRANSFERS, (file) => fetchOne(file.remote, file.relative, file.local, file.bytes));
 }
 
-/** The path of an entry below the directory that was listed, however the server wrote it. */
+/** The path of an entry below the directory that was listed. */
 export function relativeTo(directory: string, entry: string): string {
-  const base = directory.replace(/\/+$/, "");
-  return base !== "" && entry.startsWith(`${base}/`) ? entry.slice(base.length + 1) : entry;
+  const base = directory.endsWith("/") ? directory : `${directory}/`;
+  return entry.startsWith(base) ? entry.slice(base.length) : entry;
 }
 
 /** Whether a path stays below where it begins, on every operating system. */

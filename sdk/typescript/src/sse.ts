@@ -36,23 +36,24 @@ export class EventParser {
         position += 1;
       }
     }
-    const lineEnd = /\r\n|\r|\n/g;
-    for (;;) {
-      lineEnd.lastIndex = position;
-      const found = lineEnd.exec(text);
-      if (!found) {
-        break;
-      }
-      this.#keep(text.slice(position, found.index));
+    let carriageReturn = text.indexOf("\r", position);
+    let lineFeed = text.indexOf("\n", position);
+    while (carriageReturn >= 0 || lineFeed >= 0) {
+      const returnsFirst = carriageReturn >= 0 && (lineFeed < 0 || carriageReturn < lineFeed);
+      const end = returnsFirst ? carriageReturn : lineFeed;
+      this.#keep(text.slice(position, end));
       const line = this.#line.length === 1 ? (this.#line[0] ?? "") : this.#line.join("");
       this.#line = [];
       const event = this.#endLine(line);
       if (event) {
         events.push(event);
       }
-      position = found.index + found[0].length;
+      position = end + (returnsFirst && lineFeed === end + 1 ? 2 : 1);
       // Its "\n" may be in the next piece.
-      this.#endedWithCarriageReturn = found[0] === "\r" && position === text.length;
+      this.#endedWithCarriageReturn = returnsFirst && position === text.length && lineFeed !== end + 1;
+      // Each is looked for again only when it was passed, so that no text is searched twice.
+      carriageReturn = carriageReturn >= 0 && carriageReturn < position ? text.indexOf("\r", position) : carriageReturn;
+      lineFeed = lineFeed >= 0 && lineFeed < position ? text.indexOf("\n", position) : lineFeed;
     }
     this.#keep(text.slice(position));
     return events;

@@ -103,8 +103,8 @@ export class TerminalConnection {
   async #attach(): Promise<WireExited | undefined> {
     const { transport, sandboxId } = this.#processes;
     const { url, headers } = transport.webSocket(route`/v1/sandboxes/${sandboxId}/processes/${this.#pid}/attach`, { terminal: this.#offset });
-    const socket = await openSocket(url, headers, transport.configuration.requestTimeoutMs, this.#stop.signal);
-    const messages = new Messages(socket);
+    const messages = new Messages();
+    const socket = await openSocket(url, headers, transport.configuration.requestTimeoutMs, this.#stop.signal, (opened) => messages.take(opened));
     const stop = (): void => socket.close(1000);
     this.#stop.signal.addEventListener("abort", stop, { once: true });
     this.#socket = socket;
@@ -168,7 +168,8 @@ class Messages {
   #closed = false;
   #wake: () => void = () => undefined;
 
-  constructor(socket: Socket) {
+  /** Listens to a socket. */
+  take(socket: Socket): void {
     socket.addEventListener("message", ({ data }) => {
       // After it was let go of, a gap would follow.
       if (this.letGo) {

@@ -21,11 +21,15 @@ type SocketConstructor = new (url: string, options: { headers: Record<string, st
 /** The state of a socket that is open. */
 export const OPEN = 1;
 
-/** Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not tell. */
-export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal): Promise<Socket> {
+/**
+ * Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not tell. `listen` is called before it is
+ * open: the first message may come in the same moment.
+ */
+export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal, listen: (socket: Socket) => void): Promise<Socket> {
   signal.throwIfAborted();
   const socket = await construct(url, headers);
   socket.binaryType = "arraybuffer";
+  listen(socket);
   return new Promise((resolve, reject) => {
     const fail = (reason: unknown): void => {
       finish();
