@@ -118,7 +118,7 @@ export function parseEvent<Data>(event: ServerSentEvent): Data {
 }
 
 /** Takes the text of pieces of output, as it comes. It may return a promise; the next piece then waits for it. */
-export type OnText = (text: string) => void | Promise<void>;
+export type OnText = (text: string) => unknown;
 
 /** Hands on output as text, without ever splitting a character. */
 export class TextOutput {

@@ -10,7 +10,7 @@ import { OPEN, openSocket, type Socket } from "./websocket.js";
 import type { WireExited } from "./wire.js";
 
 /** Takes the bytes that a terminal shows. If it returns a promise, reading waits for it. */
-export type OnData = (data: Uint8Array) => void | Promise<void>;
+export type OnData = (data: Uint8Array) => unknown;
 
 /** Bytes that may wait for the listener. With more, the connection is let go of, and taken up again where it was left. */
 const MOST_WAITING_BYTES = 4 * 1024 * 1024;

@@ -20,14 +20,14 @@ export type WatchEvent =
     };
 
 /** Takes what happened. If it returns a promise, reading waits for it. */
-export type OnWatchEvent = (event: WatchEvent) => void | Promise<void>;
+export type OnWatchEvent = (event: WatchEvent) => unknown;
 
 /** How to watch. */
 export interface WatchOptions extends RequestOptions {
   /** Whether directories below are watched too; no if not given. */
   recursive?: boolean;
   /** Called once when the watch is over, with an error unless it was stopped. */
-  onExit?: (error?: unknown) => void | Promise<void>;
+  onExit?: (error?: unknown) => unknown;
 }
 
 /** A watch that is in place. */
