@@ -57,6 +57,16 @@ def api(request: pytest.FixtureRequest, environment: Dict[str, str]) -> Api:
     return Api(request.param)
 
 
+@pytest_asyncio.fixture(autouse=True)
+async def _close_shared_connections() -> AsyncIterator[None]:
+    """Closes what tests leave open that take up sandboxes without letting go of them."""
+    yield
+    from belljar._async.client import _shared_clients
+
+    for _, shared in _shared_clients._clients.values():
+        await shared.close()
+
+
 @pytest_asyncio.fixture
 async def sbx(api: Api) -> AsyncIterator[Any]:
     """A sandbox for one test."""

@@ -7,6 +7,8 @@ archives, keys and no audit log; tests of these need the real server.
 from __future__ import annotations
 
 import base64
+import fcntl
+import inspect
 import json
 import os
 import re
@@ -14,10 +16,13 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import tempfile
+import termios
 import threading
 import time
+import types
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -108,9 +113,7 @@ class Process:
         threading.Thread(target=self._wait, args=(readers, timeout), daemon=True).start()
 
     def resize(self, size: Dict[str, int]) -> None:
-        import termios
-
-        termios.tcsetwinsize(self.master, (size["rows"], size["columns"]))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", size["rows"], size["columns"], 0, 0))
 
     def signal(self, number: int) -> None:
         if self.done:
@@ -236,9 +239,6 @@ class Process:
 
 
 def _own_terminal() -> None:
-    import fcntl
-    import termios
-
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
@@ -247,15 +247,15 @@ class Sandbox:
     """A directory and a name."""
 
     def __init__(self, number: int, body: Dict[str, Any], root: str) -> None:
+        timeout = span(body.get("timeout") or 300)
+        if not 1 <= timeout <= 86400:
+            raise Problem(400, "invalid_field", "timeout is from 1 s to 24 h", "timeout")
         self.id = f"a{number:019d}"
         self.home = os.path.join(root, self.id)
         os.makedirs(self.home)
         self.env = body.get("env") or {}
         self.processes: Dict[int, Process] = {}
         self.log: List[Dict[str, Any]] = []
-        timeout = span(body.get("timeout") or 300)
-        if not 1 <= timeout <= 86400:
-            raise Problem(400, "invalid_field", "timeout is from 1 s to 24 h", "timeout")
         self.info: Dict[str, Any] = {
             "id": self.id,
             "name": body.get("name"),
@@ -265,7 +265,7 @@ class Sandbox:
             "created_at": now(),
             "started_at": now(),
             "expires_at": stamp(datetime.now(timezone.utc) + timedelta(seconds=timeout)),
-            "idle_timeout_s": body.get("idle_timeout"),
+            "idle_timeout_s": span(body["idle_timeout"]) if "idle_timeout" in body else None,
             "on_timeout": body.get("on_timeout") or "kill",
             "auto_resume": body.get("auto_resume") is not False,
             "paused_at": None,
@@ -402,7 +402,11 @@ class Handler(BaseHTTPRequestHandler):
         parts = url.path.split("/")
         sandbox = self.service.find(parts[3])
         process = sandbox.processes[int(parts[5])]
-        socket_ = ServerConnection(self.connection, ServerProtocol())
+        options: Dict[str, Any] = {}
+        if "server" in inspect.signature(ServerConnection).parameters:
+            # Newer versions of the library ask it whether it has closed; there is none here.
+            options["server"] = types.SimpleNamespace(socket_closed=threading.Event())
+        socket_ = ServerConnection(self.connection, ServerProtocol(), **options)
         socket_.handshake()
         query = dict(parse_qsl(url.query))
 
@@ -679,17 +683,17 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, sandbox.entry(path, self.query.get("path", "?")))
 
     def post_files_upload(self, sandbox: Sandbox) -> None:
-        from email.parser import BytesParser
-
-        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        boundary = b"--" + self.headers["Content-Type"].partition("boundary=")[2].encode()
         made = []
-        parsed: Any = BytesParser().parsebytes(head + self.raw)
-        for part in parsed.get_payload():
-            name = str(part.get_filename())
+        for part in self.raw.split(boundary)[1:-1]:
+            head, _, data = part.partition(b"\r\n\r\n")
+            found = re.search(rb'filename="([^"]*)"', head)
+            assert found is not None
+            name = found[1].decode()
             path = os.path.join(sandbox.path(self.query), name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
-                file.write(part.get_payload(decode=True))
+                file.write(data[:-2])
             made.append(sandbox.entry(path, name))
         self.reply(200, {"files": made})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import socket
@@ -177,9 +178,10 @@ def interrupt_response(response: httpx.Response) -> None:
 class Socket:
     """A WebSocket."""
 
-    def __init__(self, connection: websocket_client.ClientConnection) -> None:
-        """Wraps an open connection."""
+    def __init__(self, connection: websocket_client.ClientConnection, end: contextlib.ExitStack) -> None:
+        """Wraps an open connection; `end` closes it."""
         self._connection = connection
+        self._end = end
 
     @classmethod
     def open(
@@ -187,16 +189,17 @@ class Socket:
     ) -> Socket:
         """Connects."""
         uri, options = websocket_options(config, context, path, query)
+        end = contextlib.ExitStack()
         try:
             if config.socket_path is not None:
-                connection = websocket_client.unix_connect(config.socket_path, uri, **options)
+                connection = end.enter_context(websocket_client.unix_connect(config.socket_path, uri, **options))
             else:
-                connection = websocket_client.connect(uri, **options)
+                connection = end.enter_context(websocket_client.connect(uri, **options))
         except websockets.exceptions.InvalidStatus as refusal:
             raise websocket_refusal(refusal.response) from None
         except (OSError, TimeoutError, websockets.exceptions.WebSocketException) as error:
             raise ConnectionException(f"cannot open a WebSocket to {config.api_url}: {error}") from None
-        return cls(connection)
+        return cls(connection, end)
 
     def send(self, frame: Union[str, bytes]) -> None:
         """Sends one frame."""
@@ -216,7 +219,7 @@ class Socket:
 
     def close(self) -> None:
         """Ends the connection."""
-        self._connection.close()
+        self._end.close()
 
 
 class SharedClients(Generic[T]):

@@ -274,6 +274,10 @@ class Sandbox:
     set_timeout = dual(_set_timeout, _set_timeout_by_id)
     get_info = dual(_get_info, _info_by_id)
 
+    def close(self) -> None:
+        """Lets go of the sandbox without ending it. An event loop should not end before; `kill` and `with` do it too."""
+        self._release()
+
     def is_running(self) -> bool:
         """Whether the sandbox runs: it is neither paused nor gone."""
         try:
