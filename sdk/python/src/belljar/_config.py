@@ -50,6 +50,14 @@ STREAM_TIMEOUT = 60.0
 _KEY_FORM = re.compile(r"[\x21-\x7e]+\Z")
 
 
+class Secret(str):
+    """A text that tools which show variables do not show."""
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "'[secret]'"
+
+
 @dataclass(frozen=True)
 class ConnectionConfig:
     """Where the server is and how to speak with it. Its `repr` does not show the key."""
@@ -88,7 +96,7 @@ class ConnectionConfig:
             raise InvalidArgumentException("max_retries must not be negative", field="max_retries")
         return cls(
             api_url=url,
-            api_key=key,
+            api_key=None if key is None else Secret(key),
             domain=domain or environ.get("BELLJAR_DOMAIN") or None,
             request_timeout=timeout,
             max_retries=max_retries,
@@ -129,7 +137,7 @@ class ConnectionConfig:
         """The headers of every request."""
         headers = {"User-Agent": f"belljar-python/{__version__}", "Accept-Encoding": "identity"}
         if self.api_key is not None:
-            headers["Authorization"] = f"Bearer {self.api_key}"
+            headers["Authorization"] = Secret(f"Bearer {self.api_key}")
         return headers
 
     def require_key(self) -> None:

@@ -274,7 +274,7 @@ class AsyncSandbox:
     get_info = dual(_get_info, _info_by_id)
 
     async def close(self) -> None:
-        """Lets go of the sandbox without ending it. An event loop should not end before; `kill` and `async with` do it too."""
+        """Lets go of the sandbox without ending it, so that connections can be closed. `kill` does it too."""
         await self._release()
 
     async def is_running(self) -> bool:

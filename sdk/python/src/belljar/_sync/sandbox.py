@@ -275,7 +275,7 @@ class Sandbox:
     get_info = dual(_get_info, _info_by_id)
 
     def close(self) -> None:
-        """Lets go of the sandbox without ending it. An event loop should not end before; `kill` and `with` do it too."""
+        """Lets go of the sandbox without ending it, so that connections can be closed. `kill` does it too."""
         self._release()
 
     def is_running(self) -> bool:
