@@ -1,7 +1,7 @@
 """Where the server for the tests comes from, and which client a test uses.
 
-`BELLJAR_API_URL` and `BELLJAR_API_KEY`: that server. `BELLJAR_BIN`: one that is started for the tests, and ended. Else a stand-in, with
-which some tests are skipped.
+`BELLJAR_API_URL` and `BELLJAR_API_KEY`: that server. `BELLJAR_BIN`: one that is started for the tests, and ended. Else a
+stand-in, with which some tests are skipped.
 """
 
 from __future__ import annotations

@@ -439,7 +439,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer()
 
-    do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_GET
 
     def answer(self) -> None:
         url = urlsplit(self.path)

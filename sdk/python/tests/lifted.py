@@ -56,15 +56,14 @@ def _lower(value: Any) -> Any:
 
 
 def _method(owner: Any, name: str, function: Any) -> Any:
-    arguments = lambda given: [_lower(value) for value in given]  # noqa: E731
-    if not _awaited(owner, name):
-        return lambda *args, **kwargs: lift(function(*arguments(args), **{key: _lower(kwargs[key]) for key in kwargs}))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [_lower(value) for value in args]
+        return lift(function(*given, **{key: _lower(value) for key, value in kwargs.items()}))
 
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        lowered = {key: _lower(value) for key, value in kwargs.items()}
-        return lift(await asyncio.to_thread(function, *arguments(args), **lowered))
+    async def call_in_thread(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(call, *args, **kwargs)
 
-    return call
+    return call_in_thread if _awaited(owner, name) else call
 
 
 def _awaited(owner: Any, name: str) -> bool:
@@ -98,7 +97,7 @@ class Api:
         self.is_async = kind == "async"
         self.Sandbox: Any = belljar.AsyncSandbox if self.is_async else Lifted(belljar.Sandbox)
 
-    def Belljar(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+    def Belljar(self, *args: Any, **kwargs: Any) -> Any:
         if self.is_async:
             return belljar.AsyncBelljar(*args, **kwargs)
         return Lifted(belljar.Belljar(*args, **kwargs))

@@ -93,7 +93,9 @@ async def test_callbacks(sbx: Any) -> None:
 
 async def test_callbacks_come_while_it_runs(sbx: Any) -> None:
     seen: List[str] = []
-    await sbx.commands.run("echo first; while [ ! -e go ]; do sleep 0.02; done; echo last", on_stdout=_then(sbx, seen), timeout=20)
+    await sbx.commands.run(
+        "echo first; while [ ! -e go ]; do sleep 0.02; done; echo last", on_stdout=_then(sbx, seen), timeout=20
+    )
     assert "".join(seen) == "first\nlast\n"
 
 
@@ -319,9 +321,13 @@ async def test_cancelled_wait_leaves_the_command(environment: Any) -> None:
         assert (await handle.wait()).stdout == "still here\n"
 
 
-@pytest.mark.parametrize(("language", "code"), [("python", "print(6*7)"), ("bash", "echo $((6*7))"), ("javascript", "console.log(6*7)")])
+@pytest.mark.parametrize(
+    ("language", "code"), [("python", "print(6*7)"), ("bash", "echo $((6*7))"), ("javascript", "console.log(6*7)")]
+)
 async def test_run_code(sbx: Any, language: str, code: str) -> None:
-    present = await sbx.commands.run(["sh", "-c", f"command -v {dict(python='python3', javascript='node').get(language, language)}"], check=False)
+    present = await sbx.commands.run(
+        ["sh", "-c", f"command -v {dict(python='python3', javascript='node').get(language, language)}"], check=False
+    )
     if present.exit_code != 0:
         pytest.skip(f"the sandbox has no {language}")
     assert (await sbx.run_code(code, language)).stdout == "42\n"

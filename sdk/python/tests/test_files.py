@@ -70,7 +70,9 @@ async def test_write_from_asynchronous_pieces(environment: Any) -> None:
         assert await sbx.files.read("f") == "ab"
 
 
-@pytest.mark.parametrize(("start", "end", "expected"), [(0, 3, "012"), (4, None, "456789"), (None, 2, "01"), (9, 10, "9"), (8, 99, "89")])
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(0, 3, "012"), (4, None, "456789"), (None, 2, "01"), (9, 10, "9"), (8, 99, "89")]
+)
 async def test_ranges(sbx: Any, start: Any, end: Any, expected: str) -> None:
     await sbx.files.write("f", "0123456789")
     assert await sbx.files.read("f", start=start, end=end) == expected

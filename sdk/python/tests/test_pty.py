@@ -51,7 +51,9 @@ async def test_resize(sbx: Any) -> None:
 
 async def test_interrupt(sbx: Any) -> None:
     seen: List[bytes] = []
-    pty = await sbx.pty.create(on_data=seen.append, cmd="trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done")
+    pty = await sbx.pty.create(
+        on_data=seen.append, cmd="trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done"
+    )
     await until(seen, b"ready")
     await pty.send_stdin("\x03")
     await until(seen, b"caught")

@@ -178,10 +178,9 @@ async def test_list(api: Any) -> None:
         assert [info.sandbox_id for info in both] == [made[3].sandbox_id]
         await made[0].pause()
         await made[1].kill()
-        states = {
-            state: [info.sandbox_id async for info in api.Sandbox.list(labels={"mark": mark}, state=state)]
-            for state in ("paused", "gone", "running")
-        }
+        states = {}
+        for state in ("paused", "gone", "running"):
+            states[state] = [info.sandbox_id async for info in api.Sandbox.list(labels={"mark": mark}, state=state)]
         assert states["paused"] == [made[0].sandbox_id] and states["gone"] == [made[1].sandbox_id]
         assert len(states["running"]) == 3
         both_states = api.Sandbox.list(labels={"mark": mark}, state=["running", "paused"])

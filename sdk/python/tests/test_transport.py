@@ -261,7 +261,9 @@ async def test_every_code_has_a_case() -> None:
     assert set(errors.known_codes()) <= {code for code, _, _ in CODES}
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"[1]", b'"x"', b'{"status":"x","code":7,"field":3,"retry_after_s":"y"}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>Bad Gateway</html>", b"[1]", b'"x"', b'{"status":"x","code":7,"field":3,"retry_after_s":"y"}']
+)
 async def test_answers_of_somebody_else(network: Network, body: bytes) -> None:
     client = network.client(httpx.Response(500, content=body))
     with pytest.raises(belljar.ServerException) as caught:
@@ -269,7 +271,9 @@ async def test_answers_of_somebody_else(network: Network, body: bytes) -> None:
     assert caught.value.status == 500
 
 
-@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b"{}", b'{"id":1}', json.dumps({**INFO, "created_at": "noon"}).encode()])
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[]", b"{}", b'{"id":1}', json.dumps({**INFO, "created_at": "noon"}).encode()]
+)
 async def test_good_answers_that_are_not_as_agreed(network: Network, body: bytes) -> None:
     client = network.client(httpx.Response(200, content=body))
     with pytest.raises(belljar.ServerException):
@@ -286,7 +290,12 @@ async def test_requests(network: Network) -> None:
     await client.sandboxes.create(envs={"A": "ü"}, timeout="10m", metadata={"k": "v"}, limits={"memory": "1g", "pids": None})
     request = network.requests[0]
     assert (request.method, request.url.path) == ("POST", "/v1/sandboxes")
-    assert json.loads(network.bodies[0]) == {"env": {"A": "ü"}, "timeout": "10m", "labels": {"k": "v"}, "limits": {"memory": "1g"}}
+    assert json.loads(network.bodies[0]) == {
+        "env": {"A": "ü"},
+        "timeout": "10m",
+        "labels": {"k": "v"},
+        "limits": {"memory": "1g"},
+    }
     assert request.headers["Authorization"] == f"Bearer {KEY}" and request.headers["User-Agent"].startswith("belljar-python/")
 
 

@@ -232,6 +232,10 @@ class Socket:
         await self._connection.close()
 
 
+def at_exit(close: Callable[[], Awaitable[None]]) -> None:
+    """Has something closed when the program ends. No event loop runs then, so the last one to need it closes it."""
+
+
 class SharedClients(Generic[T]):
     """One connection pool for each server, key and event loop, for callers who made no client of their own.
 
@@ -271,6 +275,7 @@ __all__ = [
     "ProgressCallback",
     "SharedClients",
     "Socket",
+    "at_exit",
     "body_chunks",
     "interrupt_response",
     "make_http_client",

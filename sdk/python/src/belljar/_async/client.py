@@ -159,6 +159,7 @@ def shared_client(options: ConnectionOptions) -> AsyncBelljar:
 def _make_shared(config: ConnectionConfig) -> AsyncBelljar:
     client = AsyncBelljar(config=config)
     client._shared = True
+    _io.at_exit(client.close)
     return client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import os
@@ -61,9 +62,7 @@ def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
 
 def make_http_client(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> httpx.Client:
     """A pool of connections."""
-    return httpx.Client(
-        transport=httpx.HTTPTransport(**transport_options(config, context)), **client_options(config)
-    )
+    return httpx.Client(transport=httpx.HTTPTransport(**transport_options(config, context)), **client_options(config))
 
 
 def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
@@ -184,9 +183,7 @@ class Socket:
         self._end = end
 
     @classmethod
-    def open(
-        cls, config: ConnectionConfig, context: Optional[ssl.SSLContext], path: str, query: Mapping[str, str]
-    ) -> Socket:
+    def open(cls, config: ConnectionConfig, context: Optional[ssl.SSLContext], path: str, query: Mapping[str, str]) -> Socket:
         """Connects."""
         uri, options = websocket_options(config, context, path, query)
         end = contextlib.ExitStack()
@@ -222,6 +219,11 @@ class Socket:
         self._end.close()
 
 
+def at_exit(close: Callable[[], None]) -> None:
+    """Has something closed when the program ends."""
+    atexit.register(close)
+
+
 class SharedClients(Generic[T]):
     """One connection pool for each server and key, for callers who made no client of their own. All threads share it."""
 
@@ -254,6 +256,7 @@ __all__ = [
     "ProgressCallback",
     "SharedClients",
     "Socket",
+    "at_exit",
     "body_chunks",
     "interrupt_response",
     "make_http_client",

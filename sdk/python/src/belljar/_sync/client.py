@@ -160,6 +160,7 @@ def shared_client(options: ConnectionOptions) -> Belljar:
 def _make_shared(config: ConnectionConfig) -> Belljar:
     client = Belljar(config=config)
     client._shared = True
+    _io.at_exit(client.close)
     return client
 
 
