@@ -45,7 +45,14 @@ class Service:
             self._process.kill()
             self._process.wait()
         self._log.close()
+        self._wait_for_launcher()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _wait_for_launcher(self) -> None:
+        """Sandboxes are kept by a process of its own, which ends some seconds after the last of them."""
+        deadline = time.monotonic() + START_SECONDS
+        while os.path.exists(os.path.join(self.home, "run", "launcher.sock")) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _wait(self) -> str:
         """Waits until the server takes requests, and reads the key that it prints once."""

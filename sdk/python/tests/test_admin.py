@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from typing import Any
 
@@ -106,11 +107,22 @@ async def test_ports(sbx: Any, real: None) -> None:
     while 8000 not in (await sbx.ports.list()).listening:
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.05)
-    url = await sbx.get_url(8000, expires=60)
-    async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as anybody:
-        assert (await anybody.get(url)).text == "from inside"
-        bare = url.split("?")[0]
-        assert (await anybody.get(bare, cookies={})).status_code in (200, 401, 403, 404)
+    by_path = await sbx.get_url(8000, expires=60, by_path=True)
+    by_name = httpx.URL(await sbx.get_url(8000, expires=60))
+    assert by_name.host == sbx.get_host(8000)
+    async with httpx.AsyncClient(trust_env=False) as anybody:
+        assert (await anybody.get(by_path)).text == "from inside"
+        assert (await anybody.get(by_path.split("?")[0])).status_code in (401, 403, 404)
+        # Not every machine knows names below localhost, so the name goes into the header only.
+        server = httpx.URL(os.environ["BELLJAR_API_URL"])
+        here = by_name.copy_with(host=server.host, port=server.port)
+        first = await anybody.get(here, headers={"Host": by_name.netloc.decode()})
+        assert first.is_redirect and "set-cookie" in first.headers
+        plain = here.copy_with(query=None)
+        second = await anybody.get(
+            plain, headers={"Host": by_name.netloc.decode(), "Cookie": first.headers["set-cookie"].split(";")[0]}
+        )
+        assert second.text == "from inside"
     published = await sbx.ports.list()
     assert [port.port for port in published.ports] == [8000] and not published.ports[0].public
     assert await sbx.ports.unpublish(8000) is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional, Sequence, Type, Union
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath
@@ -368,13 +368,21 @@ class Sandbox:
             )
         return self._info.host.replace("{port}", str(port))
 
-    def get_url(self, port: int, expires: Duration = 600) -> str:
-        """Publishes a port, and makes a URL that opens it, for whoever has the URL, until it expires."""
-        published = self.ports.publish(port)
+    def get_url(self, port: int, expires: Duration = 600, *, by_path: bool = False) -> str:
+        """Publishes a port, and makes a URL that opens it, for whoever has the URL, until it expires.
+
+        The URL has a host name of its own, where a browser gets a cookie, so that links and scripts of a page work. Names below
+        `localhost` are known to browsers but not to every program. With `by_path` the URL is on the server's own host, which
+        works wherever the server can be reached; each request needs all of the URL's query then.
+        """
+        ports = (self.ports.list()).ports
+        published = next((found for found in ports if found.port == port), None) or self.ports.publish(port)
         token = self.ports.create_token(port, expires)
-        url = token.url or published.url or published.path_url
-        if url is None:
-            raise ServerException("the server's answer is not as expected: there is no URL")
+        url = token.url or published.url
+        if by_path or url is None:
+            if published.path_url is None:
+                raise ServerException("the server's answer is not as expected: there is no URL")
+            url = f"{published.path_url}?belljar_token={quote(token.token, safe='')}"
         return urljoin(f"{self._client.config.base_url}/", url)
 
     def upload_url(self, path: RemotePath, expires: Duration = 3600) -> str:
