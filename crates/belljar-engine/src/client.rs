@@ -2,6 +2,7 @@
 //! time: the guest is hostile once user code has run.
 
 mod archive;
+mod session;
 
 pub use archive::Archive;
 
@@ -158,15 +159,7 @@ impl GuestClient {
 
     async fn start_and_wait(&self, request: v1::StartRequest) -> Result<Execution> {
         let stream = self.processes(None).start(request).await?;
-        let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
-        match execution.next().await? {
-            Some(ProcessEvent::Started { id, pid }) => {
-                execution.id = id;
-                execution.pid = pid;
-                Ok(execution)
-            }
-            _ => Err(GuestError::Protocol { what: "a process did not begin with its start" }),
-        }
+        begun(stream).await
     }
 
     /// Attaches to a running or ended process from the given offsets of stdout, stderr and terminal.
@@ -386,6 +379,19 @@ impl GuestClient {
         let mut stream = self.ports(None).tunnel().await?;
         stream.send(v1::TunnelRequest { port: port.into(), ..Default::default() }).await?;
         Ok(Tunnel { stream })
+    }
+}
+
+/// A process whose stream begins with its start.
+async fn begun(stream: EventStream) -> Result<Execution> {
+    let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
+    match execution.next().await? {
+        Some(ProcessEvent::Started { id, pid }) => {
+            execution.id = id;
+            execution.pid = pid;
+            Ok(execution)
+        }
+        _ => Err(GuestError::Protocol { what: "a process did not begin with its start" }),
     }
 }
 

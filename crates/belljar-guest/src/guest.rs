@@ -168,7 +168,8 @@ impl Guest {
         let service = Arc::new(Service { guest: Arc::clone(self) });
         let router = connectrpc::Router::new();
         let router = v1::ProcessExt::register(Arc::clone(&service), router);
-        let router = v1::HealthExt::register(service, router);
+        let router = v1::HealthExt::register(Arc::clone(&service), router);
+        let router = v1::SessionExt::register(service, router);
         let router = Arc::new(crate::files::Files { home: self.config.home.clone() }).register(router);
         Arc::new(crate::ports::Ports::default()).register(router)
     }

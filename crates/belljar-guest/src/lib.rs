@@ -12,6 +12,7 @@ mod output;
 mod ports;
 mod process;
 mod service;
+mod session;
 mod start;
 mod tree;
 mod watch;

@@ -23,6 +23,7 @@ mod processes;
 mod program;
 mod runs;
 mod runs_output;
+mod sessions;
 mod stopping;
 mod streams;
 mod terminal;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
         processes::CASES,
         streams::CASES,
         background::CASES,
+        sessions::CASES,
         stopping::CASES,
         limits::CASES,
         limits_disk::CASES,
