@@ -2,9 +2,11 @@
 //! time: the guest is hostile once user code has run.
 
 mod archive;
+mod search;
 mod session;
 
 pub use archive::Archive;
+pub use search::Search;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -351,6 +353,14 @@ impl GuestClient {
         let request = v1::RemoveRequest { path: path_bytes(path), recursive, ..Default::default() };
         self.files(Some(CALL_TIMEOUT)).remove(request).await?;
         Ok(())
+    }
+
+    /// Sets permission bits and the time of the last change, each if it is given.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn set_mode(&self, request: v1::SetModeRequest) -> Result<v1::Entry> {
+        entry(self.files(Some(CALL_TIMEOUT)).set_mode(request).await?.into_owned().entry)
     }
 
     /// Watches a directory. The first event says that watching has begun.

@@ -11,7 +11,7 @@ mod log_dir;
 mod run;
 
 pub use client::{
-    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events,
+    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Search, Tunnel, Watch, events,
 };
 pub use collect::{Collector, LogFile};
 pub use engine::{Engine, EngineError, Sandbox, Usage, Walls};

@@ -23,6 +23,7 @@ mod processes;
 mod program;
 mod runs;
 mod runs_output;
+mod search;
 mod sessions;
 mod stopping;
 mod streams;
@@ -47,6 +48,7 @@ pub fn cases() -> Vec<Case> {
         files::CASES,
         files_hostile::CASES,
         archives::CASES,
+        search::CASES,
         ports::CASES,
         health::CASES,
         runs::CASES,

@@ -75,6 +75,11 @@ pub mod __buffa {
         reg.register_json_any(super::__UNPACK_OPEN_JSON_ANY);
         reg.register_json_any(super::__UNPACK_REQUEST_JSON_ANY);
         reg.register_json_any(super::__UNPACK_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_MATCH_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_SUMMARY_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__ENV_VAR_JSON_ANY);
         reg.register_json_any(super::__TERMINAL_JSON_ANY);
         reg.register_json_any(super::__START_REQUEST_JSON_ANY);
@@ -251,6 +256,26 @@ pub use self::__buffa::view::UnpackRequestOwnedView;
 pub use self::__buffa::view::UnpackResponseView;
 #[doc(inline)]
 pub use self::__buffa::view::UnpackResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseOwnedView;
 #[doc(inline)]
 pub use self::__buffa::view::EnvVarView;
 #[doc(inline)]
