@@ -92,7 +92,9 @@ pub enum EngineError {
         reason: Cow<'static, str>,
     },
     /// A limit cannot become less than what is in use.
-    #[error("{field}: {value} is less than the {in_use} in use; give more, or end something in the sandbox first")]
+    #[error(
+        "{field}: {value} is less than the {in_use} in use; give more, or end something in the sandbox first"
+    )]
     LimitInUse {
         /// The limit: `memory` or `pids`.
         field: Cow<'static, str>,

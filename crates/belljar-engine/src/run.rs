@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, CommandValues, FileChange, Language, LimitKind, LimitsChange, Memory, Outcome, Phase, PhaseResult,
-    RunResult, SandboxSpec, milliseconds, signal_name,
+    CommandTemplate, CommandValues, FileChange, Language, LimitKind, LimitsChange, Memory, Outcome, Phase,
+    PhaseResult, RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
 use bytes::Bytes;

@@ -6,7 +6,16 @@ use buffa_codegen::{BytesRepr, CodeGenConfig};
 
 /// First what the guest speaks, then what the service adds to it.
 const FILES: [&str; 10] = [
-    "guest", "filesystem", "process", "problem", "sandboxes", "commands", "templates", "keys", "audit", "server",
+    "guest",
+    "filesystem",
+    "process",
+    "problem",
+    "sandboxes",
+    "commands",
+    "templates",
+    "keys",
+    "audit",
+    "server",
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use belljar_model::{LimitsChange, SandboxId};
 
+use super::Capability;
 use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within};
 use super::context::Context;
 use super::program::{python, sh, shell, to_end, until, usable};
-use super::Capability;
 use crate::client::{GuestClient, GuestError};
 use crate::engine::Sandbox;
 use crate::engine_error::EngineError;
@@ -132,10 +132,8 @@ async fn connections_are_bounded(context: &Context) -> Checked {
     ensure!(matches!(answer, Err(GuestError::Gone(_))), "a connection too many got {answer:?}");
     usable(&sandbox).await?;
     open.pop();
-    eventually("there is room again", END_LIMIT, async || {
-        Ok(sandbox.connect().await?.check().await.is_ok())
-    })
-    .await?;
+    eventually("there is room again", END_LIMIT, async || Ok(sandbox.connect().await?.check().await.is_ok()))
+        .await?;
     context.stop(sandbox).await
 }
 
@@ -251,11 +249,8 @@ async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked
         .start(python("import time\nheld = b'x' * (64 << 20); print('ready', flush=True); time.sleep(1000)"))
         .await?;
     until(&mut holder, "ready").await?;
-    let change = LimitsChange {
-        memory: Some("32m".parse()?),
-        cpus: Some("0.5".parse()?),
-        pids: Some("20".parse()?),
-    };
+    let change =
+        LimitsChange { memory: Some("32m".parse()?), cpus: Some("0.5".parse()?), pids: Some("20".parse()?) };
     match sandbox.set_limits(&change).await {
         Err(EngineError::LimitInUse { field, .. }) => equal!(field, "memory"),
         other => return Err(Stop::Failed(format!("less memory than in use got {other:?}"))),
