@@ -8,9 +8,10 @@ mod transport;
 #[rustfmt::skip]
 mod generated;
 
+pub use buffa::{EnumValue, Enumeration, HasMessageView};
 pub use connectrpc::{
-    ConnectError, Encodable, ErrorCode, InboundStream, RequestContext, Response, ServiceRequest,
-    ServiceResult, ServiceStream, StreamMessage,
+    ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream, RequestContext, Response,
+    ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
 pub use generated::belljar::v1;
 pub use transport::{
