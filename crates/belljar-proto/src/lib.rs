@@ -10,7 +10,7 @@ mod generated;
 
 pub use buffa::{EnumValue, Enumeration, HasMessageView};
 pub use connectrpc::{
-    ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream, RequestContext, Response,
+    CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream, RequestContext, Response,
     ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
 pub use generated::belljar::v1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 pub use connectrpc::client::ClientConfig;
 use connectrpc::client::{Http2Connection, Http2ConnectionBuilder, SharedHttp2Connection};
-use connectrpc::{ConnectRpcService, Limits, Router};
+use connectrpc::{CompressionRegistry, ConnectRpcService, Limits, Router};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -42,7 +42,8 @@ where
     let limits = Limits::default()
         .with_max_message_size(MAX_MESSAGE_BYTES)
         .with_max_request_body_size(MAX_MESSAGE_BYTES);
-    let service = ConnectRpcService::new(router).with_limits(limits);
+    // What is not offered cannot be abused: nothing that comes from the other side is ever unpacked.
+    let service = ConnectRpcService::new(router).with_limits(limits).with_compression(CompressionRegistry::new());
     let service = hyper_util::service::TowerToHyperService::new(service);
     hyper::server::conn::http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -109,7 +110,9 @@ fn builder() -> Http2ConnectionBuilder {
 /// How calls to a guest are made: binary messages in the Connect protocol, bounded in size.
 #[must_use]
 pub fn client_config(call_timeout: Option<Duration>) -> ClientConfig {
-    let config = ClientConfig::new(authority()).with_default_max_message_size(MAX_MESSAGE_BYTES);
+    let config = ClientConfig::new(authority())
+        .with_default_max_message_size(MAX_MESSAGE_BYTES)
+        .with_compression(CompressionRegistry::new());
     match call_timeout {
         Some(timeout) => config.with_default_timeout(timeout),
         None => config,

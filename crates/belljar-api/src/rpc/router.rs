@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use belljar_engine::v1;
 use belljar_proto::{DeadlinePolicy, MAX_MESSAGE_BYTES};
-use connectrpc::{ConnectRpcService, Limits};
+use connectrpc::{CompressionRegistry, ConnectRpcService, Limits};
 use connectrpc_reflection::Reflector;
 
 use super::audit::Audit;
@@ -68,6 +68,7 @@ pub(crate) fn router(shared: &Shared) -> axum::Router {
         .with_element_memory_limit(MAX_ELEMENT_BYTES);
     let service = ConnectRpcService::new(services)
         .with_limits(limits)
+        .with_compression(CompressionRegistry::new())
         .with_deadline_policy(DeadlinePolicy::new().with_enforce_on_streams(true));
     paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()))
 }
