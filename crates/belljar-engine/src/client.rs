@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use belljar_proto::{BidiStream, ClientConfig, Connection, ErrorCode, ServerStream, v1};
+use belljar_proto::{
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, ServerStream, v1,
+};
 use bytes::Bytes;
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -621,6 +623,13 @@ impl Tunnel {
         self.stream.close_send();
     }
 
+    /// Both directions, each on its own.
+    pub(crate) fn into_halves(
+        self,
+    ) -> (BidiSender<v1::TunnelRequest>, BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>) {
+        self.stream.into_split()
+    }
+
     /// The next bytes; `None` when the other side sends no more.
     ///
     /// # Errors
@@ -633,6 +642,19 @@ impl Tunnel {
                 None => Ok(None),
             },
         }
+    }
+}
+
+/// The next bytes of a tunnel whose directions are apart; `None` when the other side sends no more.
+pub(crate) async fn received(
+    receiver: &mut BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>,
+) -> Result<Option<Bytes>> {
+    match receiver.message::<v1::TunnelResponse>().await? {
+        Some(message) => Ok(Some(message.to_owned_message().data)),
+        None => match receiver.error() {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(None),
+        },
     }
 }
 

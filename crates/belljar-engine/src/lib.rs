@@ -11,6 +11,7 @@ mod engine_error;
 mod judge;
 mod log_dir;
 mod run;
+mod tunnel;
 
 pub use client::{Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events};
 pub use collect::{Collector, LogFile};
@@ -19,6 +20,7 @@ pub use engine_error::EngineError;
 pub use judge::{Judgement, judge};
 pub use log_dir::LogDir;
 pub use run::{InputFile, RunRequest, STOP_GRACE, Silent, Sink, run};
+pub use tunnel::TunnelIo;
 
 /// Messages of the guest protocol that callers see.
 pub use belljar_proto::{ErrorCode, v1};

@@ -96,7 +96,6 @@ pub struct KeyUsage {
     pub memory_bytes: u64,
     pub disk_bytes: u64,
     pub cpu_seconds: u64,
-    pub executions: u32,
 }
 /// Something for the audit trail that happens in a facade, such as a file that is written.
 pub struct Deed<'a> {
@@ -114,6 +113,8 @@ pub enum Denied {
     Unknown,
     Expired,
     Revoked,
+    /// The store does not answer.
+    Unavailable,
 }
 
 impl Keeper {
@@ -138,7 +139,7 @@ impl Keeper {
     /// Starts a command in the background.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> { Err(KeeperError::ShuttingDown) }
     /// How a process that has ended is judged, from what the guest says.
-    pub fn judge(&self, entered: &Entered, exited: &v1::Exited) -> belljar_model::Outcome { belljar_model::Outcome::TimedOut }
+    pub fn judge(&self, exited: &v1::Exited) -> belljar_engine::Judgement { let none = belljar_engine::Usage::default(); belljar_engine::judge(exited, &none, &none) }
 
     pub async fn publish_port(&self, caller: &Caller, id: &str, port: u16, public: bool) -> Result<PublishedPort> { Err(KeeperError::ShuttingDown) }
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> { Err(KeeperError::ShuttingDown) }

@@ -15,7 +15,7 @@ pub use connectrpc::{
 };
 pub use generated::belljar::v1;
 pub use transport::{
-    BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config, connect,
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config, connect,
     connect_with, serve,
 };
 

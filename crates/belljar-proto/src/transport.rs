@@ -31,6 +31,12 @@ pub type ServerStream<View> = connectrpc::client::ServerStream<hyper::body::Inco
 /// Messages that go both ways.
 pub type BidiStream<Request, View> = connectrpc::client::BidiStream<hyper::body::Incoming, Request, View>;
 
+/// The sending half of messages that go both ways.
+pub type BidiSender<Request> = connectrpc::client::BidiSendHalf<Request>;
+
+/// The receiving half of messages that go both ways.
+pub type BidiReceiver<View> = connectrpc::client::BidiRecvHalf<hyper::body::Incoming, View>;
+
 /// Serves `router` on `stream` until the other side closes it.
 ///
 /// # Errors

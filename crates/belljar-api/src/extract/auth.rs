@@ -1,6 +1,8 @@
 //! Who asks.
 
-use axum::extract::FromRequestParts;
+use std::convert::Infallible;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use belljar_keeper::Caller;
 use http::request::Parts;
 
@@ -15,5 +17,13 @@ impl<S: Sync> FromRequestParts<S> for Auth {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.map(Self).ok_or_else(|| Problem::new(Code::Unauthenticated, "no valid key came with the request"))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Auth {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get::<Caller>().cloned().map(Self))
     }
 }

@@ -10,7 +10,7 @@ use super::body::RawBody;
 use crate::problem::{Code, Problem};
 
 /// The longest JSON body that is read: 2 MiB.
-pub(crate) const MAX_JSON_BYTES: usize = 2 << 20;
+const MAX_JSON_BYTES: usize = 2 << 20;
 
 /// A JSON body.
 pub(crate) struct Json<T>(pub(crate) T);

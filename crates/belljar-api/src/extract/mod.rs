@@ -8,6 +8,6 @@ mod query;
 
 pub(crate) use auth::Auth;
 pub(crate) use body::{BodyFailure, RawBody, failure_of};
-pub(crate) use json::{IdempotentJson, Json, MAX_JSON_BYTES};
-pub(crate) use path::{Id, PathOf};
+pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
+pub(crate) use path::{Id, PathNumber, PathOf, Token};
 pub(crate) use query::Query;

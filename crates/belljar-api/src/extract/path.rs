@@ -10,6 +10,9 @@ use crate::problem::{Code, Problem};
 /// The longest part of a path that is looked at, in bytes. Ids and names are shorter.
 const MAX_PART_BYTES: usize = 256;
 
+/// The longest token in a path, in bytes. One for a file holds the file's path.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
 /// The parameter `id` of a path: a sandbox's, template's or key's id or name.
 pub(crate) struct Id(pub(crate) String);
 
@@ -17,7 +20,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        text_of(parts, state, "id").await.map(Self)
+        text_of(parts, state, "id", MAX_PART_BYTES).await.map(Self)
+    }
+}
+
+/// The parameter `token` of a path.
+pub(crate) struct Token(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Token {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        text_of(parts, state, "token", MAX_TOKEN_BYTES).await.map(Self)
     }
 }
 
@@ -36,20 +50,20 @@ impl<S: Send + Sync, T: PathNumber> FromRequestParts<S> for PathOf<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = text_of(parts, state, T::NAME).await?;
+        let text = text_of(parts, state, T::NAME, MAX_PART_BYTES).await?;
         let number = text.parse::<T>().ok().filter(|number| number.to_string() == text);
         number.map(Self).ok_or_else(|| Problem::new(T::NONE, format!("{}: there is none of the number {text:?}", T::NAME)))
     }
 }
 
-async fn text_of<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, Problem> {
+async fn text_of<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str, most: usize) -> Result<String, Problem> {
     let refused = |reason: &str| Problem::field(name, reason);
     let parameters = RawPathParams::from_request_parts(parts, state)
         .await
         .map_err(|_| refused("it is not UTF-8 in percent-encoding"))?;
     let text = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
     let text = text.ok_or_else(|| refused("it is missing in the path"))?;
-    if text.len() > MAX_PART_BYTES {
+    if text.len() > most {
         return Err(refused("it is longer than any id or name"));
     }
     Ok(text)

@@ -3,8 +3,8 @@
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::Caller;
-use http::{HeaderMap, header};
+use belljar_keeper::{Caller, Denied};
+use http::{Extensions, HeaderMap, header};
 
 use super::client::{Client, Peer};
 use super::envelope::RequestId;
@@ -34,7 +34,8 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
     if is_open(&shared, &request) {
         return next.run(request).await;
     }
-    match caller(&shared, &request).await {
+    let (headers, extensions) = (request.headers(), request.extensions());
+    match caller(&shared, headers, extensions).await {
         Ok(caller) => {
             let key = KeyId(caller.key.clone());
             request.extensions_mut().insert(caller);
@@ -58,18 +59,21 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
     }
 }
 
-async fn caller(shared: &Shared, request: &Request) -> Result<Caller, Problem> {
-    let id = RequestId::of(request.extensions());
-    let unix = request.extensions().get::<Peer>().is_some_and(|peer| peer.unix);
-    match presented(request.headers()) {
+async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
+    let id = RequestId::of(extensions);
+    let unix = extensions.get::<Peer>().is_some_and(|peer| peer.unix);
+    match presented(headers) {
         Presented::Credential(credential) => {
-            let client = Client::of(&shared.config, request.headers(), request.extensions());
+            let client = Client::of(&shared.config, headers, extensions);
             if let Some(wait) = shared.attempts.wait(client.address) {
                 return Err(too_many(wait));
             }
-            shared.keeper.authenticate(&credential, &client.text, &id).await.map_err(|_| {
-                shared.attempts.failed(client.address);
-                denied()
+            shared.keeper.authenticate(&credential, &client.text, &id).await.map_err(|why| match why {
+                Denied::Unavailable => Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later"),
+                _ => {
+                    shared.attempts.failed(client.address);
+                    denied()
+                }
             })
         }
         Presented::None if unix && shared.config.operator_socket => Ok(Caller::operator("unix", &id)),

@@ -50,7 +50,6 @@ impl v1::Server for Server {
                 memory_bytes: usage.memory_bytes,
                 disk_bytes: usage.disk_bytes,
                 cpu_seconds: usage.cpu_seconds,
-                executions: usage.executions,
                 ..Default::default()
             }
             .into(),

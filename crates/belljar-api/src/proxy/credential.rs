@@ -1,0 +1,224 @@
+//! What opens a port, and how it is taken out before the request goes inside.
+
+use axum::extract::Request;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::guard;
+use crate::proxy::host_of;
+
+/// The header for a token. Programs inside have `Authorization` for themselves.
+const HEADER: HeaderName = HeaderName::from_static("x-belljar-token");
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The parameter for a token, and the name of the cookie.
+const NAME: &str = "belljar_token";
+
+/// The cookie where there is TLS: browsers take this name from this very host only.
+const HOST_NAME: &str = "__Host-belljar_token";
+
+/// What each key and token of the server begins with.
+const PREFIXES: [&str; 2] = ["bj_", "bjs_"];
+
+/// Where a credential was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    None,
+    Header,
+    Query,
+    Cookie,
+}
+
+/// The credential of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Presented {
+    pub(super) credential: Option<String>,
+    pub(super) source: Source,
+}
+
+/// Finds the credential. A cookie counts only by host name, and only for what the host's own pages ask for.
+pub(super) fn find(request: &Request, cookies: bool) -> Presented {
+    let headers = request.headers();
+    let found = |credential: String, source| Presented { credential: Some(credential), source };
+    if let Some(value) = headers.get(HEADER).and_then(|value| value.to_str().ok()) {
+        return found(value.trim().to_owned(), Source::Header);
+    }
+    if let Some(token) = request.uri().query().and_then(token_in) {
+        return found(token, Source::Query);
+    }
+    if let guard::Presented::Credential(credential) = guard::presented(headers)
+        && is_ours(&credential)
+    {
+        return found(credential, Source::Header);
+    }
+    if cookies
+        && let Some(token) = token_in_cookies(headers)
+        && asks_for_itself(request)
+    {
+        return found(token, Source::Cookie);
+    }
+    Presented { credential: None, source: Source::None }
+}
+
+fn is_ours(credential: &str) -> bool {
+    PREFIXES.iter().any(|prefix| credential.starts_with(prefix))
+}
+
+/// Whether the request comes from no page of another host. Pages of another sandbox are near enough for a browser to send
+/// cookies along.
+fn asks_for_itself(request: &Request) -> bool {
+    let headers = request.headers();
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = host_of(request.uri(), headers);
+    let own = value("origin").is_none_or(|origin| {
+        origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(&host))
+    });
+    let led = matches!(value("sec-fetch-site"), Some("cross-site" | "same-site"))
+        && value("sec-fetch-mode") != Some("navigate");
+    own && !led
+}
+
+fn is_token(pair: &str) -> bool {
+    let name = pair.split('=').next().unwrap_or_default();
+    percent_encoding::percent_decode_str(name).eq(NAME.bytes())
+}
+
+fn token_in(query: &str) -> Option<String> {
+    let pair = query.split('&').find(|pair| is_token(pair))?;
+    let value = pair.split_once('=').map_or("", |(_, value)| value);
+    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+/// The query without the token.
+pub(super) fn without_token(query: &str) -> String {
+    query.split('&').filter(|pair| !is_token(pair)).collect::<Vec<_>>().join("&")
+}
+
+/// All cookies of a request.
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(';')).map(str::trim).filter(|pair| !pair.is_empty())
+}
+
+/// Whether a cookie of this name is the server's.
+pub(super) fn is_own_cookie(name: &str) -> bool {
+    let name = name.trim();
+    name.eq_ignore_ascii_case(NAME) || name.eq_ignore_ascii_case(HOST_NAME)
+}
+
+fn token_in_cookies(headers: &HeaderMap) -> Option<String> {
+    let named = |wanted: &str| {
+        let mut cookies = pairs(headers).filter_map(|pair| pair.split_once('='));
+        cookies.find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned())
+    };
+    named(HOST_NAME).or_else(|| named(NAME))
+}
+
+/// The cookie that keeps a token for its host name.
+pub(super) fn cookie(token: &str, tls: bool) -> String {
+    let token: String = token.chars().filter(|character| character.is_ascii_alphanumeric() || "-_.".contains(*character)).collect();
+    if tls {
+        format!("{HOST_NAME}={token}; Path=/; HttpOnly; SameSite=Lax; Secure")
+    } else {
+        format!("{NAME}={token}; Path=/; HttpOnly; SameSite=Lax")
+    }
+}
+
+/// Takes every credential of the server out of the headers.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    headers.remove(HEADER);
+    for name in [header::AUTHORIZATION, API_KEY] {
+        let has_ours = headers.get_all(&name).iter().any(|value| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            text.split_ascii_whitespace().any(is_ours)
+        });
+        if has_ours {
+            headers.remove(name);
+        }
+    }
+    let rest: Vec<_> = pairs(headers).filter(|pair| !is_own_cookie(pair.split('=').next().unwrap_or_default())).collect();
+    let rest = HeaderValue::from_str(&rest.join("; ")).ok();
+    headers.remove(header::COOKIE);
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        headers.insert(header::COOKIE, rest);
+    }
+    // The page before may have had the token in its address.
+    let told = headers.get(header::REFERER).is_some_and(|value| {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        percent_encoding::percent_decode_str(&text).decode_utf8_lossy().contains(NAME)
+    });
+    if told {
+        headers.remove(header::REFERER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(uri: &str, headers: &[(&'static str, &str)]) -> Request {
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = uri.parse().unwrap();
+        request.headers_mut().insert("host", HeaderValue::from_static("80-a.box.test"));
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        request
+    }
+
+    #[test]
+    fn credentials_are_found_in_their_order() {
+        let cases: &[(&str, &[(&'static str, &str)], Option<&str>, Source)] = &[
+            ("/", &[], None, Source::None),
+            ("/", &[("x-belljar-token", "t"), ("authorization", "Bearer bj_x")], Some("t"), Source::Header),
+            ("/?a=b&belljar_token=t%2D1", &[], Some("t-1"), Source::Query),
+            ("/?belljar%5Ftoken=t", &[], Some("t"), Source::Query),
+            ("/", &[("authorization", "Bearer bj_x")], Some("bj_x"), Source::Header),
+            ("/", &[("x-api-key", "bjs_x")], Some("bjs_x"), Source::Header),
+            // The program's own.
+            ("/", &[("authorization", "Bearer eyJhbGciOi")], None, Source::None),
+            ("/", &[("cookie", "a=b; belljar_token=t")], Some("t"), Source::Cookie),
+            ("/", &[("cookie", "belljar_token=t; __Host-belljar_token=h")], Some("h"), Source::Cookie),
+            ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-a.box.test")], Some("t"), Source::Cookie),
+            ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-b.box.test")], None, Source::None),
+            ("/", &[("cookie", "belljar_token=t"), ("origin", "null")], None, Source::None),
+            ("/", &[("cookie", "belljar_token=t"), ("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")], None, Source::None),
+            ("/", &[("cookie", "belljar_token=t"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], Some("t"), Source::Cookie),
+        ];
+        for (uri, headers, credential, source) in cases {
+            let found = find(&request(uri, headers), true);
+            assert_eq!((found.credential.as_deref(), found.source), (*credential, *source), "{uri} {headers:?}");
+        }
+        assert_eq!(find(&request("/", &[("cookie", "belljar_token=t")]), false).source, Source::None);
+    }
+
+    #[test]
+    fn credentials_do_not_go_inside() {
+        let mut headers = request("/", &[
+            ("x-belljar-token", "t"),
+            ("authorization", "Bearer bj_secret"),
+            ("x-api-key", "bjs_secret"),
+            ("cookie", "a=b; belljar_token=t; c=d"),
+            ("cookie", "__Host-belljar_token=t"),
+            ("referer", "http://80-a.box.test/?belljar%5Ftoken=t"),
+        ])
+        .headers()
+        .clone();
+        strip(&mut headers);
+        assert_eq!(headers.len(), 2, "{headers:?}");
+        assert_eq!(headers["cookie"], "a=b; c=d");
+        let mut own = request("/", &[("authorization", "Bearer jwt"), ("x-api-key", "k"), ("referer", "http://x/")]).headers().clone();
+        strip(&mut own);
+        assert_eq!(own.len(), 4);
+        assert_eq!(without_token("a=1&belljar_token=t&b=2&belljar%5Ftoken=u"), "a=1&b=2");
+        assert_eq!(without_token("belljar_token"), "");
+    }
+
+    #[test]
+    fn cookies_hold_nothing_but_the_token() {
+        assert_eq!(cookie("bjs_a.b-c", true), "__Host-belljar_token=bjs_a.b-c; Path=/; HttpOnly; SameSite=Lax; Secure");
+        assert_eq!(cookie("a; Domain=x\r\n", false), "belljar_token=aDomainx; Path=/; HttpOnly; SameSite=Lax");
+    }
+}

@@ -1,0 +1,244 @@
+//! Headers on their way into a sandbox and out of it.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use super::credential::is_own_cookie;
+use crate::guard::Client;
+
+/// Headers of one connection (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// What a client may not say about itself.
+const FORWARDED: [&str; 7] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// What an answer from inside may not say for the whole host name, or the whole of a browser.
+const NEVER: [&str; 3] = ["alt-svc", "x-request-id", "public-key-pins"];
+
+/// What an answer may not say on the server's own host name.
+const NEVER_BY_PATH: [&str; 8] = [
+    "access-control-allow-credentials",
+    "clear-site-data",
+    "nel",
+    "origin-agent-cluster",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
+
+/// What pages that are loaded by path may do: they belong to no origin, so they can do nothing to the server's.
+const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// The protocol that a request or an answer wants to change to.
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let wanted = values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE).filter(|_| wanted).cloned()
+}
+
+/// Takes out what is of one connection only, and keeps the change of protocol that both sides want.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: Option<HeaderValue>) {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> =
+        values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    for name in named.into_iter().chain(HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, upgrade);
+    }
+}
+
+/// Says who asks, and how this was reached.
+pub(super) fn set_forwarded(headers: &mut HeaderMap, client: &Client, host: &str, prefix: Option<&str>) {
+    for name in FORWARDED {
+        headers.remove(name);
+    }
+    let address = client.text.parse::<std::net::SocketAddr>().map(|address| address.ip().to_string());
+    let address = address.unwrap_or_else(|_| client.text.clone());
+    let said = [
+        ("x-forwarded-for", Some(address.as_str())),
+        ("x-forwarded-host", Some(host)),
+        ("x-forwarded-proto", Some(client.scheme())),
+        ("x-forwarded-prefix", prefix),
+    ];
+    for (name, value) in said {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    if let Ok(host) = HeaderValue::from_str(host) {
+        headers.insert(header::HOST, host);
+    }
+}
+
+/// Makes an answer from inside harmless. `prefix` is the path below which the sandbox is, if it is on the server's own host.
+pub(super) fn tame(headers: &mut HeaderMap, prefix: Option<&str>) {
+    for name in NEVER {
+        headers.remove(name);
+    }
+    let cookies: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().filter_map(|value| cookie(value, prefix)).collect();
+    headers.remove(header::SET_COOKIE);
+    for cookie in cookies {
+        headers.append(header::SET_COOKIE, cookie);
+    }
+    let Some(prefix) = prefix else { return };
+    for name in NEVER_BY_PATH {
+        headers.remove(name);
+    }
+    let place = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
+    // A program inside does not know that it is below a path.
+    let place = place.filter(|place| place.starts_with('/') && !place.starts_with("//"));
+    if let Some(place) = place.and_then(|place| HeaderValue::try_from(format!("{prefix}{place}")).ok()) {
+        headers.insert(header::LOCATION, place);
+    }
+    headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(SANDBOX));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// A cookie from inside, for this host and, by path, for this path only. The server's own cookie cannot be set.
+fn cookie(value: &HeaderValue, prefix: Option<&str>) -> Option<HeaderValue> {
+    let text = value.to_str().ok()?;
+    let mut parts = text.split(';').map(str::trim);
+    let pair = parts.next()?;
+    let name = pair.split('=').next().unwrap_or_default();
+    // A cookie without a name shows to a server as its value: that could be any cookie.
+    if name.is_empty() || !pair.contains('=') || is_own_cookie(name) {
+        return None;
+    }
+    let mut kept = vec![pair.to_owned()];
+    let mut path = None;
+    for part in parts {
+        let key = part.split('=').next().unwrap_or_default().trim();
+        if key.eq_ignore_ascii_case("path") {
+            path = part.split_once('=').map(|(_, path)| path.trim().to_owned());
+        } else if !key.eq_ignore_ascii_case("domain") {
+            kept.push(part.to_owned());
+        }
+    }
+    match (prefix, path) {
+        (None, Some(path)) => kept.push(format!("Path={path}")),
+        (None, None) => {}
+        (Some(prefix), path) => {
+            let path = path.filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".to_owned());
+            kept.push(format!("Path={prefix}{path}"));
+        }
+    }
+    HeaderValue::try_from(kept.join("; ")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(headers: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn headers_of_one_connection_stay_there() {
+        let mut headers = map(&[
+            ("connection", "close, X-Secret, upgrade"),
+            ("upgrade", "websocket"),
+            ("x-secret", "1"),
+            ("transfer-encoding", "chunked"),
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic x"),
+            ("accept", "*/*"),
+        ]);
+        let wanted = upgrade(&headers);
+        assert_eq!(wanted.as_ref().unwrap(), "websocket");
+        let mut plain = headers.clone();
+        strip_hop_by_hop(&mut plain, None);
+        assert_eq!(plain, map(&[("accept", "*/*")]));
+        strip_hop_by_hop(&mut headers, wanted);
+        assert_eq!(headers, map(&[("accept", "*/*"), ("connection", "upgrade"), ("upgrade", "websocket")]));
+        assert_eq!(upgrade(&map(&[("upgrade", "websocket")])), None);
+    }
+
+    #[test]
+    fn clients_cannot_say_who_they_are() {
+        let mut headers = map(&[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")]);
+        let client = Client { address: [192, 0, 2, 1].into(), text: "192.0.2.1:99".to_owned(), tls: true };
+        set_forwarded(&mut headers, &client, "80-a.box.test", None);
+        let expected = map(&[
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-host", "80-a.box.test"),
+            ("x-forwarded-proto", "https"),
+            ("host", "80-a.box.test"),
+        ]);
+        assert_eq!(headers, expected);
+    }
+
+    #[test]
+    fn cookies_reach_no_other_host_and_no_other_path() {
+        let cases = [
+            ("a=b; Domain=box.test; Path=/; Secure", None, Some("a=b; Secure; Path=/")),
+            ("a=b; domain = .box.test", None, Some("a=b")),
+            ("a=b", None, Some("a=b")),
+            ("belljar_token=x", None, None),
+            (" BELLJAR_TOKEN =x", None, None),
+            ("__Host-belljar_token=x; Path=/; Secure", None, None),
+            ("=belljar_token=x", None, None),
+            ("belljar_token", None, None),
+            ("a=b; Path=/x; Domain=y", Some("/p"), Some("a=b; Path=/p/x")),
+            ("a=b; HttpOnly", Some("/p"), Some("a=b; HttpOnly; Path=/p/")),
+            ("a=b; Path=x", Some("/p"), Some("a=b; Path=/p/")),
+        ];
+        for (given, prefix, expected) in cases {
+            let found = cookie(&HeaderValue::from_str(given).unwrap(), prefix);
+            assert_eq!(found.as_ref().map(|value| value.to_str().unwrap()), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn answers_by_path_are_in_a_sandbox() {
+        let answer = [
+            ("content-security-policy", "default-src *"),
+            ("strict-transport-security", "max-age=9"),
+            ("alt-svc", "h3=\":443\""),
+            ("clear-site-data", "\"*\""),
+            ("location", "/login"),
+            ("content-type", "text/html"),
+        ];
+        let mut by_path = map(&answer);
+        tame(&mut by_path, Some("/v1/p"));
+        let policies: Vec<_> = by_path.get_all("content-security-policy").iter().collect();
+        assert_eq!(policies.len(), 2);
+        assert!(policies[1].to_str().unwrap().starts_with("sandbox") && !SANDBOX.contains("same-origin"));
+        assert_eq!((by_path["location"].to_str().unwrap(), by_path["x-content-type-options"].to_str().unwrap()), ("/v1/p/login", "nosniff"));
+        for gone in ["strict-transport-security", "alt-svc", "clear-site-data"] {
+            assert!(!by_path.contains_key(gone), "{gone}");
+        }
+        let mut by_host = map(&answer);
+        tame(&mut by_host, None);
+        assert_eq!(by_host["location"], "/login");
+        assert!(by_host.contains_key("strict-transport-security") && !by_host.contains_key("alt-svc"));
+        let mut away = map(&[("location", "//evil.example/")]);
+        tame(&mut away, Some("/v1/p"));
+        assert_eq!(away["location"], "//evil.example/");
+    }
+}

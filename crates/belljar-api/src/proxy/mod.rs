@@ -1,0 +1,198 @@
+//! Published ports of sandboxes, by path and by host name.
+//!
+//! What answers is a program in a sandbox: it is bounded, it never sees a credential, and what it says cannot reach the
+//! server's own pages or those of other sandboxes.
+
+mod body;
+mod credential;
+mod forward;
+mod headers;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{Entered, KeeperError};
+use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+
+use crate::api::Shared;
+use crate::guard::{Client, PortHost, RequestId, authority, canonical_port, denied, too_many};
+use crate::problem::{Code, Problem};
+use credential::{Presented, Source};
+use forward::Target;
+
+/// The route by path.
+pub(crate) const PATH: &str = "/v1/sandboxes/{id}/ports/{port}/proxy/{*path}";
+/// The same with nothing after the last slash, and without that.
+pub(crate) const PATH_SLASH: &str = "/v1/sandboxes/{id}/ports/{port}/proxy/";
+/// See [`PATH_SLASH`].
+pub(crate) const PATH_BARE: &str = "/v1/sandboxes/{id}/ports/{port}/proxy";
+
+/// A place by path: which sandbox, which port, and what comes after.
+struct ByPath<'a> {
+    id: &'a str,
+    port: &'a str,
+    /// Empty, or with a slash in front.
+    rest: &'a str,
+}
+
+/// Reads a place by path. Nothing is decoded: a port has one form only.
+fn by_path_parts(path: &str) -> Option<ByPath<'_>> {
+    let (id, rest) = path.strip_prefix("/v1/sandboxes/")?.split_once('/')?;
+    let (port, rest) = rest.strip_prefix("ports/")?.split_once('/')?;
+    let rest = rest.strip_prefix("proxy")?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(ByPath { id, port, rest })
+}
+
+/// Whether this is a port by path, which has credentials of its own.
+pub(crate) fn is_by_path(path: &str) -> bool {
+    by_path_parts(path).is_some()
+}
+
+/// Passes on a request that names the port in its path.
+pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let Some(place) = by_path_parts(&path) else {
+        return Problem::new(Code::NotFound, "there is nothing here").into_response();
+    };
+    let presented = credential::find(&request, false);
+    let port = canonical_port(place.port);
+    let entered = match open(&shared, request.headers(), request.extensions(), &presented, place.id, port).await {
+        Ok(entered) => entered,
+        Err(problem) => return problem.into_response(),
+    };
+    let Some((port, entered)) = port.zip(Some(entered)) else { return denied().into_response() };
+    let prefix = format!("/v1/sandboxes/{}/ports/{port}/proxy", place.id);
+    if place.rest.is_empty() {
+        return redirect(&format!("{prefix}/"), request.uri().query(), StatusCode::PERMANENT_REDIRECT);
+    }
+    let rest = place.rest.to_owned();
+    let target = Target { port, path: rest, prefix: Some(prefix) };
+    forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
+}
+
+/// Passes on a request for the host name of a port.
+pub(crate) async fn by_host(shared: Shared, host: PortHost, request: Request) -> Response {
+    let presented = credential::find(&request, true);
+    let entered = match open(&shared, request.headers(), request.extensions(), &presented, host.id.as_str(), Some(host.port)).await {
+        Ok(entered) => entered,
+        Err(problem) => return problem.into_response(),
+    };
+    if presented.source == Source::Query && matches!(*request.method(), Method::GET | Method::HEAD) {
+        return keep_in_cookie(&shared, &request, &presented);
+    }
+    let target = Target { port: host.port, path: request.uri().path().to_owned(), prefix: None };
+    forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
+}
+
+/// The sandbox, if the port is published and the credential opens it. What is refused looks alike: no port is found with a
+/// good key, and nothing is told without.
+async fn open(
+    shared: &Shared,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    presented: &Presented,
+    id: &str,
+    port: Option<u16>,
+) -> Result<Entered, Problem> {
+    let client = Client::of(&shared.config, headers, extensions);
+    let request_id = RequestId::of(extensions);
+    let credential = presented.credential.as_deref();
+    if credential.is_some()
+        && let Some(wait) = shared.attempts.wait(client.address)
+    {
+        return Err(too_many(wait));
+    }
+    let opened = match port {
+        Some(port) => shared.keeper.open_port(credential, &client.text, &request_id, id, port).await,
+        None => Err(KeeperError::NotFound { what: "port", id: id.to_owned() }),
+    };
+    let Err(error) = opened else { return opened.map_err(Into::into) };
+    if !matches!(error, KeeperError::NotFound { .. }) {
+        return Err(error.into());
+    }
+    let Some(credential) = credential else { return Err(denied()) };
+    match shared.keeper.authenticate(credential, &client.text, &request_id).await {
+        Ok(_) => {
+            let detail = "there is no such sandbox, or the port is not published; publish it first";
+            Err(Problem::new(Code::PortNotFound, detail))
+        }
+        Err(_) => {
+            shared.attempts.failed(client.address);
+            Err(denied())
+        }
+    }
+}
+
+/// Moves the token from the address into a cookie of this host name, so that it stands in no history and no log.
+fn keep_in_cookie(shared: &Shared, request: &Request, presented: &Presented) -> Response {
+    let client = Client::of(&shared.config, request.headers(), request.extensions());
+    let query = request.uri().query().map(credential::without_token);
+    let mut response = redirect(request.uri().path(), query.as_deref(), StatusCode::SEE_OTHER);
+    let cookie = credential::cookie(presented.credential.as_deref().unwrap_or_default(), client.tls);
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Sends the client to another path of the same host.
+fn redirect(path: &str, query: Option<&str>, status: StatusCode) -> Response {
+    // Two slashes in front would lead to another host.
+    let path = format!("/{}", path.trim_start_matches('/'));
+    let place = match query.filter(|query| !query.is_empty()) {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        headers.insert(header::LOCATION, place);
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// The host that a request names, as it came.
+fn host_of(uri: &Uri, headers: &HeaderMap) -> String {
+    authority(uri, headers).ok().flatten().map_or_else(|| "localhost".to_owned(), |host| host.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_by_path_are_read() {
+        let id = "abcdefghij0123456789";
+        let cases = [
+            (format!("/v1/sandboxes/{id}/ports/80/proxy"), Some(("80", ""))),
+            (format!("/v1/sandboxes/{id}/ports/80/proxy/"), Some(("80", "/"))),
+            (format!("/v1/sandboxes/{id}/ports/80/proxy/a//b%2Fc"), Some(("80", "/a//b%2Fc"))),
+            (format!("/v1/sandboxes/{id}/ports/%38%30/proxy/"), Some(("%38%30", "/"))),
+            (format!("/v1/sandboxes/{id}/ports/80/proxyx"), None),
+            (format!("/v1/sandboxes/{id}/ports/80"), None),
+            (format!("/v1/sandboxes/{id}/ports/80/tokens"), None),
+            (format!("/v1/sandboxes/{id}/exec"), None),
+            ("/v1/sandboxes".to_owned(), None),
+        ];
+        for (path, expected) in cases {
+            let found = by_path_parts(&path).map(|place| (place.port, place.rest));
+            assert_eq!(found, expected, "{path}");
+        }
+        for port in ["02280", "+2280", "%32280", "0", "65536", "22 80", "2280x", ""] {
+            assert_eq!(canonical_port(port), None, "{port}");
+        }
+    }
+
+    #[test]
+    fn redirects_stay_on_the_host() {
+        for (path, query, expected) in
+            [("/a", Some("b=c"), "/a?b=c"), ("//evil.example/a", None, "/evil.example/a"), ("/", Some(""), "/")]
+        {
+            let response = redirect(path, query, StatusCode::SEE_OTHER);
+            assert_eq!(response.headers()[header::LOCATION], expected);
+        }
+    }
+}

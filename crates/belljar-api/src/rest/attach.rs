@@ -1,0 +1,159 @@
+//! Processes over a WebSocket.
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{FromRequestParts, State};
+use axum::response::Response;
+use belljar_keeper::{Command, ExecRequest};
+use bytes::Bytes;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::guest_problem;
+use super::processes::Number;
+use super::types::TerminalBody;
+use crate::api::Shared;
+use crate::extract::{Auth, Id, PathOf, Query};
+use crate::problem::Problem;
+use crate::refusal::About;
+use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as talk, no_upgrade};
+
+/// Bytes of output that may wait in a connection.
+const MAX_WAITING_BYTES: usize = 2 << 20;
+
+/// What is run on a terminal when nothing is named: bash where there is one.
+const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi";
+
+/// A request that can become a WebSocket.
+pub(super) struct Upgrade(WebSocketUpgrade);
+
+impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let upgrade = WebSocketUpgrade::from_request_parts(parts, state).await.map_err(|_| no_upgrade())?;
+        let upgrade = upgrade
+            .max_message_size(MAX_MESSAGE_BYTES)
+            .max_frame_size(MAX_MESSAGE_BYTES)
+            .write_buffer_size(0)
+            .max_write_buffer_size(MAX_WAITING_BYTES);
+        Ok(Self(upgrade))
+    }
+}
+
+impl Upgrade {
+    fn answer(self, shared: Shared, attachment: Attachment) -> Response {
+        self.0.on_upgrade(move |socket| talk(socket, shared, attachment))
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AttachQuery {
+    /// Where to begin in standard output.
+    stdout: Option<u64>,
+    /// Where to begin in standard error.
+    stderr: Option<u64>,
+    /// Where to begin in the output of its terminal.
+    terminal: Option<u64>,
+}
+
+/// Attaches to a process over a WebSocket.
+///
+/// To the client: binary messages of one byte for the stream (1 standard output, 2 standard error, 3 terminal), 8 bytes for
+/// the offset (big-endian), and the data; text messages `{"event":"exited",…}` and `{"event":"error",…}`. From the client:
+/// binary messages are standard input; text messages are one of `{"resize":{"rows","columns"}}`, `{"signal":"SIGINT"}` and
+/// `{"close_stdin":true}`. A message has at most 1 MiB.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/attach", tag = "commands",
+    params(("id" = String, Path, description = "The sandbox's id or name."),
+        ("process" = u64, Path, description = "The process's number."), AttachQuery),
+    responses((status = 101, description = "The connection is a WebSocket from here on.")))]
+pub(super) async fn attach(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    PathOf(Number(number)): PathOf<Number>,
+    Query(query): Query<AttachQuery>,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let offsets = [query.stdout, query.stderr, query.terminal].map(|offset| offset.unwrap_or(0));
+    let processes = entered.guest().list_processes().await;
+    let found = match processes {
+        Ok(processes) => processes.iter().any(|process| process.id == number),
+        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
+    };
+    if !found {
+        return Err(super::processes::missing(number));
+    }
+    let execution = match entered.guest().attach(number, offsets).await {
+        Ok(execution) => execution,
+        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
+    };
+    let attachment = Attachment { entered, execution, greeting: None, slot, request_id: caller.request_id };
+    Ok(upgrade.answer(shared, attachment))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TerminalQuery {
+    /// Rows of the terminal. 24 if not given.
+    #[param(minimum = 1)]
+    rows: Option<u16>,
+    /// Columns of the terminal. 80 if not given.
+    #[param(minimum = 1)]
+    columns: Option<u16>,
+    /// Where it starts: absolute, or below the home directory.
+    cwd: Option<String>,
+    /// A line for the shell. An interactive shell, if not given.
+    command: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Greeting {
+    event: &'static str,
+    process: u64,
+}
+
+/// Starts a shell on a terminal and attaches to it over a WebSocket, as `attach` does. The first message is the text
+/// `{"event":"started","process":N}`. The shell goes on when the connection breaks; attach to its number again.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "commands",
+    params(("id" = String, Path, description = "The sandbox's id or name."), TerminalQuery),
+    responses((status = 101, description = "The connection is a WebSocket from here on.")))]
+pub(super) async fn terminal(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<TerminalQuery>,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let size = TerminalBody { rows: query.rows.unwrap_or(24), columns: query.columns.unwrap_or(80) };
+    if let Some(cwd) = &query.cwd {
+        super::types::check_path("cwd", cwd.as_bytes())?;
+    }
+    if query.command.as_ref().is_some_and(|command| command.is_empty() || command.contains('\0')) {
+        return Err(Problem::field("command", "it is empty, or has a NUL in it"));
+    }
+    let line = query.command.map_or(Bytes::from_static(SHELL.as_bytes()), Bytes::from);
+    let request = ExecRequest {
+        command: Command::Shell(line),
+        cwd: query.cwd.map(Bytes::from),
+        stdin_open: true,
+        terminal: Some(size.checked("")?),
+        timeout: Some(std::time::Duration::ZERO),
+        ..ExecRequest::default()
+    };
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let process = shared.keeper.start(&caller, &id, request).await?.process;
+    let execution = match entered.guest().attach(process, [0; 3]).await {
+        Ok(execution) => execution,
+        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
+    };
+    let greeting = serde_json::to_string(&Greeting { event: "started", process }).ok();
+    let attachment = Attachment { entered, execution, greeting, slot, request_id: caller.request_id };
+    Ok(upgrade.answer(shared, attachment))
+}

@@ -1,0 +1,351 @@
+//! Contents of files: down with ranges, up as a stream.
+
+use std::io;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use belljar_engine::{Download, v1};
+use belljar_keeper::{Caller, Entered};
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde::Deserialize;
+use tokio_util::io::StreamReader;
+use utoipa::IntoParams;
+
+use super::range::{Wanted, upload_range, wanted};
+use super::types::{FileEntry, FileKind, Mode, modified, path_of};
+use super::{as_path, disposition, guest_problem, path_detail, recorded};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Query, RawBody};
+use crate::guard::StreamSlot;
+use crate::problem::{Code, Problem};
+use crate::refusal::About;
+
+/// How often a file may change between the look at it and its opening before that is an error.
+const TRIES: usize = 3;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ContentQuery {
+    /// The file: absolute, or below the home directory.
+    path: Option<String>,
+    /// The same in base64, for names that are not UTF-8.
+    path_base64: Option<String>,
+}
+
+/// Reads a file. `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since` work, and `HEAD` does.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files/content", tag = "files",
+    params(("id" = String, Path, description = "The sandbox's id or name."), ContentQuery,
+        ("Range" = Option<String>, Header, description = "The bytes wanted, such as `bytes=0-99`.")),
+    responses(
+        (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, description = "A part of it.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "It has not changed.")))]
+pub(super) async fn download(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<ContentQuery>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
+    let slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    send_file(&shared, &caller, slot, entered, path, &method, &headers).await
+}
+
+/// Answers with a file.
+pub(super) async fn send_file(
+    shared: &Shared,
+    caller: &Caller,
+    slot: StreamSlot,
+    entered: Entered,
+    path: Bytes,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    let id = entered.id().clone();
+    let details = vec![path_detail(&path)];
+    let answer = answer(slot, entered, &path, method, headers).await;
+    if method == Method::HEAD {
+        return answer;
+    }
+    recorded(shared, caller, &id, "file.read", details, answer).await
+}
+
+async fn answer(
+    slot: StreamSlot,
+    entered: Entered,
+    path: &Bytes,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    for _ in 0..TRIES {
+        let entry = look(&entered, path).await?;
+        if is_unchanged(&entry, headers) {
+            return Ok(with_headers(StatusCode::NOT_MODIFIED, Body::empty(), &entry, path));
+        }
+        // Files of /proc say that they are empty and are not: their length is known at their end.
+        let sized = entry.size > 0;
+        let part = match ranged(&entry, headers) {
+            Wanted::Nothing if sized => {
+                let detail = format!("Range: the file has {} bytes", entry.size);
+                let mut response = Problem::new(Code::RangeNotSatisfiable, detail).with_field("Range").into_response();
+                set(&mut response, header::CONTENT_RANGE, format!("bytes */{}", entry.size));
+                return Ok(response);
+            }
+            Wanted::Whole | Wanted::Nothing => None,
+            Wanted::Part { start, length } => Some((start, length)),
+        };
+        let (start, length) = part.unwrap_or((0, entry.size));
+        let status = if part.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+        let body = if method == Method::HEAD {
+            Body::empty()
+        } else {
+            let asked = if sized { length } else { 0 };
+            let download = match entered.guest().read(as_path(path), start, asked, false).await {
+                Ok(download) => download,
+                Err(error) => return Err(guest_problem(&entered, error, About::Content).await),
+            };
+            if tag(&download.entry) != tag(&entry) {
+                continue;
+            }
+            let pieces = pieces(download, sized.then_some(length), (slot, entered));
+            Body::from_stream(pieces)
+        };
+        let mut response = with_headers(status, body, &entry, path);
+        if part.is_some() {
+            let last = start + length - 1;
+            set(&mut response, header::CONTENT_RANGE, format!("bytes {start}-{last}/{}", entry.size));
+        }
+        if sized {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        return Ok(response);
+    }
+    Err(Problem::new(Code::FailedPrecondition, "the file changes all the time while it is read; read it again later"))
+}
+
+/// The file's entry, if it is a regular file.
+async fn look(entered: &Entered, path: &Bytes) -> Result<v1::Entry, Problem> {
+    let entry = match entered.guest().stat(as_path(path), true).await {
+        Ok(entry) => entry,
+        Err(error) => return Err(guest_problem(entered, error, About::Content).await),
+    };
+    if FileKind::from(entry.kind.as_known().unwrap_or_default()) == FileKind::File {
+        return Ok(entry);
+    }
+    let detail = format!("{}: it is no regular file, so it has no content", String::from_utf8_lossy(path));
+    Err(Problem::new(Code::NotRegular, detail).with_field("path"))
+}
+
+/// The bytes of a file, which must be as many as were promised. `held` lives as long.
+fn pieces<T: Send + 'static>(
+    mut download: Download,
+    promised: Option<u64>,
+    held: T,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    async_stream::stream! {
+        let _held = held;
+        let mut left = promised;
+        loop {
+            match download.next().await {
+                Ok(Some(mut piece)) => {
+                    if let Some(left) = &mut left {
+                        // A file that has grown meanwhile is cut where it ended.
+                        piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                        *left -= u64::try_from(piece.len()).unwrap_or(u64::MAX).min(*left);
+                    }
+                    if !piece.is_empty() {
+                        yield Ok(piece);
+                    }
+                    if left == Some(0) {
+                        return;
+                    }
+                }
+                Ok(None) => {
+                    if left.is_some_and(|left| left > 0) {
+                        yield Err(io::Error::other("the file became shorter while it was read"));
+                    }
+                    return;
+                }
+                Err(error) => {
+                    yield Err(io::Error::other(error));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn tag(entry: &v1::Entry) -> String {
+    format!("\"{:x}-{:x}-{:x}-{:x}\"", entry.inode, entry.size, entry.modified_ns, entry.changed_ns)
+}
+
+fn last_modified(entry: &v1::Entry) -> String {
+    httpdate::fmt_http_date(modified_http(entry))
+}
+
+/// The last change as HTTP can say it: after 1970 and before the year 10,000.
+fn modified_http(entry: &v1::Entry) -> std::time::SystemTime {
+    let last = 253_402_300_799;
+    let seconds = modified(entry).as_second().clamp(0, last);
+    std::time::UNIX_EPOCH + std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn is_unchanged(entry: &v1::Entry, headers: &HeaderMap) -> bool {
+    let tag = tag(entry);
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+        let mut known = values.flat_map(|value| value.split(',')).map(str::trim);
+        return known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag);
+    }
+    let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
+    let since = since.and_then(|text| httpdate::parse_http_date(text).ok());
+    since.is_some_and(|since| modified_http(entry) <= since)
+}
+
+/// The range that is wanted, unless it is of another state of the file.
+fn ranged(entry: &v1::Entry, headers: &HeaderMap) -> Wanted {
+    let same = headers.get(header::IF_RANGE).is_none_or(|value| {
+        value.as_bytes() == tag(entry).as_bytes() || value.as_bytes() == last_modified(entry).as_bytes()
+    });
+    if same { wanted(headers.get(header::RANGE), entry.size) } else { Wanted::Whole }
+}
+
+fn with_headers(status: StatusCode, body: Body, entry: &v1::Entry, path: &[u8]) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    set(&mut response, header::ETAG, tag(entry));
+    set(&mut response, header::LAST_MODIFIED, last_modified(entry));
+    let headers = response.headers_mut();
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    if status != StatusCode::NOT_MODIFIED {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(header::CONTENT_DISPOSITION, disposition::attachment(path));
+        // No browser may take it for a page of this server.
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    }
+    response
+}
+
+fn set(response: &mut Response, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UploadQuery {
+    /// The file: absolute, or below the home directory.
+    path: Option<String>,
+    /// The same in base64, for names that are not UTF-8.
+    path_base64: Option<String>,
+    /// Permission bits in octal. `0644` if not given.
+    mode: Option<Mode>,
+    /// Whether missing directories are made. `true` if not given.
+    make_parents: Option<bool>,
+    /// Whether to add to the file instead of replacing it. `false` if not given.
+    append: Option<bool>,
+    /// Whether to fail if the file is there already. `false` if not given.
+    exclusive: Option<bool>,
+}
+
+/// Writes a file, of any length that the disk of the sandbox has room for. The file appears under its name only when all
+/// bytes have come: an upload that breaks off leaves the old file. With `Content-Range: bytes FIRST-LAST/*` it is written in
+/// place.
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/files/content", tag = "files",
+    params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery,
+        ("Content-Range" = Option<String>, Header, description = "Where to write in the file, such as `bytes 100-199/*`.")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
+    responses((status = 200, description = "It is written.", body = FileEntry)))]
+pub(super) async fn upload(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<UploadQuery>,
+    headers: HeaderMap,
+    body: RawBody,
+) -> Result<axum::Json<FileEntry>, Problem> {
+    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
+    let slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let open = v1::WriteOpen {
+        path,
+        mode: query.mode.map_or(0, |mode| mode.0),
+        make_parents: query.make_parents.unwrap_or(true),
+        append: query.append.unwrap_or(false),
+        exclusive: query.exclusive.unwrap_or(false),
+        ..Default::default()
+    };
+    receive_file(&shared, &caller, slot, entered, open, &headers, body).await
+}
+
+/// Writes what comes into a file.
+pub(super) async fn receive_file(
+    shared: &Shared,
+    caller: &Caller,
+    slot: StreamSlot,
+    entered: Entered,
+    mut open: v1::WriteOpen,
+    headers: &HeaderMap,
+    body: RawBody,
+) -> Result<axum::Json<FileEntry>, Problem> {
+    let _slot = slot;
+    let details = vec![path_detail(&open.path)];
+    let expected = match headers.get(header::CONTENT_RANGE) {
+        None => body.length,
+        Some(value) => {
+            let refused = |reason: &str| Problem::field("Content-Range", reason);
+            let (start, length) =
+                upload_range(value).ok_or_else(|| refused("it is not allowed; give bytes FIRST-LAST/*"))?;
+            if body.length.is_some_and(|known| known != length) {
+                return Err(refused("it says another length than Content-Length"));
+            }
+            open.offset = Some(start);
+            Some(length)
+        }
+    };
+    let source = StreamReader::new(exactly(body.stream().boxed(), expected).boxed());
+    let written = match entered.guest().write_from(open, source).await {
+        Ok(entry) => Ok(axum::Json(FileEntry::from(entry))),
+        Err(error) => Err(guest_problem(&entered, error, About::Content).await),
+    };
+    recorded(shared, caller, entered.id(), "file.write", details, written).await
+}
+
+/// The same bytes, but an error at the end if they are not as many as expected.
+fn exactly<S>(source: S, expected: Option<u64>) -> impl Stream<Item = io::Result<Bytes>> + Send
+where
+    S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
+{
+    futures::stream::unfold((source, expected), |(mut source, mut left)| async move {
+        let item = match (source.next().await, left) {
+            (Some(Ok(piece)), Some(expected)) => {
+                let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                match expected.checked_sub(length) {
+                    Some(rest) => {
+                        left = Some(rest);
+                        Ok(piece)
+                    }
+                    None => Err(io::Error::other("the body is longer than the request says")),
+                }
+            }
+            (Some(item), _) => item,
+            (None, Some(rest)) if rest > 0 => {
+                left = Some(0);
+                Err(io::Error::other("the body is shorter than the request says"))
+            }
+            (None, _) => return None,
+        };
+        Some((item, (source, left)))
+    })
+}

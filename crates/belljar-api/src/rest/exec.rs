@@ -1,0 +1,115 @@
+//! Commands that are waited for.
+
+use axum::extract::State;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{Caller, ExecEvent, ExecRequest, ExecResult};
+use http::{HeaderMap, header};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::types::{ExecBody, ExecResultBody};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, IdempotentJson};
+use crate::problem::Problem;
+use crate::stream::{Pieces, event, events, problem_event};
+
+/// Events that wait for the client. A client that is slower slows the command down.
+const EVENTS: usize = 16;
+
+/// Runs a command and waits for its end. With `Accept: text/event-stream` its output comes while it runs. If the client
+/// goes away, the command is ended.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands", request_body = ExecBody,
+    params(("id" = String, Path, description = "The sandbox's id or name."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+    responses((status = 200, content(
+        (ExecResultBody = "application/json"),
+        (String = "text/event-stream", example = "event: started\ndata: {\"process\":7,\"pid\":12}\n\nevent: stdout\ndata: {\"offset\":0,\"encoding\":\"utf8\",\"data\":\"hello\\n\"}\n\n")),
+        description = "What came of it.")))]
+pub(super) async fn exec(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    body: IdempotentJson<ExecBody>,
+) -> Result<Response, Problem> {
+    let request = body.value.into_request(body.idempotency)?;
+    if wants_events(&headers) {
+        return streamed(shared, caller, id, request).await;
+    }
+    let result = shared.keeper.exec(&caller, &id, request, None).await?;
+    Ok(axum::Json(ExecResultBody::from(result)).into_response())
+}
+
+fn wants_events(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut kinds = values.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    kinds.any(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
+}
+
+#[derive(Serialize)]
+struct StartedBody {
+    process: u64,
+    pid: u32,
+}
+
+/// Answers with events. What fails before the first one is an answer of its own.
+async fn streamed(shared: Shared, caller: Caller, id: String, request: ExecRequest) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let request_id = caller.request_id.clone();
+    let keeper = shared.keeper.clone();
+    // It ends the command when it is dropped, so it lives in the answer's body.
+    let mut running = Box::pin(async move { keeper.exec(&caller, &id, request, Some(sender)).await });
+    let first = tokio::select! {
+        biased;
+        Some(event) = receiver.recv() => First::Event(event),
+        result = &mut running => First::Result(result?),
+    };
+    let id = request_id.clone();
+    let stream = async_stream::stream! {
+        let mut pieces = Pieces::default();
+        let mut result = None;
+        match first {
+            First::Event(event) => for event in told(&mut pieces, event) { yield event },
+            First::Result(first) => result = Some(Ok(first)),
+        }
+        let result = loop {
+            if let Some(result) = result {
+                break result;
+            }
+            tokio::select! {
+                biased;
+                Some(event) = receiver.recv() => for event in told(&mut pieces, event) { yield event },
+                ended = &mut running => result = Some(ended),
+            }
+        };
+        while let Some(event) = receiver.recv().await {
+            for event in told(&mut pieces, event) { yield event }
+        }
+        for (name, piece) in pieces.finish() {
+            yield event(name, &piece);
+        }
+        yield match result {
+            Ok(result) => event("result", &ExecResultBody::from(result)),
+            Err(error) => problem_event(&error.into(), &id),
+        };
+    };
+    Ok(events(&shared, slot, request_id, stream))
+}
+
+
+enum First {
+    Event(ExecEvent),
+    Result(ExecResult),
+}
+
+fn told(pieces: &mut Pieces, happened: ExecEvent) -> Vec<Event> {
+    match happened {
+        ExecEvent::Started { process, pid } => vec![event("started", &StartedBody { process, pid })],
+        ExecEvent::Output { stream, offset, data } => {
+            let whole = pieces.push(stream, offset, &data);
+            whole.into_iter().map(|(name, piece)| event(name, &piece)).collect()
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Keys.
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::types::{KeyBody, KeyInfoBody, NewKeyBody};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Json};
+use crate::problem::Problem;
+
+/// Makes a key. Needs the role admin.
+#[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = NewKeyBody,
+    responses((status = 201, description = "The key. It is told this once.", body = KeyBody)))]
+pub(super) async fn create(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Json(body): Json<NewKeyBody>,
+) -> Result<(StatusCode, axum::Json<KeyBody>), Problem> {
+    let (info, key) = shared.keeper.create_key(&caller, body.into()).await?;
+    Ok((StatusCode::CREATED, axum::Json(KeyBody { info: info.into(), key })))
+}
+
+/// Keys, without what opens the door.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Keys)]
+pub(super) struct KeysBody {
+    keys: Vec<KeyInfoBody>,
+}
+
+/// Lists keys. Needs the role admin.
+#[utoipa::path(get, path = "/v1/keys", tag = "keys",
+    responses((status = 200, description = "The keys.", body = KeysBody)))]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<KeysBody>, Problem> {
+    let keys = shared.keeper.keys(&caller).await?;
+    Ok(axum::Json(KeysBody { keys: keys.into_iter().map(Into::into).collect() }))
+}
+
+/// Takes a key back. Needs the role admin.
+#[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys",
+    params(("id" = String, Path, description = "The key's id.")),
+    responses((status = 204, description = "It opens nothing any more.")))]
+pub(super) async fn revoke(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<StatusCode, Problem> {
+    shared.keeper.revoke_key(&caller, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,132 @@
+//! The routes of version 1, by resource.
+
+mod attach;
+mod audit;
+mod content;
+mod disposition;
+mod exec;
+mod files;
+mod keys;
+mod openapi;
+mod ports;
+mod processes;
+mod range;
+mod sandboxes;
+mod server;
+mod signed;
+mod templates;
+pub(crate) mod types;
+mod upload;
+mod watch;
+
+use axum::Router;
+use axum::response::IntoResponse as _;
+use axum::routing::any;
+use belljar_engine::GuestError;
+use belljar_keeper::{Caller, Deed, Entered};
+use belljar_model::SandboxId;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use openapi::openapi;
+
+use crate::api::Shared;
+use crate::problem::{Code, Problem};
+use crate::proxy;
+use crate::refusal::{About, problem_about};
+
+/// All routes that the document describes.
+pub(crate) fn described() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(server::health))
+        .routes(routes!(server::ready))
+        .routes(routes!(server::version))
+        .routes(routes!(server::metrics))
+        .routes(routes!(server::document))
+        .routes(routes!(server::me))
+        .routes(routes!(sandboxes::create, sandboxes::list))
+        .routes(routes!(sandboxes::get, sandboxes::update, sandboxes::delete))
+        .routes(routes!(sandboxes::timeout))
+        .routes(routes!(sandboxes::pause))
+        .routes(routes!(sandboxes::resume))
+        .routes(routes!(sandboxes::snapshot))
+        .routes(routes!(sandboxes::fork))
+        .routes(routes!(sandboxes::metrics))
+        .routes(routes!(sandboxes::logs))
+        .routes(routes!(sandboxes::token))
+        .routes(routes!(exec::exec))
+        .routes(routes!(processes::start, processes::list))
+        .routes(routes!(processes::get))
+        .routes(routes!(processes::output))
+        .routes(routes!(processes::stdin))
+        .routes(routes!(processes::signal))
+        .routes(routes!(processes::resize))
+        .routes(routes!(attach::attach))
+        .routes(routes!(attach::terminal))
+        .routes(routes!(content::download, content::upload))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::list, files::remove))
+        .routes(routes!(files::make_dir))
+        .routes(routes!(files::rename))
+        .routes(routes!(upload::upload))
+        .routes(routes!(watch::watch))
+        .routes(routes!(signed::sign))
+        .routes(routes!(signed::download, signed::upload))
+        .routes(routes!(ports::publish, ports::list))
+        .routes(routes!(ports::unpublish))
+        .routes(routes!(ports::token))
+        .routes(routes!(templates::list))
+        .routes(routes!(templates::get, templates::remove))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(audit::records))
+        .routes(routes!(audit::export))
+        .routes(routes!(audit::verify))
+}
+
+/// All routes.
+pub(crate) fn router(shared: &Shared) -> Router {
+    let (router, _) = described().split_for_parts();
+    let mut router = router;
+    for path in [proxy::PATH, proxy::PATH_SLASH, proxy::PATH_BARE] {
+        router = router.route(path, any(proxy::by_path));
+    }
+    router
+        .merge(openapi::swagger())
+        .fallback(|| async { Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response() })
+        .method_not_allowed_fallback(|| async {
+            let detail = "this method is not for this place; the header Allow says which are";
+            Problem::new(Code::MethodNotAllowed, detail).into_response()
+        })
+        .with_state(shared.clone())
+}
+
+/// Why a call to the guest failed.
+async fn guest_problem(entered: &Entered, error: GuestError, about: About) -> Problem {
+    problem_about(entered.explain(error).await, about)
+}
+
+/// Writes what was done into the audit trail, and hands on what came of it. What cannot be written is not told as done.
+async fn recorded<T>(
+    shared: &Shared,
+    caller: &Caller,
+    sandbox: &SandboxId,
+    action: &'static str,
+    details: Vec<(&'static str, String)>,
+    result: Result<T, Problem>,
+) -> Result<T, Problem> {
+    let outcome = result.as_ref().err().map_or("ok", |problem| problem.code().as_str());
+    shared.keeper.record(caller, Deed { action, sandbox: Some(sandbox), outcome, details }).await?;
+    result
+}
+
+/// A path for the audit trail.
+fn path_detail(path: &[u8]) -> (&'static str, String) {
+    ("path", path.escape_ascii().to_string())
+}
+
+/// A path for the guest's client.
+fn as_path(bytes: &[u8]) -> &std::path::Path {
+    use std::os::unix::ffi::OsStrExt as _;
+    std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))
+}

@@ -1,0 +1,131 @@
+//! The interface as an OpenAPI document. It is made from the code; `docs/openapi.json` is a copy that a test compares.
+
+use std::sync::OnceLock;
+
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr, Response,
+    ResponseBuilder, SecurityRequirement,
+};
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use crate::api::Shared;
+use crate::problem::{Code, ProblemBody};
+
+const DESCRIPTION: &str = "Sandboxes for code that nobody has read. A request comes with a key, as \
+    `Authorization: Bearer <key>` or as `X-API-Key: <key>`. An error is `application/problem+json` with a stable `code`. \
+    Times are RFC 3339 in UTC; a span of time in a request is a number of seconds or a text such as `10m`; a size is a \
+    number of bytes or a text such as `256m`.";
+
+/// The document without its routes.
+pub(super) fn frame() -> OpenApi {
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
+    let info = InfoBuilder::new()
+        .title("Belljar")
+        .version("1")
+        .description(Some(DESCRIPTION))
+        .license(Some(license))
+        .build();
+    OpenApiBuilder::new().info(info).build()
+}
+
+/// The whole document.
+#[must_use]
+pub fn openapi() -> OpenApi {
+    let mut document = super::described().into_openapi();
+    let components = document.components.get_or_insert_default();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key or a sandbox's token."));
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));
+    let header = ApiKeyValue::with_description("X-API-Key", "The same in a header of its own.");
+    components.add_security_scheme("api_key", SecurityScheme::ApiKey(ApiKey::Header(header)));
+    let (name, schema) = (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
+    components.schemas.insert(name.into_owned(), schema);
+    document.security = Some(vec![
+        SecurityRequirement::new("bearer", Vec::<String>::new()),
+        SecurityRequirement::new("api_key", Vec::<String>::new()),
+    ]);
+    for (path, item) in &mut document.paths.paths {
+        for operation in operations(item) {
+            add_errors(path, operation);
+        }
+    }
+    document
+}
+
+/// The document as JSON.
+pub(super) fn json() -> &'static str {
+    static JSON: OnceLock<String> = OnceLock::new();
+    JSON.get_or_init(|| openapi().to_pretty_json().unwrap_or_default())
+}
+
+/// The pages at `/docs`.
+pub(super) fn swagger() -> axum::Router<Shared> {
+    SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into()
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.options,
+        &mut item.head,
+        &mut item.patch,
+        &mut item.trace,
+    ]
+    .into_iter()
+    .filter_map(Option::as_mut)
+}
+
+/// Adds what can go wrong to an operation, by what it takes.
+fn add_errors(path: &str, operation: &mut Operation) {
+    let is_open = operation.security.as_ref().is_some_and(|security| !security.is_empty());
+    let mut statuses = vec![403, 500];
+    if !is_open || path.starts_with("/v1/signed/") {
+        statuses.extend([401, 429, 503]);
+    }
+    if path == "/ready" {
+        statuses.push(503);
+    }
+    let parameters = operation.parameters.iter().flatten();
+    let takes = |wanted: ParameterIn| parameters.clone().any(|one| matches!(one, RefOr::T(one) if one.parameter_in == wanted));
+    if takes(ParameterIn::Query) || takes(ParameterIn::Path) || takes(ParameterIn::Header) || operation.request_body.is_some()
+    {
+        statuses.push(400);
+    }
+    if takes(ParameterIn::Path) {
+        statuses.extend([404, 409, 410]);
+    }
+    if path.starts_with("/v1/sandboxes/{id}/") || path.starts_with("/v1/signed/") {
+        statuses.extend([501, 502, 504]);
+    }
+    if operation.request_body.is_some() || path.ends_with("/pause") || path.ends_with("/verify") {
+        statuses.extend([400, 408, 413, 415]);
+    }
+    if takes(ParameterIn::Header) {
+        statuses.extend([404, 409, 416, 422]);
+    }
+    if path == "/v1/sandboxes" {
+        statuses.extend([404, 409, 410, 422]);
+    }
+    if operation.responses.responses.contains_key("101") {
+        statuses.push(426);
+    }
+    for status in statuses {
+        let response = || RefOr::T(problem(status));
+        operation.responses.responses.entry(status.to_string()).or_insert_with(response);
+    }
+}
+
+/// The answer of this status: a problem with one of the codes that have it.
+fn problem(status: u16) -> Response {
+    let codes = Code::ALL.iter().filter(|code| code.status_number() == status);
+    let names: Vec<_> = codes.map(|code| format!("`{}`", code.as_str())).collect();
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    ResponseBuilder::new()
+        .description(format!("A problem: {}.", names.join(", ")))
+        .content("application/problem+json", content)
+        .build()
+}

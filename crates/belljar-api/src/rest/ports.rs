@@ -1,0 +1,172 @@
+//! Published ports.
+
+use axum::extract::State;
+use belljar_keeper::PublishedPort;
+use http::{Extensions, HeaderMap, StatusCode, Uri};
+
+use super::guest_problem;
+use super::sandboxes::NewTokenBody;
+use super::types::{PortBody, PortInfoBody, PortsBody, TokenBody, time};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
+use crate::guard::{Client, authority};
+use crate::problem::{Code, Problem};
+use crate::refusal::About;
+
+/// The number of a port.
+pub(super) struct Port(u16);
+
+impl std::str::FromStr for Port {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl PathNumber for Port {
+    const NAME: &'static str = "port";
+    const NONE: Code = Code::PortNotFound;
+}
+
+/// The address under which the caller knows this server, without a final slash.
+pub(super) fn base_url(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> String {
+    let scheme = Client::of(&shared.config, headers, extensions).scheme();
+    format!("{scheme}://{}", host(headers, extensions))
+}
+
+fn host(headers: &HeaderMap, extensions: &Extensions) -> String {
+    let default = Uri::default();
+    let target = extensions.get::<axum::extract::OriginalUri>().map_or(&default, |uri| &uri.0);
+    match authority(target, headers) {
+        Ok(Some(authority)) => authority.to_string(),
+        _ => "localhost".to_owned(),
+    }
+}
+
+/// Where a port can be reached.
+struct Places<'a> {
+    shared: &'a Shared,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl Places<'_> {
+    fn by_host(&self, id: &str, port: u16) -> Option<String> {
+        let domain = self.shared.config.domain.as_deref()?;
+        let scheme = Client::of(&self.shared.config, self.headers, self.extensions).scheme();
+        let own = host(self.headers, self.extensions);
+        let server_port = own.parse::<http::uri::Authority>().ok().and_then(|own| own.port_u16());
+        let server_port = server_port.map(|port| format!(":{port}")).unwrap_or_default();
+        Some(format!("{scheme}://{port}-{id}.{domain}{server_port}/"))
+    }
+
+    fn by_path(&self, id: &str, port: u16) -> String {
+        let base = base_url(self.shared, self.headers, self.extensions);
+        format!("{base}/v1/sandboxes/{id}/ports/{port}/proxy/")
+    }
+
+    fn info(&self, id: &str, port: PublishedPort) -> PortInfoBody {
+        PortInfoBody {
+            port: port.port,
+            public: port.public,
+            url: self.by_host(id, port.port),
+            path_url: self.by_path(id, port.port),
+        }
+    }
+}
+
+/// Publishes a port, or changes whether it needs a credential.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/ports", tag = "ports", request_body = PortBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 201, description = "It is published.", body = PortInfoBody)))]
+pub(super) async fn publish(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    extensions: Extensions,
+    Json(body): Json<PortBody>,
+) -> Result<(StatusCode, axum::Json<PortInfoBody>), Problem> {
+    if body.port == 0 {
+        return Err(Problem::field("port", "0 is not allowed; give 1 to 65535"));
+    }
+    let port = shared.keeper.publish_port(&caller, &id, body.port, body.public.unwrap_or(false)).await?;
+    // A name becomes the id: host names know only that.
+    let id = shared.keeper.get(&caller, &id).await?.id;
+    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    Ok((StatusCode::CREATED, axum::Json(places.info(id.as_str(), port))))
+}
+
+/// Lists published ports, and those that programs inside listen on.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports",
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The ports.", body = PortsBody)))]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    extensions: Extensions,
+) -> Result<axum::Json<PortsBody>, Problem> {
+    let published = shared.keeper.ports(&caller, &id).await?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let listening = match entered.guest().list_ports().await {
+        Ok(listening) => listening,
+        Err(error) => return Err(guest_problem(&entered, error, About::Port).await),
+    };
+    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    let ports = published.into_iter().map(|port| places.info(entered.id().as_str(), port));
+    Ok(axum::Json(PortsBody { ports: ports.collect(), listening }))
+}
+
+/// Takes a port back.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
+    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
+    responses((status = 204, description = "It is not published any more.")))]
+pub(super) async fn unpublish(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    PathOf(Port(port)): PathOf<Port>,
+) -> Result<StatusCode, Problem> {
+    shared.keeper.unpublish_port(&caller, &id, port).await.map_err(about_port)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes a token that opens one published port, and nothing else.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/ports/{port}/tokens", tag = "ports", request_body = NewTokenBody,
+    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
+    responses((status = 201, description = "The token. It is told this once.", body = TokenBody)))]
+pub(super) async fn token(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    PathOf(Port(port)): PathOf<Port>,
+    headers: HeaderMap,
+    extensions: Extensions,
+    Json(body): Json<NewTokenBody>,
+) -> Result<(StatusCode, axum::Json<TokenBody>), Problem> {
+    let issued = shared.keeper.port_token(&caller, &id, port, body.expires()).await.map_err(about_port)?;
+    let id = shared.keeper.get(&caller, &id).await?.id;
+    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    let place = places.by_host(id.as_str(), port).unwrap_or_else(|| places.by_path(id.as_str(), port));
+    let url = Some(format!("{place}?belljar_token={}", issued.token));
+    let expires_at = time(issued.expires_at);
+    Ok((StatusCode::CREATED, axum::Json(TokenBody { token: Some(issued.token), url, expires_at })))
+}
+
+fn about_port(error: belljar_keeper::KeeperError) -> Problem {
+    match error {
+        belljar_keeper::KeeperError::NotFound { what: "port", id } => {
+            Problem::new(Code::PortNotFound, format!("port {id} is not published; publish it first"))
+        }
+        error => error.into(),
+    }
+}

@@ -1,0 +1,356 @@
+//! Sandboxes.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{ListSandboxes, SandboxInfo};
+use belljar_model::SandboxState;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::types::{
+    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, Span, TemplateInfoBody,
+    TokenBody, UpdateBody,
+};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
+use crate::problem::{Problem, ProblemBody};
+
+/// Entries of one page, if nothing is said.
+const DEFAULT_PAGE: u32 = 50;
+
+/// The most entries of one page.
+const MAX_PAGE: u32 = 100;
+
+fn told(shared: &Shared, info: SandboxInfo) -> SandboxInfoBody {
+    SandboxInfoBody::new(info, shared.config.domain.as_deref())
+}
+
+fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxInfoBody> {
+    axum::Json(told(shared, info))
+}
+
+/// Makes a sandbox.
+#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+    responses(
+        (status = 201, description = "It was made.", body = SandboxInfoBody),
+        (status = 200, description = "It was there before.", body = SandboxInfoBody)))]
+pub(super) async fn create(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    body: IdempotentJson<CreateSandboxBody>,
+) -> Result<Response, Problem> {
+    let request = body.value.into_request(body.idempotency)?;
+    let created = shared.keeper.create(&caller, request).await?;
+    let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, answer(&shared, created.info)).into_response())
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListQuery {
+    /// States to show, separated by commas; all but `gone` if not given. It may be given several times.
+    #[serde(default)]
+    state: Vec<String>,
+    /// A label that must be there, as `key=value`. It may be given several times; all must be there.
+    #[serde(default)]
+    label: Vec<String>,
+    /// The name.
+    name: Option<String>,
+    /// Entries of the page.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// Where the last page ended.
+    cursor: Option<String>,
+    /// Newest first (`desc`) or oldest first (`asc`).
+    order: Option<Order>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Order {
+    Desc,
+    Asc,
+}
+
+impl ListQuery {
+    fn into_request(self) -> Result<ListSandboxes, Problem> {
+        let limit = page("limit", self.limit, DEFAULT_PAGE, MAX_PAGE)?;
+        let names = self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty());
+        let states = names.map(|name| name.parse::<SandboxState>()).collect::<Result<_, _>>();
+        let mut labels = BTreeMap::new();
+        for label in self.label {
+            let (key, value) = label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
+            if labels.insert(key.to_owned(), value.to_owned()).is_some_and(|before| before != value) {
+                return Err(Problem::field("label", format!("{key:?} is given with two values")));
+            }
+        }
+        Ok(ListSandboxes {
+            states: states.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?,
+            labels,
+            name: self.name,
+            ascending: self.order == Some(Order::Asc),
+            limit,
+            cursor: self.cursor,
+        })
+    }
+}
+
+/// Checks how many entries a page may have.
+pub(super) fn page(field: &str, asked: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
+    match asked {
+        None => Ok(default),
+        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::field(field, format!("{limit} is not allowed; give 1 to {most}"))),
+    }
+}
+
+/// A page of sandboxes.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Sandboxes)]
+pub(super) struct SandboxesBody {
+    sandboxes: Vec<SandboxInfoBody>,
+    /// What `cursor` is to be for the next page; nothing after the last.
+    next_cursor: Option<String>,
+}
+
+/// Lists sandboxes.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(ListQuery),
+    responses((status = 200, description = "A page of them.", body = SandboxesBody)))]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Query(query): Query<ListQuery>,
+) -> Result<axum::Json<SandboxesBody>, Problem> {
+    let page = shared.keeper.list(&caller, query.into_request()?).await?;
+    let sandboxes = page.items.into_iter().map(|info| told(&shared, info)).collect();
+    Ok(axum::Json(SandboxesBody { sandboxes, next_cursor: page.next_cursor }))
+}
+
+/// Shows a sandbox. This does not count as a use of it.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The sandbox.", body = SandboxInfoBody)))]
+pub(super) async fn get(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+    Ok(answer(&shared, shared.keeper.get(&caller, &id).await?))
+}
+
+/// Changes labels, limits, and what happens when its time is over.
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", request_body = UpdateBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+pub(super) async fn update(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<UpdateBody>,
+) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+    Ok(answer(&shared, shared.keeper.update(&caller, &id, body.into_update()?).await?))
+}
+
+/// Ends a sandbox, with all that is in it.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 204, description = "It is gone.")))]
+pub(super) async fn delete(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<StatusCode, Problem> {
+    shared.keeper.kill(&caller, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How long a sandbox lives from now.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SetTimeout, example = json!({"timeout": 300}))]
+pub(super) struct TimeoutBody {
+    /// How long it lives from now; 0 ends it now.
+    timeout: Span,
+}
+
+/// Sets how long a sandbox lives from now.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/timeout", tag = "sandboxes", request_body = TimeoutBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+pub(super) async fn timeout(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<TimeoutBody>,
+) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+    Ok(answer(&shared, shared.keeper.set_timeout(&caller, &id, body.timeout.0).await?))
+}
+
+/// An empty body.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// Makes everything in a sandbox stand still. Its clock stands too.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+pub(super) async fn pause(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(Nothing {}): Json<Nothing>,
+) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+    Ok(answer(&shared, shared.keeper.pause(&caller, &id).await?))
+}
+
+/// How long a sandbox lives at least.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Resume, example = json!({"timeout": 300}))]
+pub(super) struct ResumeBody {
+    /// How long it lives from now, at least.
+    timeout: Option<Span>,
+}
+
+/// Lets a sandbox go on.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "sandboxes", request_body = ResumeBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+pub(super) async fn resume(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<ResumeBody>,
+) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+    let timeout = body.timeout.map(|timeout| timeout.0);
+    Ok(answer(&shared, shared.keeper.resume(&caller, &id, timeout).await?))
+}
+
+/// Keeps a sandbox's files as a template. Processes are not kept.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/snapshot", tag = "sandboxes", request_body = SnapshotBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 201, description = "The template.", body = TemplateInfoBody)))]
+pub(super) async fn snapshot(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<SnapshotBody>,
+) -> Result<(StatusCode, axum::Json<TemplateInfoBody>), Problem> {
+    let template = shared.keeper.snapshot(&caller, &id, body.into_request()?).await?;
+    Ok((StatusCode::CREATED, axum::Json(template.into())))
+}
+
+/// Sandboxes with the files of another.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Forks)]
+pub(super) struct ForksBody {
+    sandboxes: Vec<ForkedBody>,
+}
+
+/// One of them: a sandbox, or why it was not made.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Forked)]
+pub(super) enum ForkedBody {
+    /// It was made.
+    Sandbox(Box<SandboxInfoBody>),
+    /// It was not.
+    Error(ProblemBody),
+}
+
+/// Makes sandboxes with the files of this one. Processes are not copied.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "sandboxes", request_body = ForkBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 201, description = "Each of them, or why it was not made.", body = ForksBody)))]
+pub(super) async fn fork(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<ForkBody>,
+) -> Result<(StatusCode, axum::Json<ForksBody>), Problem> {
+    let made = shared.keeper.fork(&caller, &id, body.into_request()?).await?;
+    let sandboxes = made.into_iter().map(|one| match one {
+        Ok(info) => ForkedBody::Sandbox(Box::new(told(&shared, info))),
+        Err(error) => ForkedBody::Error(Problem::from(error).body(&caller.request_id)),
+    });
+    Ok((StatusCode::CREATED, axum::Json(ForksBody { sandboxes: sandboxes.collect() })))
+}
+
+/// What a sandbox uses now.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/metrics", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "What it uses.", body = MetricsBody)))]
+pub(super) async fn metrics(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<axum::Json<MetricsBody>, Problem> {
+    let info = shared.keeper.get(&caller, &id).await?;
+    let metrics = shared.keeper.metrics(&caller, &id).await?;
+    Ok(axum::Json(MetricsBody::new(metrics, &info.spec.limits)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LogsQuery {
+    /// Entries after this one.
+    after: Option<u64>,
+    /// Entries of the page.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+/// What happened to a sandbox.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name."), LogsQuery),
+    responses((status = 200, description = "What happened.", body = LogsBody)))]
+pub(super) async fn logs(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<LogsQuery>,
+) -> Result<axum::Json<LogsBody>, Problem> {
+    let limit = page("limit", query.limit, 100, 1000)?;
+    let after = query.after.unwrap_or(0);
+    let entries = shared.keeper.logs(&caller, &id, after, limit).await?;
+    Ok(axum::Json(LogsBody::new(entries, after)))
+}
+
+/// How long a token works.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewToken, example = json!({"expires": 3600}))]
+pub(super) struct NewTokenBody {
+    /// How long it works. An hour, if not given.
+    expires: Option<Span>,
+}
+
+impl NewTokenBody {
+    pub(super) fn expires(&self) -> std::time::Duration {
+        self.expires.map_or(DEFAULT_TOKEN_LIFE, |expires| expires.0)
+    }
+}
+
+/// The life of a token for which none was asked.
+pub(super) const DEFAULT_TOKEN_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// Makes a token that opens this sandbox's own routes, and nothing else.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/tokens", tag = "sandboxes", request_body = NewTokenBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 201, description = "The token. It is told this once.", body = TokenBody)))]
+pub(super) async fn token(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<NewTokenBody>,
+) -> Result<(StatusCode, axum::Json<TokenBody>), Problem> {
+    let token = shared.keeper.sandbox_token(&caller, &id, body.expires()).await?;
+    Ok((StatusCode::CREATED, axum::Json(token.into())))
+}

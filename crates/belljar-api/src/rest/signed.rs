@@ -1,0 +1,125 @@
+//! Signed addresses: one file, for one deed, for a time, without a key.
+
+use axum::extract::State;
+use axum::response::Response;
+use belljar_engine::v1;
+use belljar_keeper::{FileOperation, KeeperError, SignedFile};
+use http::{Extensions, HeaderMap, Method, StatusCode};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::content::{receive_file, send_file};
+use super::ports::base_url;
+use super::sandboxes::DEFAULT_TOKEN_LIFE;
+use super::types::{FileEntry, Span, TokenBody, check_path, time};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Json, RawBody, Token};
+use crate::guard::{Client, RequestId, denied};
+use crate::problem::Problem;
+
+/// A file to sign.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SignFile, example = json!({"path": "out/data.csv", "operation": "read", "expires": 3600}))]
+pub(super) struct SignBody {
+    /// The file: absolute, or below the home directory.
+    path: String,
+    /// What may be done with it.
+    operation: Operation,
+    /// How long the address works. An hour, if not given.
+    #[serde(default)]
+    expires: Option<Span>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = FileOperation)]
+enum Operation {
+    Read,
+    Write,
+}
+
+/// Makes an address at which this file can be read or written without a key.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/sign", tag = "files", request_body = SignBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 201, description = "The address.", body = TokenBody)))]
+pub(super) async fn sign(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    extensions: Extensions,
+    Json(body): Json<SignBody>,
+) -> Result<(StatusCode, axum::Json<TokenBody>), Problem> {
+    check_path("path", body.path.as_bytes())?;
+    let operation = match body.operation {
+        Operation::Read => FileOperation::Read,
+        Operation::Write => FileOperation::Write,
+    };
+    let expires = body.expires.map_or(DEFAULT_TOKEN_LIFE, |expires| expires.0);
+    let issued = shared.keeper.sign_file(&caller, &id, body.path.into(), operation, expires).await?;
+    let base = base_url(&shared, &headers, &extensions);
+    let url = Some(format!("{base}/v1/signed/{}", issued.token));
+    Ok((StatusCode::CREATED, axum::Json(TokenBody { token: None, url, expires_at: time(issued.expires_at) })))
+}
+
+/// The file that an address is for, if it is for this deed. All refusals look alike.
+async fn opened(
+    shared: &Shared,
+    token: &str,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    operation: FileOperation,
+) -> Result<SignedFile, Problem> {
+    let client = Client::of(&shared.config, headers, extensions);
+    if let Some(wait) = shared.attempts.wait(client.address) {
+        return Err(crate::guard::too_many(wait));
+    }
+    let signed = shared.keeper.open_signed(token, &client.text, &RequestId::of(extensions)).await;
+    match signed {
+        Ok(signed) if signed.operation == operation => Ok(signed),
+        Ok(_) => Err(denied()),
+        Err(KeeperError::NotFound { what: "signed file", .. }) => {
+            shared.attempts.failed(client.address);
+            Err(denied())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads the file that an address was signed for.
+#[utoipa::path(get, path = "/v1/signed/{token}", tag = "files", security(()),
+    params(("token" = String, Path, description = "The token in the address.")),
+    responses(
+        (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, description = "A part of it.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "It has not changed.")))]
+pub(super) async fn download(
+    State(shared): State<Shared>,
+    Token(token): Token,
+    method: Method,
+    headers: HeaderMap,
+    extensions: Extensions,
+) -> Result<Response, Problem> {
+    let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Read).await?;
+    let slot = shared.streams.take(&signed.caller.key)?;
+    send_file(&shared, &signed.caller, slot, signed.entered, signed.path, &method, &headers).await
+}
+
+/// Writes the file that an address was signed for.
+#[utoipa::path(put, path = "/v1/signed/{token}", tag = "files", security(()),
+    params(("token" = String, Path, description = "The token in the address.")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
+    responses((status = 200, description = "It is written.", body = FileEntry)))]
+pub(super) async fn upload(
+    State(shared): State<Shared>,
+    Token(token): Token,
+    headers: HeaderMap,
+    extensions: Extensions,
+    body: RawBody,
+) -> Result<axum::Json<FileEntry>, Problem> {
+    let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
+    let slot = shared.streams.take(&signed.caller.key)?;
+    let open = v1::WriteOpen { path: signed.path, make_parents: true, ..Default::default() };
+    receive_file(&shared, &signed.caller, slot, signed.entered, open, &headers, body).await
+}

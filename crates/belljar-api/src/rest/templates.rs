@@ -1,0 +1,54 @@
+//! Templates.
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::types::TemplateInfoBody;
+use crate::api::Shared;
+use crate::extract::{Auth, Id};
+use crate::problem::Problem;
+
+/// What sandboxes can start from.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Templates)]
+pub(super) struct TemplatesBody {
+    templates: Vec<TemplateInfoBody>,
+}
+
+/// Lists templates.
+#[utoipa::path(get, path = "/v1/templates", tag = "templates",
+    responses((status = 200, description = "The templates.", body = TemplatesBody)))]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<TemplatesBody>, Problem> {
+    let templates = shared.keeper.templates(&caller).await?;
+    Ok(axum::Json(TemplatesBody { templates: templates.into_iter().map(Into::into).collect() }))
+}
+
+/// Shows a template.
+#[utoipa::path(get, path = "/v1/templates/{id}", tag = "templates",
+    params(("id" = String, Path, description = "The template's id or name.")),
+    responses((status = 200, description = "The template.", body = TemplateInfoBody)))]
+pub(super) async fn get(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<axum::Json<TemplateInfoBody>, Problem> {
+    Ok(axum::Json(shared.keeper.template(&caller, &id).await?.into()))
+}
+
+/// Removes a template.
+#[utoipa::path(delete, path = "/v1/templates/{id}", tag = "templates",
+    params(("id" = String, Path, description = "The template's id or name.")),
+    responses((status = 204, description = "It is gone.")))]
+pub(super) async fn remove(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<StatusCode, Problem> {
+    shared.keeper.remove_template(&caller, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

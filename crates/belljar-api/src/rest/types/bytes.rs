@@ -1,0 +1,84 @@
+//! Bytes in JSON.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// The longest path, in bytes (PATH_MAX, path_resolution(7)).
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Bytes: as they are when they are UTF-8, in base64 when they are not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct EncodedBytes {
+    /// How `data` is written: `utf8` or `base64`.
+    #[schema(example = "utf8")]
+    pub(crate) encoding: &'static str,
+    /// The bytes.
+    #[schema(example = "hello\n")]
+    pub(crate) data: String,
+}
+
+impl EncodedBytes {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self { encoding: "utf8", data: text.to_owned() },
+            Err(_) => Self { encoding: "base64", data: STANDARD.encode(bytes) },
+        }
+    }
+}
+
+/// Reads base64.
+///
+/// # Errors
+/// What is no base64, with the field.
+pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
+    let bytes = STANDARD.decode(text).map_err(|_| Problem::field(field, "it is not base64 (with + and /, padded)"))?;
+    Ok(bytes.into())
+}
+
+/// A path from the two parameters that can hold one.
+///
+/// # Errors
+/// When both or neither are there, and when it can be no path.
+pub(crate) fn path_of(path: Option<String>, base64: Option<&str>, default: Option<&str>) -> Result<Bytes, Problem> {
+    let path = match (path, base64) {
+        (Some(_), Some(_)) => return Err(Problem::field("path_base64", "give either path or path_base64")),
+        (Some(path), None) => Bytes::from(path),
+        (None, Some(text)) => base64_of("path_base64", text)?,
+        (None, None) => match default {
+            Some(default) => Bytes::copy_from_slice(default.as_bytes()),
+            None => return Err(Problem::field("path", "it is missing; give a path, absolute or below the home directory")),
+        },
+    };
+    check_path("path", &path)?;
+    Ok(path)
+}
+
+/// Checks what no path can be.
+///
+/// # Errors
+/// An empty path, one that is too long, and one with a NUL.
+pub(crate) fn check_path(field: &str, path: &[u8]) -> Result<(), Problem> {
+    let reason = if path.is_empty() {
+        "it is empty; give a path, absolute or below the home directory"
+    } else if path.len() > MAX_PATH_BYTES {
+        "it is longer than 4096 bytes"
+    } else if path.contains(&0) {
+        "a path has no NUL in it"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::field(field, reason))
+}
+
+/// Bytes as text to look at, and in base64 if that loses something.
+pub(crate) fn shown(bytes: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => (String::from_utf8_lossy(bytes).into_owned(), Some(STANDARD.encode(bytes))),
+    }
+}

@@ -1,0 +1,27 @@
+//! What travels as JSON.
+
+mod bytes;
+mod exec;
+mod file;
+mod key;
+mod port;
+mod process;
+mod sandbox;
+mod scalar;
+mod span;
+mod template;
+mod unique;
+
+pub(crate) use bytes::{EncodedBytes, check_path, path_of, shown};
+pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
+pub(crate) use file::{FileEntry, FileKind, Mode, modified};
+pub(crate) use key::{KeyBody, KeyInfoBody, MeBody, NewKeyBody};
+pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
+pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};
+pub(crate) use sandbox::{
+    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, UpdateBody,
+};
+pub(crate) use scalar::Scalar;
+pub(crate) use span::{Span, time};
+pub(crate) use template::TemplateInfoBody;
+pub(crate) use unique::UniqueMap;

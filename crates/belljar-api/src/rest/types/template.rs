@@ -1,0 +1,45 @@
+//! Templates.
+
+use belljar_keeper::TemplateInfo;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::time;
+
+/// What a sandbox can start from.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TemplateInfo)]
+pub(crate) struct TemplateInfoBody {
+    /// Its id.
+    id: String,
+    /// Its name.
+    name: Option<String>,
+    /// `builtin` or `snapshot`.
+    kind: &'static str,
+    /// Bytes on disk.
+    bytes: u64,
+    /// SHA-256 of its files, in hexadecimal.
+    digest: String,
+    /// When it was made.
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// The sandbox that it was taken from.
+    source: Option<String>,
+    /// A note.
+    note: Option<String>,
+}
+
+impl From<TemplateInfo> for TemplateInfoBody {
+    fn from(info: TemplateInfo) -> Self {
+        Self {
+            id: info.id,
+            name: info.name,
+            kind: if info.builtin { "builtin" } else { "snapshot" },
+            bytes: info.bytes,
+            digest: info.digest,
+            created_at: time(info.created_at),
+            source: info.source,
+            note: info.note,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Many files in one request.
+
+use std::io;
+
+use axum::extract::State;
+use belljar_engine::v1;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::TryStreamExt as _;
+use http::{HeaderMap, header};
+use multer::{Constraints, Multipart, SizeLimit};
+use serde::{Deserialize, Serialize};
+use tokio_util::io::StreamReader;
+use utoipa::{IntoParams, ToSchema};
+
+use super::types::{FileEntry, path_of};
+use super::{guest_problem, path_detail, recorded};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Query, RawBody, failure_of};
+use crate::problem::{Code, Problem};
+use crate::refusal::About;
+
+/// The most files of one request.
+const MAX_FILES: usize = 1000;
+
+/// The longest name of a file, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UploadQuery {
+    /// The directory that the files go below. The home directory, if not given.
+    path: Option<String>,
+    /// The same in base64, for names that are not UTF-8.
+    path_base64: Option<String>,
+}
+
+/// A form with files.
+#[derive(ToSchema)]
+#[schema(as = UploadForm)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct UploadForm {
+    /// The files; the name of each is its path below the directory.
+    #[schema(value_type = Vec<String>, format = Binary)]
+    file: Vec<Vec<u8>>,
+}
+
+/// Files that were written.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Uploaded)]
+pub(super) struct UploadedBody {
+    files: Vec<FileEntry>,
+}
+
+/// Writes many files. Each part of the form is called `file`, and its file name is its path below the directory. When the
+/// request breaks off, the files that had come whole are there.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files",
+    params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery),
+    request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({"file": ["hello\n"]})),
+    responses((status = 200, description = "They are written.", body = UploadedBody)))]
+pub(super) async fn upload(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<UploadQuery>,
+    headers: HeaderMap,
+    body: RawBody,
+) -> Result<axum::Json<UploadedBody>, Problem> {
+    let directory = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let boundary = multer::parse_boundary(kind).map_err(|_| {
+        let detail = "the body is not read; send a form with Content-Type: multipart/form-data";
+        Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type")
+    })?;
+    let _slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    // Lengths are bounded by the disk of the sandbox, and nothing is collected here.
+    let constraints = Constraints::new().size_limit(SizeLimit::new());
+    let mut form = Multipart::with_constraints(Box::pin(body.stream()), boundary, constraints);
+    let mut files = Vec::new();
+    while let Some(field) = form.next_field().await.map_err(|error| malformed(&error))? {
+        if files.len() == MAX_FILES {
+            return Err(Problem::field("file", format!("there are more than {MAX_FILES}; send them in several requests")));
+        }
+        if field.name() != Some("file") {
+            return Err(Problem::field(field.name().unwrap_or("part"), "it is unknown; a part is called file"));
+        }
+        let path = below(&directory, field.file_name())?;
+        let details = vec![path_detail(&path)];
+        let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
+        let source = StreamReader::new(field.map_err(io::Error::other));
+        let written = match entered.guest().write_from(open, source).await {
+            Ok(entry) => Ok(FileEntry::from(entry)),
+            Err(error) => Err(guest_problem(&entered, error, About::File).await),
+        };
+        files.push(recorded(&shared, &caller, entered.id(), "file.write", details, written).await?);
+    }
+    Ok(axum::Json(UploadedBody { files }))
+}
+
+/// The path of a part: below the directory, and nowhere else.
+fn below(directory: &Bytes, name: Option<&str>) -> Result<Bytes, Problem> {
+    let refused = |reason: &str| Problem::field("filename", reason);
+    let name = name.ok_or_else(|| refused("it is missing; each part has the path of its file"))?;
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains('\0') {
+        return Err(refused("it is not allowed; give 1 to 1024 bytes without NUL"));
+    }
+    if name.starts_with('/') || name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(refused("it is not allowed; give a path below the directory, without . and .."));
+    }
+    let mut path = BytesMut::with_capacity(directory.len() + 1 + name.len());
+    path.put_slice(directory);
+    path.put_u8(b'/');
+    path.put_slice(name.as_bytes());
+    Ok(path.freeze())
+}
+
+fn malformed(error: &multer::Error) -> Problem {
+    match error {
+        multer::Error::StreamReadFailed(cause) => failure_of(cause.as_ref()).problem(),
+        _ => Problem::new(Code::InvalidRequest, format!("the form is malformed: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_below_the_directory() {
+        let directory = Bytes::from_static(b"out");
+        for name in ["a.txt", "a/b.txt", "..a", "a\\b", "a b"] {
+            assert_eq!(below(&directory, Some(name)).unwrap(), format!("out/{name}"), "{name}");
+        }
+        for name in ["", "/etc/x", "../x", "a/../b", "a//b", "./a", "a/", "a\0b", &"x".repeat(1025)] {
+            assert!(below(&directory, Some(name)).is_err(), "{name:?}");
+        }
+        assert!(below(&directory, None).is_err());
+    }
+}

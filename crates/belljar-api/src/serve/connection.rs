@@ -1,0 +1,179 @@
+//! One connection.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::io::{Activity, UnderWay, Watched};
+use crate::guard::Peer;
+
+/// The most bytes of the head of a request.
+const MAX_HEAD_BYTES: u32 = 64 * 1024;
+
+/// The most headers of a request.
+const MAX_HEADERS: usize = 100;
+
+/// Requests at once on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 128;
+
+/// Bytes that may be on their way to the server, on one stream and on one connection, before they are read.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// See [`STREAM_WINDOW`].
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Bytes of one stream's answer that may wait to be sent.
+const MAX_SEND_BUFFER_BYTES: usize = 512 * 1024;
+
+/// Streams that the client opened and reset at once, before they were looked at.
+const MAX_RESET_STREAMS: usize = 20;
+
+/// Streams that were reset because the client broke the protocol.
+const MAX_BROKEN_STREAMS: usize = 256;
+
+/// How often an HTTP/2 client is asked whether it is there, and how long it may take to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// See [`PING_EVERY`].
+const MAX_PONG: Duration = Duration::from_secs(20);
+
+/// How long a connection may do nothing.
+const MAX_IDLE: Duration = Duration::from_secs(75);
+
+/// How long a connection may take to end once it was told to.
+const MAX_FINISH: Duration = Duration::from_secs(10);
+
+/// Bounds of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Requests, after which it is closed.
+    pub(super) requests: u64,
+}
+
+/// One connection, before it is served.
+pub(super) struct Connection {
+    pub(super) router: Router,
+    pub(super) limits: Limits,
+    pub(super) finish: CancellationToken,
+    pub(super) peer: Peer,
+}
+
+impl Connection {
+    /// Serves HTTP/1.1 or HTTP/2, as the client begins.
+    pub(super) async fn serve<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let activity = Activity::new();
+        let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+        let (router, peer) = (self.router, self.peer);
+        let counted = Arc::clone(&activity);
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            let under_way = counted.begin(request.version() == http::Version::HTTP_2);
+            request.extensions_mut().insert(peer.clone());
+            let answer = router.clone().oneshot(request.map(Body::new) as Request);
+            async move { answer.await.map(|response| counted_answer(response, under_way)) }
+        });
+        let builder = builder();
+        let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
+        let mut told = false;
+        loop {
+            let wait = wait(&activity, self.limits, told);
+            tokio::select! {
+                // What breaks a connection is the client's own affair.
+                _ = serving.as_mut() => return,
+                () = self.finish.cancelled(), if !told => {
+                    told = true;
+                    serving.as_mut().graceful_shutdown();
+                }
+                () = tokio::time::sleep(wait) => {
+                    let idle = activity.idle();
+                    if told && idle.is_some_and(|idle| idle >= MAX_FINISH) {
+                        return;
+                    }
+                    let over = activity.requests() >= self.limits.requests || idle.is_some_and(|idle| idle >= MAX_IDLE);
+                    if over && !told {
+                        told = true;
+                        serving.as_mut().graceful_shutdown();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// When to look again whether the connection is to end.
+fn wait(activity: &Activity, limits: Limits, told: bool) -> Duration {
+    let idle = activity.idle().unwrap_or_default();
+    let most = if told { MAX_FINISH } else { MAX_IDLE };
+    let near = activity.requests() >= limits.requests && !told;
+    let least = Duration::from_millis(if near { 1 } else { 250 });
+    most.saturating_sub(idle).clamp(least, Duration::from_secs(5))
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // Heads are timed by the connection itself, which knows a head from the quiet between two requests.
+        .header_read_timeout(MAX_IDLE + MAX_FINISH)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES as usize)
+        .keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_BROKEN_STREAMS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(MAX_PONG);
+    builder
+}
+
+/// The answer, which is under way until its body has been sent. After a change of protocol, that is at once.
+fn counted_answer(response: Response, under_way: UnderWay) -> Response {
+    response.map(|body| Body::new(Counted { body, _under_way: under_way }))
+}
+
+struct Counted {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,174 @@
+//! Connections: accepted, bounded, served, and ended in order.
+//!
+//! ```text
+//!  accept ──► slot ──► TLS ──► HTTP/1.1 or HTTP/2 ──► closed
+//!    │          │        └ 10 s      │ idle for 75 s, or as many requests as allowed: told to finish
+//!    │          └ too many: closed   │ first head within 10 s of the first byte
+//!    └ told to stop ────────────────►│ told to finish, cut off after the drain time
+//! ```
+
+mod connection;
+mod io;
+mod slots;
+mod tls;
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::task::TaskTracker;
+
+pub use tls::{Tls, TlsError};
+
+use crate::api::Api;
+use crate::guard::Peer;
+use connection::{Connection, Limits};
+use slots::Slots;
+
+/// How long to wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a TLS handshake may take.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Where clients come from.
+pub enum Listener {
+    /// TCP, with TLS or without.
+    Tcp(TcpListener, Option<Tls>),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+/// Why the API could not be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The listening socket is unusable.
+    #[error("cannot accept connections")]
+    Accept(#[source] std::io::Error),
+}
+
+impl Api {
+    /// Serves until `shutdown` is through, and then until requests are done, or the drain time is over. Streams are told.
+    ///
+    /// # Errors
+    /// The listening socket became unusable.
+    pub async fn serve<F>(&self, listener: Listener, shutdown: F) -> Result<(), ServeError>
+    where
+        F: Future<Output = ()>,
+    {
+        let config = &self.shared.config;
+        let server = Server {
+            router: self.router(),
+            slots: Slots::new(config.max_connections, config.max_connections_per_client),
+            limits: Limits { requests: config.max_requests_per_connection },
+            tasks: TaskTracker::new(),
+            finish: tokio_util::sync::CancellationToken::new(),
+            operator_socket: config.operator_socket,
+        };
+        let accepted = tokio::select! {
+            accepted = server.accept(&listener) => accepted,
+            () = shutdown => Ok(()),
+        };
+        drop(listener);
+        server.finish.cancel();
+        self.shared.stopping.cancel();
+        server.tasks.close();
+        if tokio::time::timeout(config.drain, server.tasks.wait()).await.is_err() {
+            tracing::warn!(connections = server.tasks.len(), "connections are cut off: the drain time is over");
+            server.slots.cut();
+            let _ = tokio::time::timeout(Duration::from_secs(1), server.tasks.wait()).await;
+        }
+        accepted
+    }
+}
+
+struct Server {
+    router: Router,
+    slots: Slots,
+    limits: Limits,
+    tasks: TaskTracker,
+    /// Fires when connections are to finish what they do.
+    finish: tokio_util::sync::CancellationToken,
+    operator_socket: bool,
+}
+
+impl Server {
+    async fn accept(&self, listener: &Listener) -> Result<(), ServeError> {
+        loop {
+            let accepted = match listener {
+                Listener::Tcp(listener, tls) => listener.accept().await.map(|(stream, remote)| {
+                    self.tcp(stream, remote, tls.as_ref());
+                }),
+                Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| self.unix(stream)),
+            };
+            if let Err(error) = accepted {
+                if !is_passing(&error) {
+                    return Err(ServeError::Accept(error));
+                }
+                tracing::warn!(error = %error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+
+    fn tcp(&self, stream: TcpStream, remote: std::net::SocketAddr, tls: Option<&Tls>) {
+        // Over the bound: closed at once. A client that is told so may try again later.
+        let Some(slot) = self.slots.take(Some(remote.ip())) else { return };
+        let _ = stream.set_nodelay(true);
+        let peer = Peer { remote: Some(remote), local: stream.local_addr().ok(), unix: false, tls: tls.is_some() };
+        let connection = Connection { router: self.router.clone(), limits: self.limits, finish: self.finish.clone(), peer };
+        let acceptor = tls.map(Tls::acceptor);
+        self.tasks.spawn(slot.run(async move {
+            match acceptor {
+                None => connection.serve(stream).await,
+                Some(acceptor) => {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(MAX_HANDSHAKE, acceptor.accept(stream)).await {
+                        connection.serve(stream).await;
+                    }
+                }
+            }
+        }));
+    }
+
+    fn unix(&self, stream: UnixStream) {
+        let Some(slot) = self.slots.take(None) else { return };
+        if self.operator_socket && !is_operator(&stream) {
+            tracing::warn!("someone else than the server's own user opened the operator's socket");
+            return;
+        }
+        let peer = Peer { unix: true, ..Peer::default() };
+        let connection = Connection { router: self.router.clone(), limits: self.limits, finish: self.finish.clone(), peer };
+        self.tasks.spawn(slot.run(connection.serve(stream)));
+    }
+}
+
+/// Whether the other end is the server's own user, or root.
+fn is_operator(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    let credentials = rustix::net::sockopt::socket_peercred(stream.as_fd());
+    credentials.is_ok_and(|credentials| credentials.uid == own || credentials.uid.is_root())
+}
+
+/// Whether an accept that failed is worth to be tried again: the client was gone already, or something ran out.
+fn is_passing(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    const PASSING: [Errno; 13] = [
+        Errno::CONNABORTED,
+        Errno::INTR,
+        Errno::AGAIN,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::PROTO,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTUNREACH,
+        Errno::HOSTDOWN,
+        Errno::PERM,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| PASSING.contains(&errno))
+}
+

@@ -1,0 +1,61 @@
+//! Server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures::{Stream, StreamExt as _};
+use http::{HeaderName, HeaderValue, header};
+use serde::Serialize;
+
+use crate::api::Shared;
+use crate::guard::StreamSlot;
+use crate::problem::{Code, Problem};
+
+/// How often a stream on which nothing happens says that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// An event of this name.
+pub(crate) fn event(name: &'static str, data: &impl Serialize) -> Event {
+    // Only types of this crate come here, and each can be written.
+    Event::default().event(name).json_data(data).unwrap_or_else(|_| Event::default().event(name).data("{}"))
+}
+
+/// The event that says why a stream ends early.
+pub(crate) fn problem_event(problem: &Problem, request_id: &str) -> Event {
+    event("error", &problem.body(request_id))
+}
+
+/// Answers with events, until there are no more or the server stops. `slot` is held as long.
+pub(crate) fn events<S>(shared: &Shared, slot: StreamSlot, request_id: String, stream: S) -> Response
+where
+    S: Stream<Item = Event> + Send + 'static,
+{
+    let stopping = shared.stopping.clone();
+    let stream = async_stream::stream! {
+        let _slot = slot;
+        let mut stream = std::pin::pin!(stream);
+        loop {
+            tokio::select! {
+                biased;
+                next = stream.next() => match next {
+                    Some(event) => yield Ok::<_, Infallible>(event),
+                    None => break,
+                },
+                () = stopping.cancelled() => {
+                    let problem = Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon");
+                    yield Ok(problem_event(&problem, &request_id));
+                    break;
+                }
+            }
+        }
+    };
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("alive");
+    let mut response = Sse::new(stream).keep_alive(keep_alive).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Reverse proxies would collect events otherwise.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
