@@ -1,6 +1,10 @@
 //! The guest as the host sees it. Every answer is bounded in size, and every call but those that stream is bounded in
 //! time: the guest is hostile once user code has run.
 
+mod archive;
+
+pub use archive::Archive;
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -64,11 +68,20 @@ impl From<belljar_proto::ConnectError> for GuestError {
         match error.code {
             ErrorCode::Unavailable if error.source_arc().is_some() => Self::Gone(Box::new(error)),
             ErrorCode::Canceled | ErrorCode::Unknown => Self::Gone(Box::new(error)),
+            ErrorCode::Internal if error.message.as_deref().is_some_and(is_broken_body) => {
+                Self::Gone(Box::new(error))
+            }
             code => {
                 Self::Refused { code, message: error.message.unwrap_or_else(|| "no reason given".to_owned()) }
             }
         }
     }
+}
+
+/// Whether the connection broke in the middle of an answer, for which the client library has these words and nothing else.
+/// Held by `conformance::stop_is_shared_and_repeated`.
+fn is_broken_body(message: &str) -> bool {
+    message.starts_with("failed to read response body")
 }
 
 /// Text from inside goes to terminals and logs: without control characters, and not too much of it.
@@ -279,9 +292,9 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let (failure, failed) = tokio::sync::oneshot::channel();
-        let state = Upload { source, failure: Some(failure), open: Some(open) };
-        let messages = futures::stream::unfold(state, Upload::next);
+        let first = v1::WriteRequest { open: open.into(), ..Default::default() };
+        let piece = |data| v1::WriteRequest { data, ..Default::default() };
+        let (messages, failed) = Upload::messages(first, piece, source);
         let files = self.files(None);
         let response = files.write(Box::pin(messages));
         // A source that fails must not look like one that ends: the call is dropped, and the guest with it the file.
@@ -460,21 +473,34 @@ impl<R: AsyncRead + Unpin> Feed<R> {
     }
 }
 
-struct Upload<R> {
+/// A source on its way into the sandbox, in messages of a stream: one that says what it is, then its pieces.
+struct Upload<R, M> {
     source: R,
     failure: Option<tokio::sync::oneshot::Sender<std::io::Error>>,
-    open: Option<v1::WriteOpen>,
+    first: Option<M>,
+    piece: fn(Bytes) -> M,
 }
 
-impl<R: AsyncRead + Unpin> Upload<R> {
-    async fn next(mut self) -> Option<(v1::WriteRequest, Self)> {
-        if let Some(open) = self.open.take() {
-            return Some((v1::WriteRequest { open: open.into(), ..Default::default() }, self));
+impl<R: AsyncRead + Unpin, M> Upload<R, M> {
+    /// The messages, and the failure of the source, after which they do not end.
+    fn messages(
+        first: M,
+        piece: fn(Bytes) -> M,
+        source: R,
+    ) -> (impl Stream<Item = M>, tokio::sync::oneshot::Receiver<std::io::Error>) {
+        let (failure, failed) = tokio::sync::oneshot::channel();
+        let upload = Self { source, failure: Some(failure), first: Some(first), piece };
+        (futures::stream::unfold(upload, Self::next), failed)
+    }
+
+    async fn next(mut self) -> Option<(M, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((first, self));
         }
         let mut buffer = Vec::with_capacity(PIECE_BYTES);
         match self.source.read_buf(&mut buffer).await {
             Ok(0) => None,
-            Ok(_) => Some((v1::WriteRequest { data: buffer.into(), ..Default::default() }, self)),
+            Ok(_) => Some(((self.piece)(buffer.into()), self)),
             Err(error) => {
                 self.failure.take().map(|failure| failure.send(error));
                 std::future::pending().await

@@ -13,7 +13,9 @@ mod log_dir;
 mod run;
 mod tunnel;
 
-pub use client::{Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events};
+pub use client::{
+    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events,
+};
 pub use collect::{Collector, LogFile};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;

@@ -82,6 +82,11 @@ impl OutputLog {
         self.total
     }
 
+    /// Bytes that it holds now.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.head.back().map_or(0, Chunk::end) + self.tail_bytes
+    }
+
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }

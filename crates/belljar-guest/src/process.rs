@@ -14,6 +14,9 @@ use crate::output::OutputLog;
 /// Ended processes whose output is kept for late readers.
 const ENDED_KEPT: usize = 64;
 
+/// What they may hold of output in all, in bytes: it is the sandbox's memory. The last one is kept whole in any case.
+const ENDED_BYTES: u64 = 32 << 20;
+
 /// The streams of a process, in the order in which they are shown.
 pub(crate) const STREAMS: [v1::Stream; 3] =
     [v1::Stream::STREAM_STDOUT, v1::Stream::STREAM_STDERR, v1::Stream::STREAM_TERMINAL];
@@ -183,6 +186,19 @@ impl State {
             log.reader_gone(reader);
         }
     }
+
+    fn held_bytes(&self) -> u64 {
+        self.logs.iter().map(OutputLog::held_bytes).sum()
+    }
+}
+
+/// Why there is no process with a number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoProcess {
+    /// The number was never given.
+    Never,
+    /// It has ended, and later ones have taken its place.
+    Dropped,
 }
 
 /// All processes that the guest has started and not forgotten yet.
@@ -213,20 +229,20 @@ impl Table {
         process
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Process>> {
-        self.inner().by_id.get(&id).cloned()
+    pub(crate) fn get(&self, id: u64) -> Result<Arc<Process>, NoProcess> {
+        let inner = self.inner();
+        match inner.by_id.get(&id) {
+            Some(process) => Ok(Arc::clone(process)),
+            None if (1..=inner.last_id).contains(&id) => Err(NoProcess::Dropped),
+            None => Err(NoProcess::Never),
+        }
     }
 
     /// Takes note of a child's end. Children that nobody asked for are orphans that became ours.
     pub(crate) fn reaped(&self, reaped: &Reaped) {
         let mut inner = self.inner();
         let Some(process) = inner.running.remove(&reaped.pid) else { return };
-        inner.ended.push_back(process.id);
-        while inner.ended.len() > ENDED_KEPT {
-            if let Some(oldest) = inner.ended.pop_front() {
-                inner.by_id.remove(&oldest);
-            }
-        }
+        inner.keep_ended(process.id);
         drop(inner);
         process.reaped(reaped);
     }
@@ -240,5 +256,86 @@ impl Table {
         let mut all: Vec<_> = self.inner().by_id.values().cloned().collect();
         all.sort_by_key(|process| process.id);
         all
+    }
+}
+
+impl Inner {
+    /// Keeps what has ended for late readers, and forgets the oldest that are too many or hold too much.
+    fn keep_ended(&mut self, id: u64) {
+        let mut room = ENDED_BYTES;
+        let held = self.ended.iter().rev().take(ENDED_KEPT - 1);
+        let fitting = held.take_while(|id| {
+            let bytes = self.by_id.get(id).map_or(0, |process| process.state().held_bytes());
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        });
+        let kept = fitting.count();
+        for oldest in self.ended.drain(..self.ended.len() - kept) {
+            self.by_id.remove(&oldest);
+        }
+        self.ended.push_back(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn insert(table: &Table, pid: i32) -> Arc<Process> {
+        let pidfd =
+            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
+        table.insert(NewProcess {
+            pid,
+            pidfd: pidfd.unwrap(),
+            argv: Vec::new(),
+            started: Instant::now(),
+            kill_rest: false,
+            terminal: None,
+            stdin: Stdin::Closed,
+            keep_bytes: 0,
+        })
+    }
+
+    fn end(table: &Table, pid: i32) {
+        let reaped = Reaped { pid, code: Some(0), signal: None, user_us: 0, system_us: 0, max_rss: 0 };
+        table.reaped(&reaped);
+    }
+
+    #[test]
+    fn the_last_that_ended_are_kept_and_others_are_told_apart() {
+        let table = Table::default();
+        let running = insert(&table, 1);
+        for pid in 2..=100 {
+            insert(&table, pid);
+            end(&table, pid);
+        }
+        assert!(table.get(running.id).is_ok(), "what runs is never forgotten");
+        assert_eq!(table.get(2).err(), Some(NoProcess::Dropped));
+        assert!(table.get(100).is_ok() && table.get(37).is_ok());
+        assert_eq!(table.get(36).err(), Some(NoProcess::Dropped));
+        assert_eq!(table.get(101).err(), Some(NoProcess::Never));
+        assert_eq!(table.get(0).err(), Some(NoProcess::Never));
+        assert_eq!(table.all().len(), 65);
+    }
+
+    #[test]
+    fn ended_processes_hold_bounded_memory() {
+        let table = Table::default();
+        for pid in 1..=40 {
+            let process = insert(&table, pid);
+            process.change(|state| {
+                for _ in 0..8 {
+                    state.logs[0].append(Bytes::from(vec![0; 1 << 20]));
+                }
+            });
+            end(&table, pid);
+        }
+        let held: u64 = table.all().iter().map(|process| process.state().held_bytes()).sum();
+        assert!((16 << 20..=ENDED_BYTES + (8 << 20)).contains(&held), "{held}");
+        assert!(table.get(40).is_ok() && table.get(39).is_ok());
+        assert_eq!(table.get(30).err(), Some(NoProcess::Dropped));
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use crate::guest::Guest;
-use crate::process::{Process, STREAMS, Stdin};
+use crate::process::{NoProcess, Process, STREAMS, Stdin};
 
 /// `Process` and `Health` over one guest.
 pub(crate) struct Service {
@@ -23,10 +23,15 @@ pub(crate) struct Service {
 
 impl Service {
     fn find(&self, id: u64) -> Result<Arc<Process>, ConnectError> {
-        self.guest
-            .table
-            .get(id)
-            .ok_or_else(|| ConnectError::not_found(format!("id: no process has the number {id}")))
+        self.guest.table.get(id).map_err(|reason| {
+            ConnectError::not_found(match reason {
+                NoProcess::Never => format!("id: no process has the number {id}"),
+                NoProcess::Dropped => format!(
+                    "id: process {id} has ended and is not kept any more, as others ended after it; attach sooner, \
+                     or let it write to a file"
+                ),
+            })
+        })
     }
 }
 
@@ -37,6 +42,15 @@ impl v1::Process for Service {
         request: ServiceRequest<'_, v1::StartRequest>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
         let request = request.to_owned_message();
+        let kills = request.on_disconnect == v1::OnDisconnect::ON_DISCONNECT_KILL;
+        if kills && request.detach {
+            return Err(ConnectError::invalid_argument(
+                "on_disconnect: KILL does not go with `detach`, whose stream ends at once",
+            ));
+        }
+        if request.on_disconnect.as_known().is_none() {
+            return Err(ConnectError::invalid_argument("on_disconnect: give CONTINUE or KILL"));
+        }
         let process = crate::start::start(&self.guest, &request)?;
         let pid = u32::try_from(process.pid).unwrap_or(0);
         let started = event(v1::Started { id: process.id, pid, ..Default::default() });
@@ -44,7 +58,14 @@ impl v1::Process for Service {
         if request.detach {
             return Ok(Response::from(Box::pin(first) as ServiceStream<_>));
         }
-        Ok(Response::from(Box::pin(first.chain(events(process, [0; 3]))) as ServiceStream<_>))
+        let grace = crate::start::grace(&self.guest, request.grace_ms);
+        let leash =
+            kills.then(|| Leash { guest: Arc::clone(&self.guest), process: Arc::clone(&process), grace });
+        let rest = events(process, [0; 3]).map(move |event| {
+            let _held = &leash;
+            event
+        });
+        Ok(Response::from(Box::pin(first.chain(rest)) as ServiceStream<_>))
     }
 
     async fn attach(
@@ -155,6 +176,25 @@ fn info(process: &Process) -> v1::ProcessInfo {
 
 fn event(event: impl Into<v1::__buffa::oneof::process_event::Event>) -> v1::ProcessEvent {
     v1::ProcessEvent { event: Some(event.into()), ..Default::default() }
+}
+
+/// Ends a process when the stream that it belongs to is dropped first.
+struct Leash {
+    guest: Arc<Guest>,
+    process: Arc<Process>,
+    grace: Duration,
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        // Without a runtime the guest itself is at its end, and ends everything.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.process.is_running() {
+            self.process.set_cause(v1::Cause::CAUSE_STOPPED);
+            let (guest, process, grace) = (Arc::clone(&self.guest), Arc::clone(&self.process), self.grace);
+            runtime.spawn(async move { crate::start::stop(&guest, &process, grace).await });
+        }
+    }
 }
 
 /// A reader of a process's streams; the process stops waiting for it when it is dropped.

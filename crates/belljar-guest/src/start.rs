@@ -79,16 +79,16 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
     }
     tokio::spawn(finish(Arc::clone(guest), Arc::clone(&process)));
     if request.timeout_ms > 0 && !guest.config.is_without("timeout") {
-        let grace = if request.grace_ms > 0 { request.grace_ms } else { guest.config.grace_ms };
+        let grace = grace(guest, request.grace_ms);
         let timeout = Duration::from_millis(request.timeout_ms);
-        tokio::spawn(time_out(
-            Arc::clone(guest),
-            Arc::clone(&process),
-            timeout,
-            Duration::from_millis(grace),
-        ));
+        tokio::spawn(time_out(Arc::clone(guest), Arc::clone(&process), timeout, grace));
     }
     Ok(process)
+}
+
+/// Time between SIGTERM and SIGKILL, where 0 is the sandbox's own.
+pub(crate) fn grace(guest: &Guest, grace_ms: u64) -> Duration {
+    if grace_ms > 0 { Duration::from_millis(grace_ms) } else { guest.config.grace() }
 }
 
 /// Most bytes of files that travel inside a request.

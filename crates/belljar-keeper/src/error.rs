@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestError};
 use belljar_model::{ModelError, Role, SandboxId, SandboxState};
-use belljar_store::StoreError;
+use belljar_store::{AuditError, StoreError};
 
 /// Why the keeper did not do what it was asked. Each has a stable code, [`KeeperError::code`], which programs may rely on.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,12 @@ pub enum KeeperError {
         id: SandboxId,
         /// Why it ended.
         reason: String,
+    },
+    /// Another keeper that shares the store has taken the sandbox over.
+    #[error("sandbox {id} is another server's now")]
+    TakenOver {
+        /// Which.
+        id: SandboxId,
     },
     /// The name is in use.
     #[error("name: {name:?} is the name of sandbox {id}; use that one or give another name")]
@@ -107,7 +113,9 @@ pub enum KeeperError {
         key: String,
     },
     /// The request with this idempotency key was cut off by the end of the server, and must not be repeated blindly.
-    #[error("Idempotency-Key: the execution with {key:?} was cut off by a restart of the server; look at what it did before it is run again")]
+    #[error(
+        "Idempotency-Key: the execution with {key:?} was cut off by a restart of the server; look at what it did before it is run again"
+    )]
     Interrupted {
         /// The key.
         key: String,
@@ -124,6 +132,20 @@ pub enum KeeperError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The audit trail did not take a record: what was done without one is not told as done.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// A record in the store cannot be understood.
+    #[error("the {what} in the record of sandbox {id} cannot be read; restore a backup, or end the sandbox")]
+    Record {
+        /// Which part of it.
+        what: &'static str,
+        /// Which sandbox.
+        id: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A file of the server's own cannot be read or written.
     #[error("cannot {action} {path}")]
     File {
@@ -135,6 +157,19 @@ pub enum KeeperError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// An error with all its causes, as one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 fn hint(retry_after: &Option<Duration>) -> String {
@@ -162,6 +197,7 @@ impl KeeperError {
             Self::NotFound { what: "process", .. } => "process_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
+            Self::TakenOver { .. } => "sandbox_moved",
             Self::NameTaken { .. } => "name_taken",
             Self::WrongState { .. } => "wrong_state",
             Self::Forbidden { .. } => "forbidden",
@@ -178,7 +214,7 @@ impl KeeperError {
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
             Self::Engine(_) => "engine_failed",
-            Self::Store(_) => "store_failed",
+            Self::Store(_) | Self::Audit(_) | Self::Record { .. } => "store_failed",
             Self::File { .. } => "server_file_failed",
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::caller::Quotas;
 use crate::request::Lifetime;
@@ -56,7 +57,7 @@ pub struct SandboxInfo {
 }
 
 /// What came of a command.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecResult {
     /// The process's number in the sandbox.
     pub process: u64,
@@ -188,4 +189,17 @@ pub struct LogEntry {
     pub process: Option<u64>,
     /// More about it.
     pub detail: String,
+}
+
+/// What the sandboxes of a key use now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyUsage {
+    /// Sandboxes that are not gone.
+    pub sandboxes: u32,
+    /// Sum of their memory limits, in bytes.
+    pub memory_bytes: u64,
+    /// Sum of their disk limits, in bytes.
+    pub disk_bytes: u64,
+    /// Processor seconds within the last hour.
+    pub cpu_seconds: u64,
 }

@@ -102,7 +102,9 @@ impl FromStr for TimeoutAction {
         match text {
             "kill" => Ok(Self::Kill),
             "pause" => Ok(Self::Pause),
-            _ => Err(KeeperError::field("on_timeout", format!("{text:?} is not allowed; give kill or pause"))),
+            _ => {
+                Err(KeeperError::field("on_timeout", format!("{text:?} is not allowed; give kill or pause")))
+            }
         }
     }
 }
@@ -164,7 +166,10 @@ impl Labels {
             let reason = if key.is_empty() || key.len() > MAX_LABEL_KEY_BYTES {
                 format!("a key has {} bytes; give 1 to {MAX_LABEL_KEY_BYTES}", key.len())
             } else if value.len() > MAX_LABEL_VALUE_BYTES {
-                format!("the value of {key:?} has {} bytes; at most {MAX_LABEL_VALUE_BYTES} are allowed", value.len())
+                format!(
+                    "the value of {key:?} has {} bytes; at most {MAX_LABEL_VALUE_BYTES} are allowed",
+                    value.len()
+                )
             } else if key.contains('=') || key.chars().chain(value.chars()).any(char::is_control) {
                 format!("{key:?}: control characters are not allowed, nor is = in a key")
             } else {

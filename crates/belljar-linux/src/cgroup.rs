@@ -51,6 +51,16 @@ impl CgroupLayout {
         Self::from_tables(&mountinfo, &own, base, privileged, &System)
     }
 
+    /// The same on a machine without v2, for the tests of what v1 does alone.
+    #[cfg(feature = "mutation")]
+    #[must_use]
+    pub fn detect_v1() -> Self {
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let without = mountinfo.lines().filter(|line| !line.contains(" - cgroup2 "));
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::from_tables(&without.collect::<Vec<_>>().join("\n"), &own, None, true, &System)
+    }
+
     /// Whether every limit of a sandbox can be enforced by control groups.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -88,14 +88,15 @@ impl CgroupLayout {
             usage.peak_memory = read_number(&dir, peak);
             usage.oom_kills = read_field(&dir, events, "oom_kill");
         }
-        if let Some((dir, is_v2)) = self.group(id, "cpu") {
-            usage.cpu_us = if is_v2 {
-                read_field(&dir, "cpu.stat", "usage_usec")
-            } else {
-                // Present when cpuacct is mounted together with cpu, as most systems do.
+        usage.cpu_us = match (&self.v2, self.group(id, "cpu")) {
+            // The kernel counts processor time in each v2 group, also where v1 does the limiting (cgroup-v2.rst, cpu.stat).
+            (Some(dir), _) => read_field(&dir.join(format!("belljar-{id}")), "cpu.stat", "usage_usec"),
+            // Present when cpuacct is mounted together with cpu, as most systems do.
+            (None, Some((dir, _))) => {
                 read_number(&dir, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000)
-            };
-        }
+            }
+            (None, None) => None,
+        };
         if let Some((dir, _)) = self.group(id, "pids") {
             usage.pids = read_number(&dir, "pids.current");
             usage.pids_denied = read_field(&dir, "pids.events", "max");
@@ -116,12 +117,7 @@ impl CgroupLayout {
         changed
     }
 
-    fn try_change(
-        &self,
-        id: &str,
-        change: &CgroupChange,
-        done: &mut Undo,
-    ) -> Result<(), CgroupChangeError> {
+    fn try_change(&self, id: &str, change: &CgroupChange, done: &mut Undo) -> Result<(), CgroupChangeError> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         if let Some(pids) = change.pids {
             let write = CgroupChangeError::write("pids");
@@ -155,8 +151,10 @@ impl CgroupLayout {
 /// v2 takes any limit and kills until it is kept, so what cannot be given back is looked at first.
 fn memory_v2(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
     let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-    let can_go: u64 =
-        ["inactive_file", "active_file", "slab_reclaimable"].iter().filter_map(|name| field(&stat, name)).sum();
+    let can_go: u64 = ["inactive_file", "active_file", "slab_reclaimable"]
+        .iter()
+        .filter_map(|name| field(&stat, name))
+        .sum();
     let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(can_go);
     if in_use > bytes {
         return Err(CgroupChangeError::InUse { field: "memory", in_use });
@@ -319,14 +317,12 @@ mod tests {
         let layout = layout(dir.path(), true, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
         // 100 MiB are in use, of which 50 MiB can go.
-        let change =
-            CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(500), pids: Some(10) };
+        let change = CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(500), pids: Some(10) };
         layout.change("x", &change).unwrap();
         assert_eq!(read("pids.max"), "10");
         assert_eq!(read("cpu.max"), "50000 100000");
         assert_eq!(read("memory.max"), (64u64 << 20).to_string());
-        let change =
-            CgroupChange { memory_bytes: Some(32 << 20), cpu_millis: Some(100), pids: Some(20) };
+        let change = CgroupChange { memory_bytes: Some(32 << 20), cpu_millis: Some(100), pids: Some(20) };
         let error = layout.change("x", &change).unwrap_err();
         assert!(matches!(error, CgroupChangeError::InUse { field: "memory", .. }), "{error}");
         assert_eq!((read("pids.max"), read("cpu.max")), ("10".to_owned(), "50000 100000".to_owned()));
@@ -346,8 +342,7 @@ mod tests {
         ];
         let layout = layout(dir.path(), false, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
-        let change =
-            CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(1500), pids: Some(10) };
+        let change = CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(1500), pids: Some(10) };
         layout.change("x", &change).unwrap();
         assert_eq!(read("cpu.cfs_quota_us"), "150000");
         assert_eq!(read("memory.limit_in_bytes"), (64u64 << 20).to_string());

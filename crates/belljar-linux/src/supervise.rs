@@ -182,12 +182,7 @@ fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> R
 
 /// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
 /// the files through which it joins its v1 control groups.
-fn equip(
-    plan: &LaunchPlan,
-    control: BorrowedFd<'_>,
-    first: &First,
-    made: &mut Made,
-) -> Result<(), Failure> {
+fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut Made) -> Result<(), Failure> {
     if let Some(tree) = &plan.namespaces {
         write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
@@ -322,13 +317,7 @@ fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-fn supervise(
-    plan: &LaunchPlan,
-    control: BorrowedFd<'_>,
-    pidfd: &OwnedFd,
-    channel: OwnedFd,
-    made: &Made,
-) {
+fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd, made: &Made) {
     let program = program_fd(plan);
     // The guest's end of its connection must not stay open here, or nobody would notice the guest's end.
     let mut keep = [

@@ -10,7 +10,7 @@ use belljar_guest::WhenAlone;
 use belljar_linux::{CgroupLayout, Without};
 use belljar_model::{EngineKind, Isolation, MountPolicy, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
-use rustix::net::SocketType;
+use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
 use crate::planner::Planner;
@@ -66,6 +66,15 @@ impl LocalEngine {
         Self { config, layout: OnceLock::new() }
     }
 
+    /// An engine that uses control groups v1 alone, for the tests of machines without v2. `None` where v1 cannot do that.
+    #[cfg(feature = "mutation")]
+    #[must_use]
+    pub fn with_v1(config: LocalConfig) -> Option<Self> {
+        let layout = CgroupLayout::detect_v1();
+        let can = layout.is_complete() && layout.freezer.is_some();
+        can.then(|| Self { config, layout: OnceLock::from(layout) })
+    }
+
     /// Where control groups can be made here.
     pub(crate) fn layout(&self) -> &CgroupLayout {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
@@ -108,7 +117,7 @@ impl LocalEngine {
         let sockets = GuestSockets::new(life).map_err(launch("make the guest's connection"))?;
         let (control, sandbox_control) =
             control_pair().map_err(launch("make the supervisor's connection"))?;
-        if random % SWEEP_EVERY == 0 {
+        if random.is_multiple_of(SWEEP_EVERY) {
             self.layout().sweep();
         }
         let mut planner = Planner {
@@ -262,6 +271,12 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
         ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
             Ok(ready) => {
                 ready.map_err(launch("wait for the guest"))?;
+                // A connection that has broken can be read as well, and the reason may be told a moment later.
+                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+                if !matches!(rustix::net::recv(stream, &mut [0u8; 1], flags), Ok((1, _))) {
+                    let gone = || EngineError::Ended { how: "the guest closed its connection".to_owned() };
+                    return Err(walls.gone().await.unwrap_or_else(gone));
+                }
                 walls.answered();
                 Ok(())
             }
@@ -275,7 +290,7 @@ pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> Engin
 }
 
 /// Random bytes for an id, and a place to begin the search for a user id.
-fn entropy() -> Result<([u8; 20], u32), EngineError> {
+pub(crate) fn entropy() -> Result<([u8; 20], u32), EngineError> {
     let mut bytes = [0u8; 24];
     let mut filled = 0;
     while filled < bytes.len() {

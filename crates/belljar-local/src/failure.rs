@@ -54,8 +54,11 @@ impl Failures {
                 .cloned()
                 .unwrap_or_else(|| "?".to_owned())
         };
-        let layer =
-            |layer: &'static str, fix: &str| EngineError::Layer { layer: layer.into(), reason: source.to_string(), fix: fix.to_owned() };
+        let layer = |layer: &'static str, fix: &str| EngineError::Layer {
+            layer: layer.into(),
+            reason: source.to_string(),
+            fix: fix.to_owned(),
+        };
         let what = match step {
             Step::CgroupMake => format!("make the control group {}", item(&self.cgroups)),
             Step::CgroupSet => format!("write the limits of the control group {}", item(&self.cgroups)),

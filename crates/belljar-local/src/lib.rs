@@ -7,6 +7,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod host_tree;
+mod launcher;
 mod layers;
 mod lease;
 mod mounts;
@@ -21,6 +22,7 @@ pub use belljar_guest::WhenAlone;
 pub use belljar_linux::{ALLOCATED, ForkGuard};
 pub use doctor::{Finding, FindingState};
 pub use engine::{LocalConfig, LocalEngine};
+pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};
 
 /// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it
 /// starts neither threads nor a runtime unless it has to.

@@ -19,7 +19,7 @@ use crate::lease::Lease;
 use crate::mounts::{self, Checked};
 
 /// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
-const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
 
 /// Where scratch directories are made for sandboxes without a tree of their own.
 fn scratch_parent() -> PathBuf {
@@ -216,16 +216,17 @@ impl Planner<'_> {
     }
 
     fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
-        let path = match &self.config.guest {
-            Some(path) => c_string(path.as_os_str()),
-            None => mounts::program_path().map_err(launch("find Belljar's own program"))?,
-        };
-        let exe = if privileged && self.config.kind == EngineKind::Local {
-            GuestExe::Fd(
-                read_only_program(&path).map_err(launch("open Belljar's own program for the sandbox"))?,
-            )
-        } else {
-            GuestExe::Path(path)
+        let opened = launch("open Belljar's own program for the sandbox");
+        let exe = match (&self.config.guest, privileged && self.config.kind == EngineKind::Local) {
+            (Some(path), true) => {
+                GuestExe::Fd(read_only_program(&c_string(path.as_os_str())).map_err(opened)?)
+            }
+            // The one that runs, also when another lies in its place by now.
+            (None, true) => GuestExe::Fd(read_only_program(c"/proc/self/exe").map_err(opened)?),
+            (Some(path), false) => GuestExe::Path(c_string(path.as_os_str())),
+            (None, false) => {
+                GuestExe::Path(mounts::program_path().map_err(launch("find Belljar's own program"))?)
+            }
         };
         let argv = vec![c"belljar".to_owned(), c"guest".to_owned()];
         Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })

@@ -154,12 +154,12 @@ impl LocalWalls {
     /// The host's end of another connection to the guest.
     pub(crate) async fn connection(&self) -> Result<OwnedFd, EngineError> {
         let Some(control) = &self.held.guest_control else {
-            return Err(self.unsupported("another connection", "its guest has one connection and ends with it"));
+            return Err(
+                self.unsupported("another connection", "its guest has one connection and ends with it")
+            );
         };
-        let failed = |source| EngineError::Launch {
-            step: "open another connection to the guest".to_owned(),
-            source,
-        };
+        let failed =
+            |source| EngineError::Launch { step: "open another connection to the guest".to_owned(), source };
         let (host, guest) = pair(SocketType::STREAM).map_err(failed)?;
         let until = Instant::now() + CONNECT_TIMEOUT;
         loop {
@@ -246,11 +246,9 @@ impl LocalWalls {
                     _ => in_use.saturating_sub(GUEST_PIDS.into()).to_string(),
                 },
             },
-            CgroupChangeError::Write { field, source } => EngineError::SetLimit {
-                field: field.into(),
-                value: value(field).unwrap_or_default(),
-                source,
-            },
+            CgroupChangeError::Write { field, source } => {
+                EngineError::SetLimit { field: field.into(), value: value(field).unwrap_or_default(), source }
+            }
         })
     }
 }

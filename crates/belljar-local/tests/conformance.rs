@@ -2,6 +2,8 @@
 //!
 //! `BELLJAR_BLESS=1` writes the table of what runs where anew.
 
+#[path = "conformance/account.rs"]
+mod account;
 #[path = "conformance/as_user.rs"]
 mod as_user;
 #[path = "conformance/leftovers.rs"]
@@ -23,8 +25,9 @@ use variants::{VARIANTS, Variant};
 static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program.
+    // The sandboxes' guest is this very program, and so is the launcher.
     belljar_local::enter_guest();
+    belljar_local::enter_launcher();
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(as_user::FLAG) {
         return as_user::child(&args.next().unwrap_or_default());

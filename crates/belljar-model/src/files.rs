@@ -1,5 +1,9 @@
 //! Files that an execution made, changed or removed.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -20,6 +24,44 @@ impl FilePath {
     /// The path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The same path for the host's file system.
+    pub fn to_path_buf(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.0))
+    }
+}
+
+impl From<&Path> for FilePath {
+    fn from(path: &Path) -> Self {
+        Self(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+/// Serde for a path in which any bytes may be.
+pub(crate) mod as_bytes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        FilePath::from(path).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        FilePath::deserialize(deserializer).map(|path| path.to_path_buf())
+    }
+}
+
+/// Serde for a list of such paths.
+pub(crate) mod all_as_bytes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| FilePath::from(path.as_path())))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        let paths = Vec::<FilePath>::deserialize(deserializer)?;
+        Ok(paths.iter().map(FilePath::to_path_buf).collect())
     }
 }
 

@@ -29,6 +29,7 @@ mod sandbox_state;
 mod size;
 mod spec;
 mod spec_file;
+mod spec_wire;
 mod stream;
 mod text;
 mod timeout;

@@ -42,7 +42,8 @@ pub const FORBIDDEN_IN_HOME: [&str; 8] =
 /// their parts, never letter by letter: `/data` does not hold `/database`.
 ///
 /// All paths given here should be free of symlinks, since they are compared with a path that is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "crate::spec_wire::PolicyWire", into = "crate::spec_wire::PolicyWire")]
 pub struct MountPolicy {
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
@@ -50,13 +51,15 @@ pub struct MountPolicy {
 }
 
 /// Why a path of the host is not mounted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MountRefusal {
     /// The whole host was asked for.
     #[error("cannot mount {}: it is the root of the host; name a directory below it", shown_path(.source_path))]
     Root {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
     },
 
@@ -64,8 +67,10 @@ pub enum MountRefusal {
     #[error("cannot mount {}: {} is not a whole path, free of ..", shown_path(.source_path), shown_path(.resolved))]
     NotCanonical {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
         /// The path that it was said to lead to.
+        #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
     },
 
@@ -76,10 +81,13 @@ pub enum MountRefusal {
     )]
     Forbidden {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
         /// The path that it leads to.
+        #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
         /// The forbidden path.
+        #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 
@@ -90,10 +98,13 @@ pub enum MountRefusal {
     )]
     HoldsForbidden {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
         /// The path that it leads to.
+        #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
         /// The forbidden path.
+        #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 
@@ -104,10 +115,13 @@ pub enum MountRefusal {
     )]
     NotAllowed {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
         /// The path that it leads to.
+        #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
         /// The paths that may be mounted in the mode that was asked for.
+        #[serde(with = "crate::files::all_as_bytes")]
         allowed: Vec<PathBuf>,
     },
 
@@ -118,10 +132,13 @@ pub enum MountRefusal {
     )]
     ReadOnly {
         /// The path as it was asked for.
+        #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
         /// The path that it leads to.
+        #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
         /// The path that is allowed for reading.
+        #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 }
@@ -176,6 +193,11 @@ impl MountPolicy {
     /// The forbidden paths, so that a caller can forbid also what they lead to as symlinks.
     pub fn forbidden(&self) -> &[PathBuf] {
         &self.forbidden
+    }
+
+    /// What may be read, what may be written, what is forbidden.
+    pub(crate) fn parts(&self) -> (&[PathBuf], &[PathBuf], &[PathBuf]) {
+        (&self.read, &self.write, &self.forbidden)
     }
 
     /// Decides on a mount. `canonical` is its source after the caller resolved all symlinks.

@@ -66,10 +66,9 @@ impl FromStr for SandboxState {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or_else(|| ModelError::not_allowed("state", text, "creating, running, paused, stopping or gone"))
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            ModelError::not_allowed("state", text, "creating, running, paused, stopping or gone")
+        })
     }
 }
 

@@ -13,7 +13,11 @@ use crate::spec_file::SpecFile;
 use crate::text::serde_as_text;
 
 /// What a sandbox is to be. Made by [`SpecFile::resolve`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+///
+/// Serde gives it whole, the values of environment variables included, and checks it as [`SpecFile::resolve`] does when it
+/// is read. That form is for processes of one machine; people write a [`SpecFile`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "crate::spec_wire::SpecWire", into = "crate::spec_wire::SpecWire")]
 pub struct SandboxSpec {
     /// What builds the walls.
     pub engine: EngineKind,

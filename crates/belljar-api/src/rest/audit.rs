@@ -3,7 +3,8 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{AuditFilter, AuditVerdict};
+use belljar_keeper::{AuditFilter, Verification};
+use futures::StreamExt as _;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
@@ -66,10 +67,21 @@ pub(super) async fn records(
     Query(query): Query<RecordsQuery>,
 ) -> Result<axum::Json<RecordsBody>, Problem> {
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
-    let filter = AuditFilter { sandbox: query.sandbox, action: query.action, tenant: query.tenant };
-    let page = shared.keeper.audit_records(&caller, filter, query.after.unwrap_or(0), limit).await?;
-    let head = HeadBody { seq: page.head_seq, hash: page.head_hash };
-    Ok(axum::Json(RecordsBody { records: page.records, next: page.next, head }))
+    let sandbox = query.sandbox.map(|id| id.parse()).transpose();
+    let sandbox = sandbox.map_err(|_| Problem::field("sandbox", "it is not allowed; give a sandbox's id"))?;
+    let filter = AuditFilter { sandbox, action: query.action, tenant: query.tenant, ..AuditFilter::default() };
+    let after = query.after.unwrap_or(0);
+    let after_seq = i64::try_from(after).unwrap_or(i64::MAX);
+    let found = shared.keeper.audit_records(&caller, &filter, Some(after_seq), limit).await?;
+    let head = shared.keeper.audit_head(&caller).await?;
+    let head = HeadBody { seq: head.seq.unsigned_abs(), hash: hex(&head.hash) };
+    let next = found.last().map_or(after, |record| record.seq.unsigned_abs());
+    let records = found.iter().map(|record| serde_json::from_str(&record.line()).unwrap_or_default()).collect();
+    Ok(axum::Json(RecordsBody { records, next, head }))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The whole audit trail as lines of JSON. Needs the role admin.
@@ -77,26 +89,11 @@ pub(super) async fn records(
     responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
 pub(super) async fn export(State(shared): State<Shared>, Auth(caller): Auth) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let mut page = shared.keeper.audit_records(&caller, AuditFilter::default(), 0, MAX_RECORDS).await?;
-    // What comes while it is read is not part of it, so that it ends.
-    let end = page.head_seq;
-    let stream = async_stream::try_stream! {
-        let _slot = slot;
-        loop {
-            let mut lines = Vec::new();
-            for record in &page.records {
-                serde_json::to_writer(&mut lines, record).map_err(std::io::Error::other)?;
-                lines.push(b'\n');
-            }
-            let more = !page.records.is_empty() && page.next < end;
-            yield Bytes::from(lines);
-            if !more {
-                break;
-            }
-            let next = shared.keeper.audit_records(&caller, AuditFilter::default(), page.next, MAX_RECORDS).await;
-            page = next.map_err(std::io::Error::other)?;
-        }
-    };
+    let exported = shared.keeper.audit_export(&caller, 1, None)?;
+    let stream = exported.map(move |line| {
+        let _slot = &slot;
+        line.map(|line| Bytes::from(line + "\n")).map_err(std::io::Error::other)
+    });
     let mut response = Response::new(Body::from_stream::<_>(pinned(stream)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
@@ -128,8 +125,12 @@ pub(super) async fn verify(
     Auth(caller): Auth,
     Json(Nothing {}): Json<Nothing>,
 ) -> Result<axum::Json<VerdictBody>, Problem> {
-    Ok(axum::Json(match shared.keeper.audit_verify(&caller).await? {
-        AuditVerdict::Whole { records, head } => VerdictBody::Whole { ok: true, records, head },
-        AuditVerdict::Broken { seq, why } => VerdictBody::Broken { ok: false, seq, why },
+    Ok(axum::Json(match shared.keeper.audit_verify(&caller, 1, None).await? {
+        Verification::Verified(verified) => {
+            VerdictBody::Whole { ok: true, records: verified.records, head: hex(&verified.head.hash) }
+        }
+        Verification::Broken(broken) => {
+            VerdictBody::Broken { ok: false, seq: broken.seq.unsigned_abs(), why: broken.fault.to_string() }
+        }
     }))
 }

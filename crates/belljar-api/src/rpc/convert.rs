@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::v1;
 use belljar_keeper as keeper;
-use belljar_model::{Isolation, Limits, LimitsFile, Outcome, Role, SandboxState, StreamOutput};
+use belljar_model::{Isolation, LayerState, Limits, LimitsFile, Outcome, Role, SandboxState, StreamOutput};
 use belljar_proto::well_known;
 use jiff::Timestamp;
 
@@ -175,7 +175,12 @@ pub(super) fn timeout_action(
 fn isolation(isolation: Isolation) -> v1::SandboxIsolation {
     let layers = isolation.layers.into_iter().map(|layer| v1::IsolationLayer {
         name: layer.name.to_string(),
-        state: layer.state.as_str().to_owned(),
+        state: match layer.state {
+            LayerState::InForce => "in_force",
+            LayerState::Weaker => "weaker",
+            LayerState::Absent => "absent",
+        }
+        .to_owned(),
         detail: layer.detail,
         ..Default::default()
     });

@@ -16,6 +16,9 @@ pub(super) const CASES: &[Case] = cases![
     output_is_read_by_offset [],
     two_readers_read_everything [],
     reader_that_leaves_ends_nothing [],
+    broken_start_is_attached_to [],
+    process_ends_with_its_reader_when_asked_to [],
+    forgotten_process_is_named_as_such [],
     nobody_reading_does_not_stop_a_process [],
     head_and_tail_are_kept_for_late_readers [],
     unknown_process_cannot_be_attached_to [],
@@ -101,6 +104,70 @@ async fn reader_that_leaves_ends_nothing(context: &Context) -> Checked {
     drop(execution);
     ended(&sandbox, id).await?;
     sandbox.guest().stat("done".as_ref(), true).await?;
+    context.stop(sandbox).await
+}
+
+/// The stream that started it breaks while the process is made to wait: it goes on, and nothing recent is lost.
+async fn broken_start_is_attached_to(context: &Context) -> Checked {
+    const SIZE: usize = 3 << 20;
+    let sandbox = context.sandbox().await?;
+    let code = format!(
+        "import sys\n{}sys.stdout.buffer.write(data); sys.stdout.flush(); sys.stderr.write('done')\nsys.exit(5)",
+        pattern_code(SIZE)
+    );
+    let mut request = python(&code);
+    request.on_disconnect = v1::OnDisconnect::ON_DISCONNECT_CONTINUE.into();
+    let mut execution = sandbox.guest().start(request).await?;
+    let id = execution.id;
+    execution.next().await?;
+    drop(execution);
+    ended(&sandbox, id).await?;
+    let finished = to_end(sandbox.guest().attach(id, [0; 3]).await?).await?;
+    ensure!(finished.stdout == pattern(SIZE), "{} bytes are left of it", finished.stdout.len());
+    equal!((finished.errors().as_str(), finished.end()), ("done", (5, 0)));
+    context.stop(sandbox).await
+}
+
+async fn process_ends_with_its_reader_when_asked_to(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let kill = |line: &str| {
+        let mut request = shell(line);
+        request.on_disconnect = v1::OnDisconnect::ON_DISCONNECT_KILL.into();
+        request.grace_ms = 200;
+        request
+    };
+    for line in ["echo begun; sleep 1000", "trap '' TERM; echo begun; while :; do sleep 1; done"] {
+        let mut execution = sandbox.guest().start(kill(line)).await?;
+        until(&mut execution, "begun\n").await?;
+        let id = execution.id;
+        drop(execution);
+        ended(&sandbox, id).await?;
+        let (finished, _) = to_end_with_gaps(sandbox.guest().attach(id, [0; 3]).await?, [0; 3]).await?;
+        equal!(finished.cause(), v1::Cause::CAUSE_STOPPED);
+        ensure!(finished.exited.signal != 0, "it ended by itself: {:?}", finished.exited);
+    }
+    // One that ends first is not touched, and a detached one has no stream to end with.
+    let finished = to_end(sandbox.guest().start(kill("echo begun")).await?).await?.well()?;
+    equal!((finished.text().as_str(), finished.cause()), ("begun", v1::Cause::CAUSE_UNSPECIFIED));
+    let mut request = kill("true");
+    request.detach = true;
+    refused(sandbox.guest().start(request).await, ErrorCode::InvalidArgument, &["on_disconnect", "detach"])?;
+    context.stop(sandbox).await
+}
+
+async fn forgotten_process_is_named_as_such(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let first = sh(&sandbox, "echo first").await?.well()?.id;
+    let kept = to_end(sandbox.guest().attach(first, [0; 3]).await?).await?;
+    equal!(kept.text(), "first");
+    for _ in 0..64 {
+        sh(&sandbox, "true").await?.well()?;
+    }
+    let attached = match sandbox.guest().attach(first, [0; 3]).await {
+        Ok(mut execution) => execution.next().await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    refused(attached, ErrorCode::NotFound, &["id", "not kept any more"])?;
     context.stop(sandbox).await
 }
 

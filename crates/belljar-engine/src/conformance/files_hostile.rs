@@ -206,7 +206,7 @@ async fn names_are_bytes(context: &Context) -> Checked {
 }
 
 /// Gives some bytes and then fails.
-struct Broken(bool);
+pub(super) struct Broken(pub(super) bool);
 
 impl AsyncRead for Broken {
     fn poll_read(

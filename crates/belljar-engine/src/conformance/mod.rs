@@ -4,6 +4,7 @@
 //! it. A case passes, fails, or is skipped because of a [`Capability`] that the engine does not have. Programs inside
 //! are `/bin/sh` and `/usr/bin/python3`.
 
+mod archives;
 mod background;
 mod case;
 mod context;
@@ -44,6 +45,7 @@ pub fn cases() -> Vec<Case> {
         terminal::CASES,
         files::CASES,
         files_hostile::CASES,
+        archives::CASES,
         ports::CASES,
         health::CASES,
         runs::CASES,

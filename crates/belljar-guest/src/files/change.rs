@@ -107,7 +107,7 @@ pub(super) async fn remove(home: &Path, request: &v1::RemoveRequest) -> Result<(
 
 /// Removes a directory with everything in it, while programs may be at work there. It holds one descriptor, whatever the
 /// depth: the way back up is `..`, and must lead to the directory that it came from.
-async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+pub(super) async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     let mut current = open_own(parent, name)?;
     let mut above = Vec::new();
     loop {

@@ -1,13 +1,16 @@
 //! The `Filesystem` service: files inside the sandbox, with the rights of its user. The kernel resolves every path.
 //! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
 
+mod archive;
 mod change;
 mod entry;
+mod glob;
 mod list;
 pub(crate) mod path;
 mod read;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod write;
 
 use std::path::PathBuf;
@@ -105,6 +108,23 @@ impl v1::Filesystem for Files {
         let path = resolve(&self.home, "path", &request.path)?;
         let stream = crate::watch::watch(&path, &request.path, request.recursive).await?;
         Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+
+    async fn pack(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::PackRequest>,
+    ) -> ServiceResult<ServiceStream<v1::PackResponse>> {
+        let stream = archive::pack(&self.home, &request.to_owned_message())?;
+        Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+
+    async fn unpack(
+        &self,
+        _: RequestContext,
+        requests: InboundStream<v1::UnpackRequest>,
+    ) -> ServiceResult<v1::UnpackResponse> {
+        Response::ok(archive::unpack(&self.home, requests).await?)
     }
 }
 

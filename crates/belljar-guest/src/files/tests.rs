@@ -14,17 +14,17 @@ use tokio::net::UnixStream;
 
 use super::*;
 
-type Client = v1::FilesystemClient<Connection>;
+pub(super) type Client = v1::FilesystemClient<Connection>;
 
 /// Nothing in these tests may take longer; it is there to end a hang.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A home directory and a client of the service on it, over a real connection.
-fn start() -> (TempDir, Client) {
+pub(super) fn start() -> (TempDir, Client) {
     start_in(tempfile::tempdir().unwrap())
 }
 
-fn start_in(home: TempDir) -> (TempDir, Client) {
+pub(super) fn start_in(home: TempDir) -> (TempDir, Client) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let files = Arc::new(Files { home: home.path().to_owned() });
     tokio::spawn(belljar_proto::serve(theirs, files.register(connectrpc::Router::new())));
@@ -32,7 +32,7 @@ fn start_in(home: TempDir) -> (TempDir, Client) {
     (home, client)
 }
 
-fn bytes(text: impl AsRef<[u8]>) -> Bytes {
+pub(super) fn bytes(text: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(text.as_ref())
 }
 
@@ -93,17 +93,17 @@ async fn list_all(client: &Client, path: &[u8], depth: u32, limit: u32) -> Vec<V
     }
 }
 
-fn names(dir: &Path) -> BTreeSet<Vec<u8>> {
+pub(super) fn names(dir: &Path) -> BTreeSet<Vec<u8>> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().as_bytes().to_vec()).collect()
 }
 
-fn make_fifo(path: &Path) {
+pub(super) fn make_fifo(path: &Path) {
     rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     assert!(std::fs::metadata(path).unwrap().file_type().is_fifo());
 }
 
 /// Directories inside one another, deeper than any path can say.
-fn make_deep(base: &Path, depth: usize) {
+pub(super) fn make_deep(base: &Path, depth: usize) {
     let mut dir = open_dir(CWD, base, true).unwrap();
     for _ in 0..depth {
         rustix::fs::mkdirat(&dir, c"d", Mode::RWXU).unwrap();

@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use belljar_engine::conformance::{Case, Outcome, cases};
 use libtest_mimic::Failed;
 
+use crate::account::account;
 use crate::leftovers;
 use crate::variants::{GONE_LIMIT, VARIANTS, Variant, run_in};
-
-/// The account that the cases of an ordinary user run as.
-pub(crate) const ACCOUNT: &str = "belljar-test";
 
 /// Says that this program is to run one case, whose name follows.
 pub(crate) const FLAG: &str = "--belljar-case";
@@ -26,14 +24,6 @@ const SKIPPED: u8 = 77;
 
 /// Names the directory that the case may use.
 const DIR_VARIABLE: &str = "BELLJAR_CASE_DIR";
-
-/// The account's uid and gid, by passwd(5).
-pub(crate) fn account() -> Option<(u32, u32)> {
-    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-    let line = passwd.lines().find(|line| line.split(':').next() == Some(ACCOUNT))?;
-    let mut ids = line.split(':').skip(2);
-    Some((ids.next()?.parse().ok()?, ids.next()?.parse().ok()?))
-}
 
 /// Runs a case as that account.
 pub(crate) fn run(name: &str, variant: &Variant, case: &Case) -> Result<Outcome, Failed> {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_engine::Engine;
 use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome};
-use belljar_local::{LocalConfig, LocalEngine};
+use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
 use belljar_model::{EngineKind, LimitsGrade, SandboxSpec};
 use libtest_mimic::Failed;
 
-use crate::{as_user, leftovers};
+use crate::{account, leftovers};
 
 /// One engine in one set-up.
 pub(crate) struct Variant {
@@ -17,6 +18,8 @@ pub(crate) struct Variant {
     pub(crate) kind: EngineKind,
     pub(crate) is_root: bool,
     pub(crate) grade: LimitsGrade,
+    /// Whether the launcher holds the sandboxes.
+    pub(crate) is_launched: bool,
     pub(crate) capabilities: &'static [Capability],
 }
 
@@ -25,55 +28,62 @@ use Capability::{
     Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, Siblings,
 };
 
+const LOCAL_ROOT: &[Capability] = &[
+    OwnTree,
+    OwnPids,
+    OwnNetwork,
+    Loopback,
+    HiddenHost,
+    ProtectedGuest,
+    Confined,
+    MemoryLimit,
+    EnforcedMemory,
+    PidsLimit,
+    EnforcedPids,
+    EnforcedCpu,
+    OpenFilesLimit,
+    DiskQuota,
+    Mounts,
+];
+
+const LOCAL_USER: &[Capability] = &[
+    OwnTree,
+    OwnPids,
+    OwnNetwork,
+    Loopback,
+    HiddenHost,
+    ProtectedGuest,
+    Confined,
+    MemoryLimit,
+    PidsLimit,
+    OpenFilesLimit,
+    DiskQuota,
+    Mounts,
+];
+
 pub(crate) const VARIANTS: &[Variant] = &[
     Variant {
         name: "local_root",
         kind: EngineKind::Local,
         is_root: true,
         grade: LimitsGrade::Cgroup,
-        capabilities: &[
-            OwnTree,
-            OwnPids,
-            OwnNetwork,
-            Loopback,
-            HiddenHost,
-            ProtectedGuest,
-            Confined,
-            MemoryLimit,
-            EnforcedMemory,
-            PidsLimit,
-            EnforcedPids,
-            EnforcedCpu,
-            OpenFilesLimit,
-            DiskQuota,
-            Mounts,
-        ],
+        is_launched: false,
+        capabilities: LOCAL_ROOT,
     },
     Variant {
         name: "local_user",
         kind: EngineKind::Local,
         is_root: false,
         grade: LimitsGrade::Watched,
-        capabilities: &[
-            OwnTree,
-            OwnPids,
-            OwnNetwork,
-            Loopback,
-            HiddenHost,
-            ProtectedGuest,
-            Confined,
-            MemoryLimit,
-            PidsLimit,
-            OpenFilesLimit,
-            DiskQuota,
-            Mounts,
-        ],
+        is_launched: false,
+        capabilities: LOCAL_USER,
     },
     Variant {
         name: "process_root",
         kind: EngineKind::Process,
         is_root: true,
         grade: LimitsGrade::Cgroup,
+        is_launched: false,
         capabilities: &[
             HiddenHost,
             ProtectedGuest,
@@ -91,6 +101,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         kind: EngineKind::Process,
         is_root: false,
         grade: LimitsGrade::Watched,
+        is_launched: false,
         capabilities: &[HiddenHost, ProtectedGuest, Confined, MemoryLimit, PidsLimit, OpenFilesLimit],
     },
     Variant {
@@ -98,7 +109,24 @@ pub(crate) const VARIANTS: &[Variant] = &[
         kind: EngineKind::None,
         is_root: false,
         grade: LimitsGrade::Watched,
+        is_launched: false,
         capabilities: &[Loopback, Siblings],
+    },
+    Variant {
+        name: "launcher_root",
+        kind: EngineKind::Local,
+        is_root: true,
+        grade: LimitsGrade::Cgroup,
+        is_launched: true,
+        capabilities: LOCAL_ROOT,
+    },
+    Variant {
+        name: "launcher_user",
+        kind: EngineKind::Local,
+        is_root: false,
+        grade: LimitsGrade::Watched,
+        is_launched: true,
+        capabilities: LOCAL_USER,
     },
 ];
 
@@ -108,8 +136,8 @@ impl Variant {
         let is_root = rustix::process::geteuid().is_root();
         match (self.is_root, is_root) {
             (true, false) => Some("it needs root".to_owned()),
-            (false, true) if as_user::account().is_none() => {
-                Some(format!("there is no account {} (make test creates it)", as_user::ACCOUNT))
+            (false, true) if account::account().is_none() => {
+                Some(format!("there is no account {} (make test creates it)", account::ACCOUNT))
             }
             _ => None,
         }
@@ -143,12 +171,25 @@ pub(crate) fn run_in(
     config.mount_policy.allow_read(dirs.readable.clone())?;
     config.mount_policy.allow_write(dirs.writable.clone())?;
     let spec = SandboxSpec { engine: variant.kind, grade: variant.grade, ..SandboxSpec::default() };
-    let engine = Arc::new(LocalEngine::new(config));
+    let launcher = variant.is_launched.then(|| {
+        let run_dir = dir.join("launcher");
+        Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir, config.clone())))
+    });
+    let engine: Arc<dyn Engine> = match &launcher {
+        Some(launcher) => Arc::clone(launcher) as Arc<dyn Engine>,
+        None => Arc::new(LocalEngine::new(config)),
+    };
     let context = Context::new(engine, spec, variant.capabilities, make("scratch")?, programs)
         .with_host_dirs(dirs)
         .with_leftovers(leftovers::of);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(case.run(&context));
+    let outcome = runtime.block_on(async {
+        let outcome = case.run(&context).await;
+        match &launcher {
+            Some(launcher) => launcher.shut_down().await.map(|()| outcome),
+            None => Ok(outcome),
+        }
+    })?;
     drop(runtime);
     let deadline = Instant::now() + GONE_LIMIT;
     while outcome == Outcome::Passed && leftovers::running_children() > 0 {

@@ -14,6 +14,10 @@ pub struct AuditRecordFilterView<'a> {
     pub action: &'a str,
     /// Field 3: `tenant`
     pub tenant: &'a str,
+    /// A key's id.
+    ///
+    /// Field 4: `key`
+    pub key: &'a str,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for AuditRecordFilterView<'a> {
@@ -67,6 +71,13 @@ impl<'a> ::buffa::MessageView<'a> for AuditRecordFilterView<'a> {
                 )?;
                 view.tenant = ::buffa::types::borrow_str(&mut cur)?;
             }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.key = ::buffa::types::borrow_str(&mut cur)?;
+            }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
                 let span_len = before_tag.len() - cur.len();
@@ -92,6 +103,7 @@ impl<'a> ::buffa::MessageView<'a> for AuditRecordFilterView<'a> {
             sandbox: self.sandbox.to_string(),
             action: self.action.to_string(),
             tenant: self.tenant.to_string(),
+            key: self.key.to_string(),
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -112,6 +124,9 @@ impl<'a> ::buffa::ViewEncode<'a> for AuditRecordFilterView<'a> {
         if !self.tenant.is_empty() {
             size += 1u64 + ::buffa::types::string_encoded_len(&self.tenant) as u64;
         }
+        if !self.key.is_empty() {
+            size += 1u64 + ::buffa::types::string_encoded_len(&self.key) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -131,6 +146,9 @@ impl<'a> ::buffa::ViewEncode<'a> for AuditRecordFilterView<'a> {
         }
         if !self.tenant.is_empty() {
             ::buffa::types::put_string_field(3u32, &self.tenant, buf);
+        }
+        if !self.key.is_empty() {
+            ::buffa::types::put_string_field(4u32, &self.key, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -161,6 +179,9 @@ impl<'__a> ::serde::Serialize for AuditRecordFilterView<'__a> {
         }
         if !::buffa::json_helpers::skip_if::is_empty_str(self.tenant) {
             __map.serialize_entry("tenant", self.tenant)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_str(self.key) {
+            __map.serialize_entry("key", self.key)?;
         }
         __map.end()
     }
@@ -276,6 +297,13 @@ impl AuditRecordFilterOwnedView {
     pub fn tenant(&self) -> &'_ str {
         self.0.reborrow().tenant
     }
+    /// A key's id.
+    ///
+    /// Field 4: `key`
+    #[must_use]
+    pub fn key(&self) -> &'_ str {
+        self.0.reborrow().key
+    }
 }
 impl ::core::convert::From<::buffa::OwnedView<AuditRecordFilterView<'static>>>
 for AuditRecordFilterOwnedView {
@@ -313,10 +341,10 @@ pub struct TailAuditRequestView<'a> {
     pub filter: ::buffa::MessageFieldView<
         super::super::__buffa::view::AuditRecordFilterView<'a>,
     >,
-    /// The number of the last record that the caller has; 0 is from the beginning.
+    /// The number of the last record that the caller has. Not set: the last 100 records, then what comes.
     ///
     /// Field 2: `after`
-    pub after: u64,
+    pub after: ::core::option::Option<u64>,
     /// End after what is there.
     ///
     /// Field 3: `no_follow`
@@ -383,7 +411,7 @@ impl<'a> ::buffa::MessageView<'a> for TailAuditRequestView<'a> {
                     tag,
                     ::buffa::encoding::WireType::Varint,
                 )?;
-                view.after = ::buffa::types::decode_uint64(&mut cur)?;
+                view.after = Some(::buffa::types::decode_uint64(&mut cur)?);
             }
             3u32 => {
                 ::buffa::encoding::check_wire_type(
@@ -452,8 +480,8 @@ impl<'a> ::buffa::ViewEncode<'a> for TailAuditRequestView<'a> {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
-        if self.after != 0u64 {
-            size += 1u64 + ::buffa::types::uint64_encoded_len(self.after) as u64;
+        if let Some(v) = self.after {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(v) as u64;
         }
         if self.no_follow {
             size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
@@ -480,8 +508,8 @@ impl<'a> ::buffa::ViewEncode<'a> for TailAuditRequestView<'a> {
             );
             self.filter.write_to(__cache, buf);
         }
-        if self.after != 0u64 {
-            ::buffa::types::put_uint64_field(2u32, self.after, buf);
+        if let Some(v) = self.after {
+            ::buffa::types::put_uint64_field(2u32, v, buf);
         }
         if self.no_follow {
             ::buffa::types::put_bool_field(3u32, self.no_follow, buf);
@@ -515,12 +543,8 @@ impl<'__a> ::serde::Serialize for TailAuditRequestView<'__a> {
                 __map.serialize_entry("filter", __v)?;
             }
         }
-        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.after) {
-            __map
-                .serialize_entry(
-                    "after",
-                    &::buffa::json_helpers::ProtoJson(&self.after),
-                )?;
+        if let ::core::option::Option::Some(__v) = self.after {
+            __map.serialize_entry("after", &::buffa::json_helpers::ProtoJson(&__v))?;
         }
         if self.no_follow {
             __map.serialize_entry("noFollow", &self.no_follow)?;
@@ -634,11 +658,11 @@ impl TailAuditRequestOwnedView {
     > {
         &self.0.reborrow().filter
     }
-    /// The number of the last record that the caller has; 0 is from the beginning.
+    /// The number of the last record that the caller has. Not set: the last 100 records, then what comes.
     ///
     /// Field 2: `after`
     #[must_use]
-    pub fn after(&self) -> u64 {
+    pub fn after(&self) -> ::core::option::Option<u64> {
         self.0.reborrow().after
     }
     /// End after what is there.
@@ -688,10 +712,14 @@ impl ::serde::Serialize for TailAuditRequestOwnedView {
 }
 #[derive(Clone, Debug, Default)]
 pub struct ExportAuditRequestView<'a> {
-    /// The number of the record before the first.
+    /// The first record; 0 is 1.
     ///
-    /// Field 1: `after`
-    pub after: u64,
+    /// Field 1: `first`
+    pub first: u64,
+    /// The last one; 0 is the last there is.
+    ///
+    /// Field 2: `last`
+    pub last: u64,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for ExportAuditRequestView<'a> {
@@ -729,7 +757,14 @@ impl<'a> ::buffa::MessageView<'a> for ExportAuditRequestView<'a> {
                     tag,
                     ::buffa::encoding::WireType::Varint,
                 )?;
-                view.after = ::buffa::types::decode_uint64(&mut cur)?;
+                view.first = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.last = ::buffa::types::decode_uint64(&mut cur)?;
             }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
@@ -753,7 +788,8 @@ impl<'a> ::buffa::MessageView<'a> for ExportAuditRequestView<'a> {
         use ::buffa::alloc::string::ToString as _;
         let _ = __buffa_src;
         ::core::result::Result::Ok(super::super::ExportAuditRequest {
-            after: self.after,
+            first: self.first,
+            last: self.last,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -765,8 +801,11 @@ impl<'a> ::buffa::ViewEncode<'a> for ExportAuditRequestView<'a> {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
-        if self.after != 0u64 {
-            size += 1u64 + ::buffa::types::uint64_encoded_len(self.after) as u64;
+        if self.first != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.first) as u64;
+        }
+        if self.last != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.last) as u64;
         }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
@@ -779,8 +818,11 @@ impl<'a> ::buffa::ViewEncode<'a> for ExportAuditRequestView<'a> {
     ) {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
-        if self.after != 0u64 {
-            ::buffa::types::put_uint64_field(1u32, self.after, buf);
+        if self.first != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.first, buf);
+        }
+        if self.last != 0u64 {
+            ::buffa::types::put_uint64_field(2u32, self.last, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -803,12 +845,16 @@ impl<'__a> ::serde::Serialize for ExportAuditRequestView<'__a> {
     ) -> ::core::result::Result<__S::Ok, __S::Error> {
         use ::serde::ser::SerializeMap as _;
         let mut __map = __s.serialize_map(::core::option::Option::None)?;
-        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.after) {
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.first) {
             __map
                 .serialize_entry(
-                    "after",
-                    &::buffa::json_helpers::ProtoJson(&self.after),
+                    "first",
+                    &::buffa::json_helpers::ProtoJson(&self.first),
                 )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.last) {
+            __map
+                .serialize_entry("last", &::buffa::json_helpers::ProtoJson(&self.last))?;
         }
         __map.end()
     }
@@ -905,12 +951,19 @@ impl ExportAuditRequestOwnedView {
     pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
         self.0.into_bytes()
     }
-    /// The number of the record before the first.
+    /// The first record; 0 is 1.
     ///
-    /// Field 1: `after`
+    /// Field 1: `first`
     #[must_use]
-    pub fn after(&self) -> u64 {
-        self.0.reborrow().after
+    pub fn first(&self) -> u64 {
+        self.0.reborrow().first
+    }
+    /// The last one; 0 is the last there is.
+    ///
+    /// Field 2: `last`
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.0.reborrow().last
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<ExportAuditRequestView<'static>>>
@@ -949,7 +1002,7 @@ pub struct AuditRecordLineView<'a> {
     ///
     /// Field 1: `seq`
     pub seq: u64,
-    /// The record as one line of JSON, without a newline.
+    /// The record as one line of JSON, without a newline. Its form is that of an export, whose hashes can be checked.
     ///
     /// Field 2: `json`
     pub json: &'a str,
@@ -1184,7 +1237,7 @@ impl AuditRecordLineOwnedView {
     pub fn seq(&self) -> u64 {
         self.0.reborrow().seq
     }
-    /// The record as one line of JSON, without a newline.
+    /// The record as one line of JSON, without a newline. Its form is that of an export, whose hashes can be checked.
     ///
     /// Field 2: `json`
     #[must_use]
@@ -1222,8 +1275,290 @@ impl ::serde::Serialize for AuditRecordLineOwnedView {
         ::serde::Serialize::serialize(&self.0, __s)
     }
 }
+/// The last record of the trail, and its hash, which covers all before it.
+#[derive(Clone, Debug, Default)]
+pub struct AuditHeadView<'a> {
+    /// Field 1: `seq`
+    pub seq: u64,
+    /// 32 bytes.
+    ///
+    /// Field 2: `hash`
+    pub hash: &'a [u8],
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for AuditHeadView<'a> {
+    type Owned = super::super::AuditHead;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.seq = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.hash = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::AuditHead, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::AuditHead, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::AuditHead {
+            seq: self.seq,
+            hash: ::buffa::view::bytes_from_source(__buffa_src, self.hash),
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for AuditHeadView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if self.seq != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.seq) as u64;
+        }
+        if !self.hash.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.hash) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if self.seq != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.seq, buf);
+        }
+        if !self.hash.is_empty() {
+            ::buffa::types::put_shared_bytes_field(2u32, &self.hash, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for AuditHeadView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.seq) {
+            __map.serialize_entry("seq", &::buffa::json_helpers::ProtoJson(&self.seq))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.hash) {
+            __map.serialize_entry("hash", &::buffa::json_helpers::BytesJson(self.hash))?;
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for AuditHeadView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "AuditHead";
+    const FULL_NAME: &'static str = "belljar.v1.AuditHead";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.AuditHead";
+}
+::buffa::impl_default_view_instance!(AuditHeadView);
+::buffa::impl_view_reborrow!(AuditHeadView);
+/** Self-contained, `'static` owned view of a `AuditHead` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`AuditHeadView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`AuditHeadView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct AuditHeadOwnedView(::buffa::OwnedView<AuditHeadView<'static>>);
+impl AuditHeadOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            AuditHeadOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            AuditHeadOwnedView(::buffa::OwnedView::decode_with_options(bytes, opts)?),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::AuditHead,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            AuditHeadOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`AuditHeadView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &AuditHeadView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::AuditHead {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Field 1: `seq`
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.0.reborrow().seq
+    }
+    /// 32 bytes.
+    ///
+    /// Field 2: `hash`
+    #[must_use]
+    pub fn hash(&self) -> &'_ [u8] {
+        self.0.reborrow().hash
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<AuditHeadView<'static>>>
+for AuditHeadOwnedView {
+    fn from(inner: ::buffa::OwnedView<AuditHeadView<'static>>) -> Self {
+        AuditHeadOwnedView(inner)
+    }
+}
+impl ::core::convert::From<AuditHeadOwnedView>
+for ::buffa::OwnedView<AuditHeadView<'static>> {
+    fn from(wrapper: AuditHeadOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<AuditHeadView<'static>>>
+for AuditHeadOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<AuditHeadView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::AuditHead {
+    type View<'a> = AuditHeadView<'a>;
+    type ViewHandle = AuditHeadOwnedView;
+}
+impl ::serde::Serialize for AuditHeadOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
 #[derive(Clone, Debug, Default)]
 pub struct VerifyAuditRequestView<'a> {
+    /// Check from this record on; 0 is the first.
+    ///
+    /// Field 1: `from`
+    pub from: u64,
+    /// A head that was noted earlier. It must be on the trail.
+    ///
+    /// Field 2: `known`
+    pub known: ::buffa::MessageFieldView<super::super::__buffa::view::AuditHeadView<'a>>,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for VerifyAuditRequestView<'a> {
@@ -1256,6 +1591,34 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditRequestView<'a> {
         let view = self;
         let mut cur = cur;
         match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.from = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                let __sub_ctx = ctx.descend()?;
+                let sub = ::buffa::types::borrow_bytes(&mut cur)?;
+                match view.known.as_mut() {
+                    Some(existing) => {
+                        ::buffa::MessageView::merge_into_view(existing, sub, __sub_ctx)?
+                    }
+                    None => {
+                        view.known = ::buffa::MessageFieldView::set(
+                            <super::super::__buffa::view::AuditHeadView as ::buffa::MessageView>::decode_view_ctx(
+                                sub,
+                                __sub_ctx,
+                            )?,
+                        );
+                    }
+                }
+            }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
                 let span_len = before_tag.len() - cur.len();
@@ -1278,6 +1641,16 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditRequestView<'a> {
         use ::buffa::alloc::string::ToString as _;
         let _ = __buffa_src;
         ::core::result::Result::Ok(super::super::VerifyAuditRequest {
+            from: self.from,
+            known: match self.known.as_option() {
+                Some(v) => {
+                    ::buffa::MessageField::<
+                        super::super::AuditHead,
+                        ::buffa::Inline<super::super::AuditHead>,
+                    >::some(v.to_owned_from_source(__buffa_src)?)
+                }
+                None => ::buffa::MessageField::none(),
+            },
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -1285,21 +1658,43 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditRequestView<'a> {
 }
 impl<'a> ::buffa::ViewEncode<'a> for VerifyAuditRequestView<'a> {
     #[allow(clippy::needless_borrow, clippy::let_and_return)]
-    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
+        if self.from != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.from) as u64;
+        }
+        if self.known.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.known.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
     #[allow(clippy::needless_borrow)]
     fn write_to(
         &self,
-        _cache: &mut ::buffa::SizeCache,
+        __cache: &mut ::buffa::SizeCache,
         buf: &mut impl ::buffa::EncodeSink,
     ) {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
+        if self.from != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.from, buf);
+        }
+        if self.known.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                2u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.known.write_to(__cache, buf);
+        }
         self.__buffa_unknown_fields.write_to(buf);
     }
 }
@@ -1321,6 +1716,15 @@ impl<'__a> ::serde::Serialize for VerifyAuditRequestView<'__a> {
     ) -> ::core::result::Result<__S::Ok, __S::Error> {
         use ::serde::ser::SerializeMap as _;
         let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.from) {
+            __map
+                .serialize_entry("from", &::buffa::json_helpers::ProtoJson(&self.from))?;
+        }
+        {
+            if let ::core::option::Option::Some(__v) = self.known.as_option() {
+                __map.serialize_entry("known", __v)?;
+            }
+        }
         __map.end()
     }
 }
@@ -1416,6 +1820,22 @@ impl VerifyAuditRequestOwnedView {
     pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
         self.0.into_bytes()
     }
+    /// Check from this record on; 0 is the first.
+    ///
+    /// Field 1: `from`
+    #[must_use]
+    pub fn from(&self) -> u64 {
+        self.0.reborrow().from
+    }
+    /// A head that was noted earlier. It must be on the trail.
+    ///
+    /// Field 2: `known`
+    #[must_use]
+    pub fn known(
+        &self,
+    ) -> &::buffa::MessageFieldView<super::super::__buffa::view::AuditHeadView<'_>> {
+        &self.0.reborrow().known
+    }
 }
 impl ::core::convert::From<::buffa::OwnedView<VerifyAuditRequestView<'static>>>
 for VerifyAuditRequestOwnedView {
@@ -1457,16 +1877,18 @@ pub struct VerifyAuditResponseView<'a> {
     ///
     /// Field 2: `records`
     pub records: u64,
-    /// The hash of the last record, in hexadecimal.
-    ///
     /// Field 3: `head`
-    pub head: &'a str,
+    pub head: ::buffa::MessageFieldView<super::super::__buffa::view::AuditHeadView<'a>>,
     /// The first bad record, and what is wrong with it.
     ///
     /// Field 4: `broken_seq`
     pub broken_seq: u64,
     /// Field 5: `why`
     pub why: &'a str,
+    /// Records whose time is before that of the record before: a clock was set back.
+    ///
+    /// Field 6: `steps_back`
+    pub steps_back: u64,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for VerifyAuditResponseView<'a> {
@@ -1518,7 +1940,21 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditResponseView<'a> {
                     tag,
                     ::buffa::encoding::WireType::LengthDelimited,
                 )?;
-                view.head = ::buffa::types::borrow_str(&mut cur)?;
+                let __sub_ctx = ctx.descend()?;
+                let sub = ::buffa::types::borrow_bytes(&mut cur)?;
+                match view.head.as_mut() {
+                    Some(existing) => {
+                        ::buffa::MessageView::merge_into_view(existing, sub, __sub_ctx)?
+                    }
+                    None => {
+                        view.head = ::buffa::MessageFieldView::set(
+                            <super::super::__buffa::view::AuditHeadView as ::buffa::MessageView>::decode_view_ctx(
+                                sub,
+                                __sub_ctx,
+                            )?,
+                        );
+                    }
+                }
             }
             4u32 => {
                 ::buffa::encoding::check_wire_type(
@@ -1533,6 +1969,13 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditResponseView<'a> {
                     ::buffa::encoding::WireType::LengthDelimited,
                 )?;
                 view.why = ::buffa::types::borrow_str(&mut cur)?;
+            }
+            6u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.steps_back = ::buffa::types::decode_uint64(&mut cur)?;
             }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
@@ -1564,9 +2007,18 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditResponseView<'a> {
         ::core::result::Result::Ok(super::super::VerifyAuditResponse {
             whole: self.whole,
             records: self.records,
-            head: self.head.to_string(),
+            head: match self.head.as_option() {
+                Some(v) => {
+                    ::buffa::MessageField::<
+                        super::super::AuditHead,
+                        ::buffa::Inline<super::super::AuditHead>,
+                    >::some(v.to_owned_from_source(__buffa_src)?)
+                }
+                None => ::buffa::MessageField::none(),
+            },
             broken_seq: self.broken_seq,
             why: self.why.to_string(),
+            steps_back: self.steps_back,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -1574,7 +2026,7 @@ impl<'a> ::buffa::MessageView<'a> for VerifyAuditResponseView<'a> {
 }
 impl<'a> ::buffa::ViewEncode<'a> for VerifyAuditResponseView<'a> {
     #[allow(clippy::needless_borrow, clippy::let_and_return)]
-    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
@@ -1584,8 +2036,13 @@ impl<'a> ::buffa::ViewEncode<'a> for VerifyAuditResponseView<'a> {
         if self.records != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.records) as u64;
         }
-        if !self.head.is_empty() {
-            size += 1u64 + ::buffa::types::string_encoded_len(&self.head) as u64;
+        if self.head.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.head.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
         }
         if self.broken_seq != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.broken_seq) as u64;
@@ -1593,13 +2050,16 @@ impl<'a> ::buffa::ViewEncode<'a> for VerifyAuditResponseView<'a> {
         if !self.why.is_empty() {
             size += 1u64 + ::buffa::types::string_encoded_len(&self.why) as u64;
         }
+        if self.steps_back != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.steps_back) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
     #[allow(clippy::needless_borrow)]
     fn write_to(
         &self,
-        _cache: &mut ::buffa::SizeCache,
+        __cache: &mut ::buffa::SizeCache,
         buf: &mut impl ::buffa::EncodeSink,
     ) {
         #[allow(unused_imports)]
@@ -1610,14 +2070,22 @@ impl<'a> ::buffa::ViewEncode<'a> for VerifyAuditResponseView<'a> {
         if self.records != 0u64 {
             ::buffa::types::put_uint64_field(2u32, self.records, buf);
         }
-        if !self.head.is_empty() {
-            ::buffa::types::put_string_field(3u32, &self.head, buf);
+        if self.head.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                3u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.head.write_to(__cache, buf);
         }
         if self.broken_seq != 0u64 {
             ::buffa::types::put_uint64_field(4u32, self.broken_seq, buf);
         }
         if !self.why.is_empty() {
             ::buffa::types::put_string_field(5u32, &self.why, buf);
+        }
+        if self.steps_back != 0u64 {
+            ::buffa::types::put_uint64_field(6u32, self.steps_back, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1650,8 +2118,10 @@ impl<'__a> ::serde::Serialize for VerifyAuditResponseView<'__a> {
                     &::buffa::json_helpers::ProtoJson(&self.records),
                 )?;
         }
-        if !::buffa::json_helpers::skip_if::is_empty_str(self.head) {
-            __map.serialize_entry("head", self.head)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.head.as_option() {
+                __map.serialize_entry("head", __v)?;
+            }
         }
         if !::buffa::json_helpers::skip_if::is_zero_u64(&self.broken_seq) {
             __map
@@ -1662,6 +2132,13 @@ impl<'__a> ::serde::Serialize for VerifyAuditResponseView<'__a> {
         }
         if !::buffa::json_helpers::skip_if::is_empty_str(self.why) {
             __map.serialize_entry("why", self.why)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.steps_back) {
+            __map
+                .serialize_entry(
+                    "stepsBack",
+                    &::buffa::json_helpers::ProtoJson(&self.steps_back),
+                )?;
         }
         __map.end()
     }
@@ -1772,12 +2249,12 @@ impl VerifyAuditResponseOwnedView {
     pub fn records(&self) -> u64 {
         self.0.reborrow().records
     }
-    /// The hash of the last record, in hexadecimal.
-    ///
     /// Field 3: `head`
     #[must_use]
-    pub fn head(&self) -> &'_ str {
-        self.0.reborrow().head
+    pub fn head(
+        &self,
+    ) -> &::buffa::MessageFieldView<super::super::__buffa::view::AuditHeadView<'_>> {
+        &self.0.reborrow().head
     }
     /// The first bad record, and what is wrong with it.
     ///
@@ -1790,6 +2267,13 @@ impl VerifyAuditResponseOwnedView {
     #[must_use]
     pub fn why(&self) -> &'_ str {
         self.0.reborrow().why
+    }
+    /// Records whose time is before that of the record before: a clock was set back.
+    ///
+    /// Field 6: `steps_back`
+    #[must_use]
+    pub fn steps_back(&self) -> u64 {
+        self.0.reborrow().steps_back
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<VerifyAuditResponseView<'static>>>

@@ -31,6 +31,15 @@ pub struct AuditRecordFilter {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_empty_str"
     )]
     pub tenant: ::buffa::alloc::string::String,
+    /// A key's id.
+    ///
+    /// Field 4: `key`
+    #[serde(
+        rename = "key",
+        with = "::buffa::json_helpers::proto_string",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_empty_str"
+    )]
+    pub key: ::buffa::alloc::string::String,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -41,6 +50,7 @@ impl ::core::fmt::Debug for AuditRecordFilter {
             .field("sandbox", &self.sandbox)
             .field("action", &self.action)
             .field("tenant", &self.tenant)
+            .field("key", &self.key)
             .finish()
     }
 }
@@ -80,6 +90,9 @@ impl ::buffa::Message for AuditRecordFilter {
         if !self.tenant.is_empty() {
             size += 1u64 + ::buffa::types::string_encoded_len(&self.tenant) as u64;
         }
+        if !self.key.is_empty() {
+            size += 1u64 + ::buffa::types::string_encoded_len(&self.key) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -98,6 +111,9 @@ impl ::buffa::Message for AuditRecordFilter {
         }
         if !self.tenant.is_empty() {
             ::buffa::types::put_string_field(3u32, &self.tenant, buf);
+        }
+        if !self.key.is_empty() {
+            ::buffa::types::put_string_field(4u32, &self.key, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -133,6 +149,13 @@ impl ::buffa::Message for AuditRecordFilter {
                 )?;
                 ::buffa::types::merge_string(&mut self.tenant, buf)?;
             }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                ::buffa::types::merge_string(&mut self.key, buf)?;
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -144,6 +167,7 @@ impl ::buffa::Message for AuditRecordFilter {
         self.sandbox.clear();
         self.action.clear();
         self.tenant.clear();
+        self.key.clear();
         self.__buffa_unknown_fields.clear();
     }
 }
@@ -189,15 +213,15 @@ pub struct TailAuditRequest {
         AuditRecordFilter,
         ::buffa::Inline<AuditRecordFilter>,
     >,
-    /// The number of the last record that the caller has; 0 is from the beginning.
+    /// The number of the last record that the caller has. Not set: the last 100 records, then what comes.
     ///
     /// Field 2: `after`
     #[serde(
         rename = "after",
-        with = "::buffa::json_helpers::uint64",
-        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+        with = "::buffa::json_helpers::opt_uint64",
+        skip_serializing_if = "::core::option::Option::is_none"
     )]
-    pub after: u64,
+    pub after: ::core::option::Option<u64>,
     /// End after what is there.
     ///
     /// Field 3: `no_follow`
@@ -238,6 +262,15 @@ impl TailAuditRequest {
     /// Format: `type.googleapis.com/<fully.qualified.TypeName>`
     pub const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.TailAuditRequest";
 }
+impl TailAuditRequest {
+    #[must_use = "with_* setters return `self` by value; assign or chain the result"]
+    #[inline]
+    ///Sets [`Self::after`] to `Some(value)`, consuming and returning `self`.
+    pub fn with_after(mut self, value: u64) -> Self {
+        self.after = Some(value);
+        self
+    }
+}
 ::buffa::impl_default_instance!(TailAuditRequest);
 impl ::buffa::MessageName for TailAuditRequest {
     const PACKAGE: &'static str = "belljar.v1";
@@ -266,8 +299,8 @@ impl ::buffa::Message for TailAuditRequest {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
-        if self.after != 0u64 {
-            size += 1u64 + ::buffa::types::uint64_encoded_len(self.after) as u64;
+        if let Some(v) = self.after {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(v) as u64;
         }
         if self.no_follow {
             size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
@@ -293,8 +326,8 @@ impl ::buffa::Message for TailAuditRequest {
             );
             self.filter.write_to(__cache, buf);
         }
-        if self.after != 0u64 {
-            ::buffa::types::put_uint64_field(2u32, self.after, buf);
+        if let Some(v) = self.after {
+            ::buffa::types::put_uint64_field(2u32, v, buf);
         }
         if self.no_follow {
             ::buffa::types::put_bool_field(3u32, self.no_follow, buf);
@@ -331,7 +364,9 @@ impl ::buffa::Message for TailAuditRequest {
                     tag,
                     ::buffa::encoding::WireType::Varint,
                 )?;
-                self.after = ::buffa::types::decode_uint64(buf)?;
+                self.after = ::core::option::Option::Some(
+                    ::buffa::types::decode_uint64(buf)?,
+                );
             }
             3u32 => {
                 ::buffa::encoding::check_wire_type(
@@ -356,7 +391,7 @@ impl ::buffa::Message for TailAuditRequest {
     }
     fn clear(&mut self) {
         self.filter = ::buffa::MessageField::none();
-        self.after = 0u64;
+        self.after = ::core::option::Option::None;
         self.no_follow = false;
         self.limit = 0u32;
         self.__buffa_unknown_fields.clear();
@@ -395,22 +430,34 @@ pub const __TAIL_AUDIT_REQUEST_JSON_ANY: ::buffa::type_registry::JsonAnyEntry = 
 #[derive(::serde::Serialize, ::serde::Deserialize)]
 #[serde(default)]
 pub struct ExportAuditRequest {
-    /// The number of the record before the first.
+    /// The first record; 0 is 1.
     ///
-    /// Field 1: `after`
+    /// Field 1: `first`
     #[serde(
-        rename = "after",
+        rename = "first",
         with = "::buffa::json_helpers::uint64",
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
     )]
-    pub after: u64,
+    pub first: u64,
+    /// The last one; 0 is the last there is.
+    ///
+    /// Field 2: `last`
+    #[serde(
+        rename = "last",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub last: u64,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
 }
 impl ::core::fmt::Debug for ExportAuditRequest {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.debug_struct("ExportAuditRequest").field("after", &self.after).finish()
+        f.debug_struct("ExportAuditRequest")
+            .field("first", &self.first)
+            .field("last", &self.last)
+            .finish()
     }
 }
 impl ExportAuditRequest {
@@ -440,8 +487,11 @@ impl ::buffa::Message for ExportAuditRequest {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
-        if self.after != 0u64 {
-            size += 1u64 + ::buffa::types::uint64_encoded_len(self.after) as u64;
+        if self.first != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.first) as u64;
+        }
+        if self.last != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.last) as u64;
         }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
@@ -453,8 +503,11 @@ impl ::buffa::Message for ExportAuditRequest {
     ) {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
-        if self.after != 0u64 {
-            ::buffa::types::put_uint64_field(1u32, self.after, buf);
+        if self.first != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.first, buf);
+        }
+        if self.last != 0u64 {
+            ::buffa::types::put_uint64_field(2u32, self.last, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -474,7 +527,14 @@ impl ::buffa::Message for ExportAuditRequest {
                     tag,
                     ::buffa::encoding::WireType::Varint,
                 )?;
-                self.after = ::buffa::types::decode_uint64(buf)?;
+                self.first = ::buffa::types::decode_uint64(buf)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.last = ::buffa::types::decode_uint64(buf)?;
             }
             _ => {
                 self.__buffa_unknown_fields
@@ -484,7 +544,8 @@ impl ::buffa::Message for ExportAuditRequest {
         ::core::result::Result::Ok(())
     }
     fn clear(&mut self) {
-        self.after = 0u64;
+        self.first = 0u64;
+        self.last = 0u64;
         self.__buffa_unknown_fields.clear();
     }
 }
@@ -530,7 +591,7 @@ pub struct AuditRecordLine {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
     )]
     pub seq: u64,
-    /// The record as one line of JSON, without a newline.
+    /// The record as one line of JSON, without a newline. Its form is that of an export, whose hashes can be checked.
     ///
     /// Field 2: `json`
     #[serde(
@@ -669,17 +730,188 @@ pub const __AUDIT_RECORD_LINE_JSON_ANY: ::buffa::type_registry::JsonAnyEntry = :
     from_json: ::buffa::type_registry::any_from_json::<AuditRecordLine>,
     is_wkt: false,
 };
+/// The last record of the trail, and its hash, which covers all before it.
+#[derive(Clone, PartialEq, Default)]
+#[derive(::serde::Serialize, ::serde::Deserialize)]
+#[serde(default)]
+pub struct AuditHead {
+    /// Field 1: `seq`
+    #[serde(
+        rename = "seq",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub seq: u64,
+    /// 32 bytes.
+    ///
+    /// Field 2: `hash`
+    #[serde(
+        rename = "hash",
+        with = "::buffa::json_helpers::bytes",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_empty_bytes"
+    )]
+    pub hash: ::buffa::bytes::Bytes,
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub __buffa_unknown_fields: ::buffa::UnknownFields,
+}
+impl ::core::fmt::Debug for AuditHead {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        f.debug_struct("AuditHead")
+            .field("seq", &self.seq)
+            .field("hash", &self.hash)
+            .finish()
+    }
+}
+impl AuditHead {
+    /// Protobuf type URL for this message, for use with `Any::pack` and
+    /// `Any::unpack_if`.
+    ///
+    /// Format: `type.googleapis.com/<fully.qualified.TypeName>`
+    pub const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.AuditHead";
+}
+::buffa::impl_default_instance!(AuditHead);
+impl ::buffa::MessageName for AuditHead {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "AuditHead";
+    const FULL_NAME: &'static str = "belljar.v1.AuditHead";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.AuditHead";
+}
+impl ::buffa::Message for AuditHead {
+    /// Returns the total encoded size in bytes.
+    ///
+    /// Accumulates in `u64` (which cannot overflow for in-memory
+    /// data) and saturates to `u32` at return, so a message whose
+    /// encoded size exceeds the 2 GiB protobuf limit yields a value
+    /// above [`::buffa::MAX_MESSAGE_BYTES`] that the encode entry
+    /// points reject, never a silently wrapped size.
+    #[allow(clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if self.seq != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.seq) as u64;
+        }
+        if !self.hash.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.hash) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if self.seq != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.seq, buf);
+        }
+        if !self.hash.is_empty() {
+            ::buffa::types::put_shared_bytes_field(2u32, &self.hash, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+    fn merge_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        buf: &mut impl ::buffa::bytes::Buf,
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<(), ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::bytes::Buf as _;
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.seq = ::buffa::types::decode_uint64(buf)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                self.hash = ::buffa::types::decode_bytes_to_bytes(buf)?;
+            }
+            _ => {
+                self.__buffa_unknown_fields
+                    .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
+            }
+        }
+        ::core::result::Result::Ok(())
+    }
+    fn clear(&mut self) {
+        self.seq = 0u64;
+        self.hash = ::core::default::Default::default();
+        self.__buffa_unknown_fields.clear();
+    }
+}
+impl ::buffa::ExtensionSet for AuditHead {
+    const PROTO_FQN: &'static str = "belljar.v1.AuditHead";
+    fn unknown_fields(&self) -> &::buffa::UnknownFields {
+        &self.__buffa_unknown_fields
+    }
+    fn unknown_fields_mut(&mut self) -> &mut ::buffa::UnknownFields {
+        &mut self.__buffa_unknown_fields
+    }
+}
+impl ::buffa::json_helpers::ProtoElemJson for AuditHead {
+    fn serialize_proto_json<S: ::serde::Serializer>(
+        v: &Self,
+        s: S,
+    ) -> ::core::result::Result<S::Ok, S::Error> {
+        ::serde::Serialize::serialize(v, s)
+    }
+    fn deserialize_proto_json<'de, D: ::serde::Deserializer<'de>>(
+        d: D,
+    ) -> ::core::result::Result<Self, D::Error> {
+        <Self as ::serde::Deserialize>::deserialize(d)
+    }
+}
+#[doc(hidden)]
+pub const __AUDIT_HEAD_JSON_ANY: ::buffa::type_registry::JsonAnyEntry = ::buffa::type_registry::JsonAnyEntry {
+    type_url: "type.googleapis.com/belljar.v1.AuditHead",
+    to_json: ::buffa::type_registry::any_to_json::<AuditHead>,
+    from_json: ::buffa::type_registry::any_from_json::<AuditHead>,
+    is_wkt: false,
+};
 #[derive(Clone, PartialEq, Default)]
 #[derive(::serde::Serialize, ::serde::Deserialize)]
 #[serde(default)]
 pub struct VerifyAuditRequest {
+    /// Check from this record on; 0 is the first.
+    ///
+    /// Field 1: `from`
+    #[serde(
+        rename = "from",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub from: u64,
+    /// A head that was noted earlier. It must be on the trail.
+    ///
+    /// Field 2: `known`
+    #[serde(
+        rename = "known",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_unset_message_field"
+    )]
+    pub known: ::buffa::MessageField<AuditHead, ::buffa::Inline<AuditHead>>,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
 }
 impl ::core::fmt::Debug for VerifyAuditRequest {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-        f.debug_struct("VerifyAuditRequest").finish()
+        f.debug_struct("VerifyAuditRequest")
+            .field("from", &self.from)
+            .field("known", &self.known)
+            .finish()
     }
 }
 impl VerifyAuditRequest {
@@ -705,20 +937,42 @@ impl ::buffa::Message for VerifyAuditRequest {
     /// above [`::buffa::MAX_MESSAGE_BYTES`] that the encode entry
     /// points reject, never a silently wrapped size.
     #[allow(clippy::let_and_return)]
-    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
+        if self.from != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.from) as u64;
+        }
+        if self.known.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.known.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
     fn write_to(
         &self,
-        _cache: &mut ::buffa::SizeCache,
+        __cache: &mut ::buffa::SizeCache,
         buf: &mut impl ::buffa::EncodeSink,
     ) {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
+        if self.from != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.from, buf);
+        }
+        if self.known.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                2u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.known.write_to(__cache, buf);
+        }
         self.__buffa_unknown_fields.write_to(buf);
     }
     fn merge_field(
@@ -732,6 +986,24 @@ impl ::buffa::Message for VerifyAuditRequest {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.from = ::buffa::types::decode_uint64(buf)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                ::buffa::Message::merge_length_delimited(
+                    self.known.get_or_insert_default(),
+                    buf,
+                    ctx,
+                )?;
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -740,6 +1012,8 @@ impl ::buffa::Message for VerifyAuditRequest {
         ::core::result::Result::Ok(())
     }
     fn clear(&mut self) {
+        self.from = 0u64;
+        self.known = ::buffa::MessageField::none();
         self.__buffa_unknown_fields.clear();
     }
 }
@@ -794,15 +1068,12 @@ pub struct VerifyAuditResponse {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
     )]
     pub records: u64,
-    /// The hash of the last record, in hexadecimal.
-    ///
     /// Field 3: `head`
     #[serde(
         rename = "head",
-        with = "::buffa::json_helpers::proto_string",
-        skip_serializing_if = "::buffa::json_helpers::skip_if::is_empty_str"
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_unset_message_field"
     )]
-    pub head: ::buffa::alloc::string::String,
+    pub head: ::buffa::MessageField<AuditHead, ::buffa::Inline<AuditHead>>,
     /// The first bad record, and what is wrong with it.
     ///
     /// Field 4: `broken_seq`
@@ -820,6 +1091,16 @@ pub struct VerifyAuditResponse {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_empty_str"
     )]
     pub why: ::buffa::alloc::string::String,
+    /// Records whose time is before that of the record before: a clock was set back.
+    ///
+    /// Field 6: `steps_back`
+    #[serde(
+        rename = "stepsBack",
+        alias = "steps_back",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub steps_back: u64,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -832,6 +1113,7 @@ impl ::core::fmt::Debug for VerifyAuditResponse {
             .field("head", &self.head)
             .field("broken_seq", &self.broken_seq)
             .field("why", &self.why)
+            .field("steps_back", &self.steps_back)
             .finish()
     }
 }
@@ -858,7 +1140,7 @@ impl ::buffa::Message for VerifyAuditResponse {
     /// above [`::buffa::MAX_MESSAGE_BYTES`] that the encode entry
     /// points reject, never a silently wrapped size.
     #[allow(clippy::let_and_return)]
-    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
         #[allow(unused_imports)]
         use ::buffa::Enumeration as _;
         let mut size = 0u64;
@@ -868,8 +1150,13 @@ impl ::buffa::Message for VerifyAuditResponse {
         if self.records != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.records) as u64;
         }
-        if !self.head.is_empty() {
-            size += 1u64 + ::buffa::types::string_encoded_len(&self.head) as u64;
+        if self.head.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.head.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
         }
         if self.broken_seq != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.broken_seq) as u64;
@@ -877,12 +1164,15 @@ impl ::buffa::Message for VerifyAuditResponse {
         if !self.why.is_empty() {
             size += 1u64 + ::buffa::types::string_encoded_len(&self.why) as u64;
         }
+        if self.steps_back != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.steps_back) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
     fn write_to(
         &self,
-        _cache: &mut ::buffa::SizeCache,
+        __cache: &mut ::buffa::SizeCache,
         buf: &mut impl ::buffa::EncodeSink,
     ) {
         #[allow(unused_imports)]
@@ -893,14 +1183,22 @@ impl ::buffa::Message for VerifyAuditResponse {
         if self.records != 0u64 {
             ::buffa::types::put_uint64_field(2u32, self.records, buf);
         }
-        if !self.head.is_empty() {
-            ::buffa::types::put_string_field(3u32, &self.head, buf);
+        if self.head.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                3u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.head.write_to(__cache, buf);
         }
         if self.broken_seq != 0u64 {
             ::buffa::types::put_uint64_field(4u32, self.broken_seq, buf);
         }
         if !self.why.is_empty() {
             ::buffa::types::put_string_field(5u32, &self.why, buf);
+        }
+        if self.steps_back != 0u64 {
+            ::buffa::types::put_uint64_field(6u32, self.steps_back, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -934,7 +1232,11 @@ impl ::buffa::Message for VerifyAuditResponse {
                     tag,
                     ::buffa::encoding::WireType::LengthDelimited,
                 )?;
-                ::buffa::types::merge_string(&mut self.head, buf)?;
+                ::buffa::Message::merge_length_delimited(
+                    self.head.get_or_insert_default(),
+                    buf,
+                    ctx,
+                )?;
             }
             4u32 => {
                 ::buffa::encoding::check_wire_type(
@@ -950,6 +1252,13 @@ impl ::buffa::Message for VerifyAuditResponse {
                 )?;
                 ::buffa::types::merge_string(&mut self.why, buf)?;
             }
+            6u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.steps_back = ::buffa::types::decode_uint64(buf)?;
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -960,9 +1269,10 @@ impl ::buffa::Message for VerifyAuditResponse {
     fn clear(&mut self) {
         self.whole = false;
         self.records = 0u64;
-        self.head.clear();
+        self.head = ::buffa::MessageField::none();
         self.broken_seq = 0u64;
         self.why.clear();
+        self.steps_back = 0u64;
         self.__buffa_unknown_fields.clear();
     }
 }

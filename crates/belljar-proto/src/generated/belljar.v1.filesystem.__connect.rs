@@ -62,6 +62,22 @@ pub type OwnedWatchRequestView = ::buffa::view::OwnedView<
 pub type OwnedWatchEventView = ::buffa::view::OwnedView<
     __buffa::view::WatchEventView<'static>,
 >;
+///Shorthand for `OwnedView<PackRequestView<'static>>`.
+pub type OwnedPackRequestView = ::buffa::view::OwnedView<
+    __buffa::view::PackRequestView<'static>,
+>;
+///Shorthand for `OwnedView<PackResponseView<'static>>`.
+pub type OwnedPackResponseView = ::buffa::view::OwnedView<
+    __buffa::view::PackResponseView<'static>,
+>;
+///Shorthand for `OwnedView<UnpackRequestView<'static>>`.
+pub type OwnedUnpackRequestView = ::buffa::view::OwnedView<
+    __buffa::view::UnpackRequestView<'static>,
+>;
+///Shorthand for `OwnedView<UnpackResponseView<'static>>`.
+pub type OwnedUnpackResponseView = ::buffa::view::OwnedView<
+    __buffa::view::UnpackResponseView<'static>,
+>;
 impl ::connectrpc::Encodable<ReadResponse> for __buffa::view::ReadResponseView<'_> {
     fn encode(
         &self,
@@ -311,6 +327,68 @@ for ::buffa::view::OwnedView<__buffa::view::WatchEventView<'static>> {
         )
     }
 }
+impl ::connectrpc::Encodable<PackResponse> for __buffa::view::PackResponseView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<PackResponse>
+for ::buffa::view::OwnedView<__buffa::view::PackResponseView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
+impl ::connectrpc::Encodable<UnpackResponse> for __buffa::view::UnpackResponseView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<UnpackResponse>
+for ::buffa::view::OwnedView<__buffa::view::UnpackResponseView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
 /// Full service name for this service.
 pub const FILESYSTEM_SERVICE_NAME: &str = "belljar.v1.Filesystem";
 /// Static [`Spec`](::connectrpc::Spec) for the `Read` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
@@ -359,6 +437,18 @@ pub const FILESYSTEM_REMOVE_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::serve
 pub const FILESYSTEM_WATCH_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
         "/belljar.v1.Filesystem/Watch",
         ::connectrpc::StreamType::ServerStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Pack` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const FILESYSTEM_PACK_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Filesystem/Pack",
+        ::connectrpc::StreamType::ServerStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Unpack` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const FILESYSTEM_UNPACK_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Filesystem/Unpack",
+        ::connectrpc::StreamType::ClientStream,
     )
     .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
 /// Files inside one sandbox, with the rights of the sandbox's own user. Paths are bytes: absolute,
@@ -555,6 +645,43 @@ pub trait Filesystem: Send + Sync + 'static {
             ::connectrpc::ServiceStream<
                 impl ::connectrpc::Encodable<WatchEvent> + Send + use<Self>,
             >,
+        >,
+    > + Send;
+    /// Streams an archive of files and trees. The last message holds `summary`; an archive without it is not whole. A file
+    /// that changes meanwhile, or cannot be read, is counted and never ends the stream.
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call (until the response stream is returned);
+    /// message fields are read directly on it (zero-copy). Data the
+    /// returned stream needs must be copied out or converted via
+    /// `.to_owned_message()`.
+    fn pack(
+        &self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, PackRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            ::connectrpc::ServiceStream<
+                impl ::connectrpc::Encodable<PackResponse> + Send + use<Self>,
+            >,
+        >,
+    > + Send;
+    /// Unpacks an archive into a directory; the first message holds `open`. Everything appears when the whole archive has
+    /// come and has been found good; on an error nothing is left of it.
+    ///
+    /// `'a` lets the response body borrow from `&self` (e.g. server-resident state).
+    ///
+    /// Each `requests` item is a [`StreamMessage`](::connectrpc::StreamMessage):
+    /// it owns its buffer, is `Send + 'static`, and exposes zero-copy
+    /// accessor methods (`item.name()`), `.view()`, and
+    /// `.to_owned_message()`.
+    fn unpack<'a>(
+        &'a self,
+        ctx: ::connectrpc::RequestContext,
+        requests: ::connectrpc::InboundStream<UnpackRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            impl ::connectrpc::Encodable<UnpackResponse> + Send + use<'a, Self>,
         >,
     > + Send;
 }
@@ -775,6 +902,49 @@ impl<S: Filesystem> FilesystemExt for S {
                 }),
             )
             .with_spec(FILESYSTEM_WATCH_SPEC)
+            .route_view_server_stream::<
+                _,
+                _,
+                PackResponse,
+            >(
+                FILESYSTEM_SERVICE_NAME,
+                "Pack",
+                ::connectrpc::view_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::PackRequestView<'static>,
+                        >|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                PackRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.pack(ctx, sreq).await
+                        }
+                    }
+                }),
+            )
+            .with_spec(FILESYSTEM_PACK_SPEC)
+            .route_view_client_stream(
+                FILESYSTEM_SERVICE_NAME,
+                "Unpack",
+                ::connectrpc::view_client_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |ctx, req, format| {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let req = ::connectrpc::dispatcher::codegen::into_stream_messages::<
+                                UnpackRequest,
+                            >(req);
+                            svc.unpack(ctx, req).await?.encode::<UnpackResponse>(format)
+                        }
+                    }
+                }),
+            )
+            .with_spec(FILESYSTEM_UNPACK_SPEC)
     }
 }
 /// Type-inference marker used by [`Router::add_service`](::connectrpc::Router::add_service).
@@ -875,6 +1045,18 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                 Some(
                     ::connectrpc::dispatcher::codegen::MethodDescriptor::server_streaming()
                         .with_spec(FILESYSTEM_WATCH_SPEC),
+                )
+            }
+            "Pack" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::server_streaming()
+                        .with_spec(FILESYSTEM_PACK_SPEC),
+                )
+            }
+            "Unpack" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::client_streaming()
+                        .with_spec(FILESYSTEM_UNPACK_SPEC),
                 )
             }
             _ => None,
@@ -1035,6 +1217,30 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                     )
                 })
             }
+            "Pack" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        PackRequest,
+                    >(request, format)?;
+                    let req: __buffa::view::PackRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        PackRequest,
+                    >::from_parts(&req, &body);
+                    let resp = svc.pack(ctx, req).await?;
+                    Ok(
+                        resp
+                            .map_body(|s| ::connectrpc::dispatcher::codegen::encode_response_stream::<
+                                PackResponse,
+                                _,
+                                _,
+                            >(s, format)),
+                    )
+                })
+            }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_streaming(path),
         }
     }
@@ -1057,6 +1263,15 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                         WriteRequest,
                     >(requests, format, ctx.decode_options().clone());
                     svc.write(ctx, req_stream).await?.encode::<WriteResponse>(format)
+                })
+            }
+            "Unpack" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let req_stream = ::connectrpc::dispatcher::codegen::decode_message_request_stream::<
+                        UnpackRequest,
+                    >(requests, format, ctx.decode_options().clone());
+                    svc.unpack(ctx, req_stream).await?.encode::<UnpackResponse>(format)
                 })
             }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_unary(path),
@@ -1447,6 +1662,100 @@ where
                 &self.config,
                 FILESYSTEM_WATCH_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
                 request,
+                options,
+            )
+            .await
+    }
+    /// Call the Pack RPC. Sends a request to /belljar.v1.Filesystem/Pack.
+    pub async fn pack(
+        &self,
+        request: PackRequest,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::PackResponseView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.pack_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Pack RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn pack_with_options(
+        &self,
+        request: PackRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::PackResponseView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_server_stream(
+                &self.transport,
+                &self.config,
+                FILESYSTEM_PACK_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
+                options,
+            )
+            .await
+    }
+    /// Call the Unpack RPC. Sends a request to /belljar.v1.Filesystem/Unpack.
+    ///
+    /// `requests` is any `Stream<Item = ...> + Send + 'static` of
+    /// request messages (the `ClientRequestStream` bound); messages
+    /// are sent as the stream yields them. It backs the request
+    /// body, so yield owned messages or feed the call from a
+    /// channel-backed stream. For a collection that is already in
+    /// hand, wrap it with `::connectrpc::stream_iter(...)`.
+    ///
+    /// Dropping the returned future cancels the call: the request
+    /// body is dropped along with it, so messages the stream had
+    /// not yet yielded are never delivered. A caller that needs the
+    /// request delivered must drive the call to completion rather
+    /// than, say, wrapping it in a `timeout`.
+    pub async fn unpack(
+        &self,
+        requests: impl ::connectrpc::client::ClientRequestStream<UnpackRequest>,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::UnpackResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.unpack_with_options(requests, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Unpack RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    ///
+    /// `requests` is any `Stream<Item = ...> + Send + 'static` of
+    /// request messages (the `ClientRequestStream` bound); messages
+    /// are sent as the stream yields them. It backs the request
+    /// body, so yield owned messages or feed the call from a
+    /// channel-backed stream. For a collection that is already in
+    /// hand, wrap it with `::connectrpc::stream_iter(...)`.
+    ///
+    /// Dropping the returned future cancels the call: the request
+    /// body is dropped along with it, so messages the stream had
+    /// not yet yielded are never delivered. A caller that needs the
+    /// request delivered must drive the call to completion rather
+    /// than, say, wrapping it in a `timeout`.
+    pub async fn unpack_with_options(
+        &self,
+        requests: impl ::connectrpc::client::ClientRequestStream<UnpackRequest>,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::UnpackResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_client_stream(
+                &self.transport,
+                &self.config,
+                FILESYSTEM_UNPACK_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                requests,
                 options,
             )
             .await

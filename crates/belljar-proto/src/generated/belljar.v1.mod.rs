@@ -84,6 +84,13 @@ pub mod __buffa {
         reg.register_json_any(super::__REMOVE_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__WATCH_REQUEST_JSON_ANY);
         reg.register_json_any(super::__WATCH_EVENT_JSON_ANY);
+        reg.register_json_any(super::__PACK_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__PACK_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__PACK_SUMMARY_JSON_ANY);
+        reg.register_json_any(super::__UNPACK_LIMITS_JSON_ANY);
+        reg.register_json_any(super::__UNPACK_OPEN_JSON_ANY);
+        reg.register_json_any(super::__UNPACK_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__UNPACK_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__ENV_VAR_JSON_ANY);
         reg.register_json_any(super::__TERMINAL_JSON_ANY);
         reg.register_json_any(super::__START_REQUEST_JSON_ANY);
@@ -169,6 +176,7 @@ pub mod __buffa {
         reg.register_json_any(super::__TAIL_AUDIT_REQUEST_JSON_ANY);
         reg.register_json_any(super::__EXPORT_AUDIT_REQUEST_JSON_ANY);
         reg.register_json_any(super::__AUDIT_RECORD_LINE_JSON_ANY);
+        reg.register_json_any(super::__AUDIT_HEAD_JSON_ANY);
         reg.register_json_any(super::__VERIFY_AUDIT_REQUEST_JSON_ANY);
         reg.register_json_any(super::__VERIFY_AUDIT_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__SERVER_VERSION_REQUEST_JSON_ANY);
@@ -300,6 +308,34 @@ pub use self::__buffa::view::WatchRequestOwnedView;
 pub use self::__buffa::view::WatchEventView;
 #[doc(inline)]
 pub use self::__buffa::view::WatchEventOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PackRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::PackRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PackResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::PackResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PackSummaryView;
+#[doc(inline)]
+pub use self::__buffa::view::PackSummaryOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackLimitsView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackLimitsOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackOpenView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackOpenOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpackResponseOwnedView;
 #[doc(inline)]
 pub use self::__buffa::view::EnvVarView;
 #[doc(inline)]
@@ -612,6 +648,10 @@ pub use self::__buffa::view::ExportAuditRequestOwnedView;
 pub use self::__buffa::view::AuditRecordLineView;
 #[doc(inline)]
 pub use self::__buffa::view::AuditRecordLineOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditHeadView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditHeadOwnedView;
 #[doc(inline)]
 pub use self::__buffa::view::VerifyAuditRequestView;
 #[doc(inline)]

@@ -306,7 +306,8 @@ pub trait Process: Send + Sync + 'static {
             >,
         >,
     > + Send;
-    /// Attaches to a process that was started before, from the given offsets of its streams.
+    /// Attaches to a process that was started before, from the given offsets of its streams. The last 64 processes that
+    /// ended are kept, less when their output is more than 32 MiB; a number that was dropped is `not_found` and says so.
     ///
     /// `request` is borrowed from the request body and is valid for the
     /// duration of the call (until the response stream is returned);

@@ -606,6 +606,10 @@ pub struct StartRequestView<'a> {
         'a,
         super::super::__buffa::view::InlineFileView<'a>,
     >,
+    /// What happens when the stream of this call breaks before the process has ended.
+    ///
+    /// Field 15: `on_disconnect`
+    pub on_disconnect: ::buffa::EnumValue<super::super::OnDisconnect>,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
@@ -729,6 +733,15 @@ impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
                 )?;
                 view.kill_rest = ::buffa::types::decode_bool(&mut cur)?;
             }
+            15u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.on_disconnect = ::buffa::EnumValue::from(
+                    ::buffa::types::decode_int32(&mut cur)?,
+                );
+            }
             1u32 => {
                 ::buffa::encoding::check_wire_type(
                     tag,
@@ -832,6 +845,7 @@ impl<'a> ::buffa::MessageView<'a> for StartRequestView<'a> {
                 .iter()
                 .map(|v| v.to_owned_from_source(__buffa_src))
                 .collect::<::core::result::Result<_, ::buffa::DecodeError>>()?,
+            on_disconnect: self.on_disconnect,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -900,6 +914,12 @@ impl<'a> ::buffa::ViewEncode<'a> for StartRequestView<'a> {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
+        {
+            let val = self.on_disconnect.to_i32();
+            if val != 0 {
+                size += 1u64 + ::buffa::types::int32_encoded_len(val) as u64;
+            }
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -967,6 +987,12 @@ impl<'a> ::buffa::ViewEncode<'a> for StartRequestView<'a> {
                 buf,
             );
             v.write_to(__cache, buf);
+        }
+        {
+            let val = self.on_disconnect.to_i32();
+            if val != 0 {
+                ::buffa::types::put_int32_field(15u32, val, buf);
+            }
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1056,6 +1082,9 @@ impl<'__a> ::serde::Serialize for StartRequestView<'__a> {
         }
         if !self.files.is_empty() {
             __map.serialize_entry("files", &*self.files)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.on_disconnect) {
+            __map.serialize_entry("onDisconnect", &self.on_disconnect)?;
         }
         __map.end()
     }
@@ -1250,6 +1279,13 @@ impl StartRequestOwnedView {
         &self,
     ) -> &::buffa::RepeatedView<'_, super::super::__buffa::view::InlineFileView<'_>> {
         &self.0.reborrow().files
+    }
+    /// What happens when the stream of this call breaks before the process has ended.
+    ///
+    /// Field 15: `on_disconnect`
+    #[must_use]
+    pub fn on_disconnect(&self) -> ::buffa::EnumValue<super::super::OnDisconnect> {
+        self.0.reborrow().on_disconnect
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<StartRequestView<'static>>>

@@ -4,6 +4,160 @@
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
+pub enum OnDisconnect {
+    /// As `CONTINUE`.
+    ON_DISCONNECT_UNSPECIFIED = 0i32,
+    /// The process goes on, waits for no reader, and can be attached to.
+    ON_DISCONNECT_CONTINUE = 1i32,
+    /// The process and its tree get SIGTERM, and SIGKILL after the grace. Not together with `detach`.
+    ON_DISCONNECT_KILL = 2i32,
+}
+impl OnDisconnect {
+    ///Idiomatic alias for [`Self::ON_DISCONNECT_UNSPECIFIED`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Unspecified: Self = Self::ON_DISCONNECT_UNSPECIFIED;
+    ///Idiomatic alias for [`Self::ON_DISCONNECT_CONTINUE`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Continue: Self = Self::ON_DISCONNECT_CONTINUE;
+    ///Idiomatic alias for [`Self::ON_DISCONNECT_KILL`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Kill: Self = Self::ON_DISCONNECT_KILL;
+}
+impl ::core::default::Default for OnDisconnect {
+    fn default() -> Self {
+        Self::ON_DISCONNECT_UNSPECIFIED
+    }
+}
+impl ::serde::Serialize for OnDisconnect {
+    fn serialize<S: ::serde::Serializer>(
+        &self,
+        s: S,
+    ) -> ::core::result::Result<S::Ok, S::Error> {
+        s.serialize_str(::buffa::Enumeration::proto_name(self))
+    }
+}
+impl<'de> ::serde::Deserialize<'de> for OnDisconnect {
+    fn deserialize<D: ::serde::Deserializer<'de>>(
+        d: D,
+    ) -> ::core::result::Result<Self, D::Error> {
+        struct _V;
+        impl ::serde::de::Visitor<'_> for _V {
+            type Value = OnDisconnect;
+            fn expecting(
+                &self,
+                f: &mut ::core::fmt::Formatter<'_>,
+            ) -> ::core::fmt::Result {
+                f.write_str(
+                    concat!("a string, integer, or null for ", stringify!(OnDisconnect)),
+                )
+            }
+            fn visit_str<E: ::serde::de::Error>(
+                self,
+                v: &str,
+            ) -> ::core::result::Result<OnDisconnect, E> {
+                <OnDisconnect as ::buffa::Enumeration>::from_proto_name(v)
+                    .ok_or_else(|| { ::serde::de::Error::unknown_variant(v, &[]) })
+            }
+            fn visit_i64<E: ::serde::de::Error>(
+                self,
+                v: i64,
+            ) -> ::core::result::Result<OnDisconnect, E> {
+                let v32 = i32::try_from(v)
+                    .map_err(|_| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("enum value {v} out of i32 range"),
+                        )
+                    })?;
+                <OnDisconnect as ::buffa::Enumeration>::from_i32(v32)
+                    .ok_or_else(|| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("unknown enum value {v32}"),
+                        )
+                    })
+            }
+            fn visit_u64<E: ::serde::de::Error>(
+                self,
+                v: u64,
+            ) -> ::core::result::Result<OnDisconnect, E> {
+                let v32 = i32::try_from(v)
+                    .map_err(|_| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("enum value {v} out of i32 range"),
+                        )
+                    })?;
+                <OnDisconnect as ::buffa::Enumeration>::from_i32(v32)
+                    .ok_or_else(|| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("unknown enum value {v32}"),
+                        )
+                    })
+            }
+            fn visit_unit<E: ::serde::de::Error>(
+                self,
+            ) -> ::core::result::Result<OnDisconnect, E> {
+                ::core::result::Result::Ok(::core::default::Default::default())
+            }
+        }
+        d.deserialize_any(_V)
+    }
+}
+impl ::buffa::json_helpers::ProtoElemJson for OnDisconnect {
+    fn serialize_proto_json<S: ::serde::Serializer>(
+        v: &Self,
+        s: S,
+    ) -> ::core::result::Result<S::Ok, S::Error> {
+        ::serde::Serialize::serialize(v, s)
+    }
+    fn deserialize_proto_json<'de, D: ::serde::Deserializer<'de>>(
+        d: D,
+    ) -> ::core::result::Result<Self, D::Error> {
+        <Self as ::serde::Deserialize>::deserialize(d)
+    }
+}
+impl ::buffa::Enumeration for OnDisconnect {
+    fn from_i32(value: i32) -> ::core::option::Option<Self> {
+        match value {
+            0i32 => ::core::option::Option::Some(Self::ON_DISCONNECT_UNSPECIFIED),
+            1i32 => ::core::option::Option::Some(Self::ON_DISCONNECT_CONTINUE),
+            2i32 => ::core::option::Option::Some(Self::ON_DISCONNECT_KILL),
+            _ => ::core::option::Option::None,
+        }
+    }
+    fn to_i32(&self) -> i32 {
+        *self as i32
+    }
+    fn proto_name(&self) -> &'static str {
+        match self {
+            Self::ON_DISCONNECT_UNSPECIFIED => "ON_DISCONNECT_UNSPECIFIED",
+            Self::ON_DISCONNECT_CONTINUE => "ON_DISCONNECT_CONTINUE",
+            Self::ON_DISCONNECT_KILL => "ON_DISCONNECT_KILL",
+        }
+    }
+    fn from_proto_name(name: &str) -> ::core::option::Option<Self> {
+        match name {
+            "ON_DISCONNECT_UNSPECIFIED" => {
+                ::core::option::Option::Some(Self::ON_DISCONNECT_UNSPECIFIED)
+            }
+            "ON_DISCONNECT_CONTINUE" => {
+                ::core::option::Option::Some(Self::ON_DISCONNECT_CONTINUE)
+            }
+            "ON_DISCONNECT_KILL" => {
+                ::core::option::Option::Some(Self::ON_DISCONNECT_KILL)
+            }
+            _ => ::core::option::Option::None,
+        }
+    }
+    fn values() -> &'static [Self] {
+        &[
+            Self::ON_DISCONNECT_UNSPECIFIED,
+            Self::ON_DISCONNECT_CONTINUE,
+            Self::ON_DISCONNECT_KILL,
+        ]
+    }
+}
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
 pub enum Stream {
     STREAM_UNSPECIFIED = 0i32,
     STREAM_STDOUT = 1i32,
@@ -752,6 +906,16 @@ pub struct StartRequest {
         deserialize_with = "::buffa::json_helpers::null_as_default"
     )]
     pub files: ::buffa::alloc::vec::Vec<InlineFile>,
+    /// What happens when the stream of this call breaks before the process has ended.
+    ///
+    /// Field 15: `on_disconnect`
+    #[serde(
+        rename = "onDisconnect",
+        alias = "on_disconnect",
+        with = "::buffa::json_helpers::proto_enum",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_default_enum_value"
+    )]
+    pub on_disconnect: ::buffa::EnumValue<OnDisconnect>,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -773,6 +937,7 @@ impl ::core::fmt::Debug for StartRequest {
             .field("keep_bytes", &self.keep_bytes)
             .field("kill_rest", &self.kill_rest)
             .field("files", &self.files)
+            .field("on_disconnect", &self.on_disconnect)
             .finish()
     }
 }
@@ -860,6 +1025,12 @@ impl ::buffa::Message for StartRequest {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
+        {
+            let val = self.on_disconnect.to_i32();
+            if val != 0 {
+                size += 1u64 + ::buffa::types::int32_encoded_len(val) as u64;
+            }
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -926,6 +1097,12 @@ impl ::buffa::Message for StartRequest {
                 buf,
             );
             v.write_to(__cache, buf);
+        }
+        {
+            let val = self.on_disconnect.to_i32();
+            if val != 0 {
+                ::buffa::types::put_int32_field(15u32, val, buf);
+            }
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1056,6 +1233,15 @@ impl ::buffa::Message for StartRequest {
                 ::buffa::Message::merge_length_delimited(&mut elem, buf, ctx)?;
                 self.files.push(elem);
             }
+            15u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.on_disconnect = ::buffa::EnumValue::from(
+                    ::buffa::types::decode_int32(buf)?,
+                );
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -1078,6 +1264,7 @@ impl ::buffa::Message for StartRequest {
         self.keep_bytes = 0u64;
         self.kill_rest = false;
         self.files.clear();
+        self.on_disconnect = ::buffa::EnumValue::from(0);
         self.__buffa_unknown_fields.clear();
     }
 }

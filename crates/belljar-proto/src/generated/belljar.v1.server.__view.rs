@@ -1239,10 +1239,6 @@ pub struct KeyUsageView<'a> {
     ///
     /// Field 4: `cpu_seconds`
     pub cpu_seconds: u64,
-    /// In the last minute.
-    ///
-    /// Field 5: `executions`
-    pub executions: u32,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for KeyUsageView<'a> {
@@ -1303,13 +1299,6 @@ impl<'a> ::buffa::MessageView<'a> for KeyUsageView<'a> {
                 )?;
                 view.cpu_seconds = ::buffa::types::decode_uint64(&mut cur)?;
             }
-            5u32 => {
-                ::buffa::encoding::check_wire_type(
-                    tag,
-                    ::buffa::encoding::WireType::Varint,
-                )?;
-                view.executions = ::buffa::types::decode_uint32(&mut cur)?;
-            }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
                 let span_len = before_tag.len() - cur.len();
@@ -1336,7 +1325,6 @@ impl<'a> ::buffa::MessageView<'a> for KeyUsageView<'a> {
             memory_bytes: self.memory_bytes,
             disk_bytes: self.disk_bytes,
             cpu_seconds: self.cpu_seconds,
-            executions: self.executions,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -1360,9 +1348,6 @@ impl<'a> ::buffa::ViewEncode<'a> for KeyUsageView<'a> {
         if self.cpu_seconds != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.cpu_seconds) as u64;
         }
-        if self.executions != 0u32 {
-            size += 1u64 + ::buffa::types::uint32_encoded_len(self.executions) as u64;
-        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -1385,9 +1370,6 @@ impl<'a> ::buffa::ViewEncode<'a> for KeyUsageView<'a> {
         }
         if self.cpu_seconds != 0u64 {
             ::buffa::types::put_uint64_field(4u32, self.cpu_seconds, buf);
-        }
-        if self.executions != 0u32 {
-            ::buffa::types::put_uint32_field(5u32, self.executions, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1436,13 +1418,6 @@ impl<'__a> ::serde::Serialize for KeyUsageView<'__a> {
                 .serialize_entry(
                     "cpuSeconds",
                     &::buffa::json_helpers::ProtoJson(&self.cpu_seconds),
-                )?;
-        }
-        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.executions) {
-            __map
-                .serialize_entry(
-                    "executions",
-                    &::buffa::json_helpers::ProtoJson(&self.executions),
                 )?;
         }
         __map.end()
@@ -1555,13 +1530,6 @@ impl KeyUsageOwnedView {
     #[must_use]
     pub fn cpu_seconds(&self) -> u64 {
         self.0.reborrow().cpu_seconds
-    }
-    /// In the last minute.
-    ///
-    /// Field 5: `executions`
-    #[must_use]
-    pub fn executions(&self) -> u32 {
-        self.0.reborrow().executions
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<KeyUsageView<'static>>>

@@ -622,15 +622,6 @@ pub struct KeyUsage {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
     )]
     pub cpu_seconds: u64,
-    /// In the last minute.
-    ///
-    /// Field 5: `executions`
-    #[serde(
-        rename = "executions",
-        with = "::buffa::json_helpers::uint32",
-        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u32"
-    )]
-    pub executions: u32,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -642,7 +633,6 @@ impl ::core::fmt::Debug for KeyUsage {
             .field("memory_bytes", &self.memory_bytes)
             .field("disk_bytes", &self.disk_bytes)
             .field("cpu_seconds", &self.cpu_seconds)
-            .field("executions", &self.executions)
             .finish()
     }
 }
@@ -685,9 +675,6 @@ impl ::buffa::Message for KeyUsage {
         if self.cpu_seconds != 0u64 {
             size += 1u64 + ::buffa::types::uint64_encoded_len(self.cpu_seconds) as u64;
         }
-        if self.executions != 0u32 {
-            size += 1u64 + ::buffa::types::uint32_encoded_len(self.executions) as u64;
-        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -709,9 +696,6 @@ impl ::buffa::Message for KeyUsage {
         }
         if self.cpu_seconds != 0u64 {
             ::buffa::types::put_uint64_field(4u32, self.cpu_seconds, buf);
-        }
-        if self.executions != 0u32 {
-            ::buffa::types::put_uint32_field(5u32, self.executions, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -754,13 +738,6 @@ impl ::buffa::Message for KeyUsage {
                 )?;
                 self.cpu_seconds = ::buffa::types::decode_uint64(buf)?;
             }
-            5u32 => {
-                ::buffa::encoding::check_wire_type(
-                    tag,
-                    ::buffa::encoding::WireType::Varint,
-                )?;
-                self.executions = ::buffa::types::decode_uint32(buf)?;
-            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -773,7 +750,6 @@ impl ::buffa::Message for KeyUsage {
         self.memory_bytes = 0u64;
         self.disk_bytes = 0u64;
         self.cpu_seconds = 0u64;
-        self.executions = 0u32;
         self.__buffa_unknown_fields.clear();
     }
 }

@@ -37,24 +37,15 @@ impl v1::Filesystem for Filesystem {
     ) -> ServiceResult<v1::WriteResponse> {
         let inside = Inside::of(&self.0, &context).await?;
         let _slot = inside.call.slot()?;
-        let seen = Arc::new(Mutex::new((String::new(), 0_u64)));
-        let look = {
-            let seen = seen.clone();
-            move |request: &v1::WriteRequest| {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(open) = request.open.as_option() {
-                    seen.0 = text(&open.path);
-                }
-                seen.1 += request.data.len() as u64;
-            }
-        };
+        let seen = Seen::default();
+        let look = seen.look(|request: &v1::WriteRequest| {
+            (request.open.as_option().map(|open| text(&open.path)), request.data.len())
+        });
         let (messages, broken) = upload(requests, look);
         let guest = inside.streams(v1::FilesystemClient::new);
         let answer = uploaded(broken, guest.write(Box::pin(messages))).await?;
         let answer = inside.answered(About::Content, async { answer }).await;
-        let (path, bytes) = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let details = vec![("path", path), ("bytes", bytes.to_string())];
-        Response::ok(inside.recorded("file.write", details, answer).await?.into_owned())
+        Response::ok(inside.recorded("file.write", seen.details(), answer).await?.into_owned())
     }
 
     async fn stat(
@@ -128,6 +119,65 @@ impl v1::Filesystem for Filesystem {
         let guest = inside.streams(v1::FilesystemClient::new);
         let opened = inside.opened(About::File, guest.watch(request)).await?;
         Response::ok(stream!(inside, About::File, v1::WatchEvent, opened))
+    }
+
+    async fn pack(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::PackRequest>,
+    ) -> ServiceResult<ServiceStream<StreamMessage<v1::PackResponse>>> {
+        let request = request.to_owned_message();
+        let inside = Inside::of(&self.0, &context).await?;
+        let guest = inside.streams(v1::FilesystemClient::new);
+        let details = vec![("path", text(&request.base))];
+        let opened = inside.opened(About::File, guest.pack(request)).await;
+        let opened = inside.recorded("file.pack", details, opened).await?;
+        Response::ok(stream!(inside, About::File, v1::PackResponse, opened))
+    }
+
+    async fn unpack(
+        &self,
+        context: RequestContext,
+        requests: InboundStream<v1::UnpackRequest>,
+    ) -> ServiceResult<v1::UnpackResponse> {
+        let inside = Inside::of(&self.0, &context).await?;
+        let _slot = inside.call.slot()?;
+        let seen = Seen::default();
+        let look = seen.look(|request: &v1::UnpackRequest| {
+            (request.open.as_option().map(|open| text(&open.path)), request.data.len())
+        });
+        let (messages, broken) = upload(requests, look);
+        let guest = inside.streams(v1::FilesystemClient::new);
+        let answer = uploaded(broken, guest.unpack(Box::pin(messages))).await?;
+        let answer = inside.answered(About::File, async { answer }).await;
+        Response::ok(inside.recorded("file.unpack", seen.details(), answer).await?.into_owned())
+    }
+}
+
+/// What was seen of an upload on its way, for the audit trail.
+#[derive(Default)]
+struct Seen(Arc<Mutex<(String, u64)>>);
+
+impl Seen {
+    /// Looks at each message: `part` tells its path, if it has one, and how many bytes it carries.
+    fn look<Request>(
+        &self,
+        part: impl Fn(&Request) -> (Option<String>, usize) + Send + 'static,
+    ) -> impl FnMut(&Request) + Send + 'static {
+        let seen = self.0.clone();
+        move |request| {
+            let (path, bytes) = part(request);
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(path) = path {
+                seen.0 = path;
+            }
+            seen.1 += bytes as u64;
+        }
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        vec![("path", seen.0.clone()), ("bytes", seen.1.to_string())]
     }
 }
 

@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""Measures the service over loopback HTTP: time to the first command done, files, executions, idle sandboxes.
+
+Usage: BELLJAR=path/to/belljar service.py [--rounds N] [--idle N] [--write]
+With --write the numbers replace those in bench/RESULTS-service.md. The peers of the same run are a bare process,
+bubblewrap, and Docker where a daemon answers (make bench-service-peers).
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import contenders
+import measure
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+BURST = 100
+STAGGER_S = 0.2
+FILE_MIB = 64
+START_LIMIT_S = 30
+
+
+class Service:
+    """A server of its own, in a home of its own."""
+
+    def __init__(self, belljar, pool):
+        self.home = tempfile.mkdtemp(prefix="belljar-bench-")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        config = pathlib.Path(self.home, "belljar.toml")
+        config.write_text(
+            f'[server]\nlisten = "127.0.0.1:{self.port}"\n'
+            f"[sandboxes]\npool = {pool}\nmax_sandboxes = 2000\n"
+        )
+        environment = {**os.environ, "BELLJAR_HOME": self.home}
+        self.process = subprocess.Popen(
+            [belljar, "serve", "--config", str(config)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=open(pathlib.Path(self.home, "stderr"), "wb"),
+            text=True,
+        )
+        self.key = self.first_key()
+        self.local = threading.local()
+        self.until(lambda: self.call("GET", "/ready")[0] == 200, "the server to be ready")
+
+    def first_key(self):
+        begin = time.monotonic()
+        while time.monotonic() - begin < START_LIMIT_S:
+            line = self.process.stdout.readline()
+            if found := re.search(r"bj_[0-9a-f]{64}", line):
+                threading.Thread(target=self.process.stdout.read, daemon=True).start()
+                return found.group()
+            if not line and self.process.poll() is not None:
+                break
+        sys.exit(f"the server did not start: {pathlib.Path(self.home, 'stderr').read_text()}")
+
+    def call(self, method, path, body=None, headers=None):
+        """One request on this thread's connection; the answer's status and body."""
+        connection = getattr(self.local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+            connection.connect()
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.local.connection = connection
+        headers = {"Authorization": f"Bearer {self.key}", **(headers or {})}
+        if isinstance(body, dict):
+            body = json.dumps(body)
+            headers["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except Exception:
+            self.local.connection = None
+            raise
+
+    def expect(self, status, method, path, body=None, headers=None):
+        got, answer = self.call(method, path, body, headers)
+        if got != status:
+            raise measure.Failed(f"{method} {path}: {got}: {answer[:500]!r}")
+        return json.loads(answer) if answer[:1] in (b"{", b"[") else answer
+
+    def until(self, done, what):
+        begin = time.monotonic()
+        while True:
+            try:
+                if done():
+                    return
+            except OSError:
+                pass
+            if time.monotonic() - begin > START_LIMIT_S:
+                sys.exit(f"waited in vain for {what}")
+            time.sleep(0.01)
+
+    def pool_is_full(self):
+        text = self.expect(200, "GET", "/metrics").decode()
+        level = dict(re.findall(r"^belljar_pool_(ready|size) (\d+)", text, re.M))
+        return level["ready"] == level["size"]
+
+    def create(self, **request):
+        return self.expect(201, "POST", "/v1/sandboxes", request)
+
+    def run(self, sandbox, *argv):
+        result = self.expect(200, "POST", f"/v1/sandboxes/{sandbox}/exec", {"argv": list(argv)})
+        if result["exit_code"] != 0:
+            raise measure.Failed(f"{argv}: {result}")
+        return result
+
+    def kill(self, sandbox):
+        self.expect(204, "DELETE", f"/v1/sandboxes/{sandbox}")
+
+    def processes(self):
+        """The server and all that descends from it, and the launcher, which does not."""
+        found, parents = set(), {self.process.pid}
+        table = {}
+        for directory in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (directory / "stat").read_text()
+                environment = (directory / "environ").read_bytes()
+            except OSError:
+                continue
+            pid = int(directory.name)
+            table[pid] = int(stat.rpartition(")")[2].split()[1])
+            if self.home.encode() in environment:
+                parents.add(pid)
+        while parents:
+            found |= parents
+            parents = {pid for pid, parent in table.items() if parent in found and pid not in found}
+        return found
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def tti(service, limit=None):
+    """Create, and the first command done; the sandbox is ended outside of the time."""
+    begin = time.perf_counter()
+    sandbox = service.create()["id"]
+    service.run(sandbox, "/bin/true")
+    took = time.perf_counter() - begin
+    service.kill(sandbox)
+    return took
+
+
+def sequential(service, rounds):
+    return [tti(service) for _ in range(rounds)]
+
+
+def staggered(service, count):
+    """One begins each 200 ms, whether the ones before are done or not."""
+    with concurrent.futures.ThreadPoolExecutor(32) as threads:
+        begun = []
+        for _ in range(count):
+            begun.append(threads.submit(tti, service))
+            time.sleep(STAGGER_S)
+        return [one.result() for one in begun]
+
+
+def burst(service, count):
+    """All at once. A failure counts as such."""
+    together = threading.Barrier(count)
+
+    def one():
+        service.call("GET", "/health")
+        together.wait()
+        try:
+            return tti(service)
+        except (measure.Failed, OSError) as error:
+            measure.say(f"burst: {error}")
+            return None
+
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        return [begun.result() for begun in [threads.submit(one) for _ in range(count)]]
+
+
+def peers(rounds):
+    """What the same takes without a service: start, run, end."""
+    argv = {"bare `true`": ["/bin/true"]}
+    if shutil.which("bwrap"):
+        argv["bubblewrap"] = contenders.bubblewrap(["/bin/true"]).argv
+    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
+        argv["docker run"] = contenders.docker(None, ["/bin/true"]).argv
+    times = {}
+    for name, command in argv.items():
+        taken = []
+        for _ in range(rounds if name != "docker run" else min(rounds, 20)):
+            begin = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            taken.append(time.perf_counter() - begin)
+        times[name] = taken
+    return times
+
+
+def file_speed(service):
+    """Bytes a second up and down, and those of cp in the same run."""
+    data = os.urandom(1 << 20) * FILE_MIB
+    sandbox = service.create(limits={"disk": f"{FILE_MIB * 2}m", "memory": "512m"})["id"]
+    path = f"/v1/sandboxes/{sandbox}/files/content?path=big"
+    up, down = [], []
+    for _ in range(5):
+        begin = time.perf_counter()
+        service.expect(200, "PUT", path, data, {"Content-Type": "application/octet-stream"})
+        up.append(FILE_MIB / (time.perf_counter() - begin))
+        begin = time.perf_counter()
+        if service.expect(200, "GET", path) != data:
+            raise measure.Failed("what came back is not what was sent")
+        down.append(FILE_MIB / (time.perf_counter() - begin))
+    service.kill(sandbox)
+    copies = []
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        source = pathlib.Path(directory, "a")
+        source.write_bytes(data)
+        for _ in range(5):
+            begin = time.perf_counter()
+            subprocess.run(["cp", str(source), str(source.with_name("b"))], check=True)
+            copies.append(FILE_MIB / (time.perf_counter() - begin))
+    return {"up": measure.median(up), "down": measure.median(down), "cp": measure.median(copies)}
+
+
+def executions(service, seconds=5):
+    """Executions a second on one living sandbox, one caller and eight."""
+    sandbox = service.create()["id"]
+    rates = {}
+    for width in (1, 8):
+        until = time.perf_counter() + seconds
+
+        def work():
+            done = 0
+            while time.perf_counter() < until:
+                service.run(sandbox, "/bin/true")
+                done += 1
+            return done
+
+        with concurrent.futures.ThreadPoolExecutor(width) as threads:
+            rates[width] = sum(begun.result() for begun in [threads.submit(work) for _ in range(width)]) / seconds
+    service.kill(sandbox)
+    return rates
+
+
+def proportional_kib(pids):
+    """Memory of processes, shared pages by share (smaps_rollup, proc_pid_smaps(5))."""
+    total = 0
+    for pid in pids:
+        try:
+            text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        if found := re.search(r"^Pss:\s+(\d+) kB", text, re.M):
+            total += int(found.group(1))
+    return total
+
+
+def available_kib():
+    text = pathlib.Path("/proc/meminfo").read_text()
+    return int(re.search(r"^MemAvailable:\s+(\d+) kB", text, re.M).group(1))
+
+
+def idle(service, count):
+    """What an idle sandbox costs: by its processes, and by what the whole machine has less."""
+    one = service.create(timeout=3600)["id"]
+    service.run(one, "/bin/true")
+    time.sleep(1)
+    before, had = proportional_kib(service.processes()), available_kib()
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        made = [info["id"] for info in threads.map(lambda _: service.create(timeout=3600), range(count))]
+    took = time.perf_counter() - begin
+    time.sleep(2)
+    after, has = proportional_kib(service.processes()), available_kib()
+    checked = service.run(made[-1], "/bin/true")["exit_code"] == 0
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(service.kill, made))
+    service.kill(one)
+    return {
+        "count": count,
+        "a_second": count / took,
+        "processes_mib": (after - before) / 1024 / count,
+        "machine_mib": (had - has) / 1024 / count,
+        "usable": checked,
+    }
+
+
+def row(name, seconds):
+    good = sorted(one * 1000 for one in seconds if one is not None)
+    share = f"{len(good)}/{len(seconds)}"
+    figures = [f"{measure.percentile(good, part):.2f}" for part in (0.5, 0.95, 0.99)] if good else ["", "", ""]
+    return [name, *figures, share]
+
+
+def target(text, reached, limit, unit):
+    met = reached <= limit
+    verdict = "met" if met else f"missed by factor {reached / limit:.2f}"
+    return [text, f"{reached:.2f} {unit}", verdict]
+
+
+def render(results, load, rounds):
+    pooled, cold = results["pooled"], results["cold"]
+    milliseconds = lambda seconds, part: measure.percentile(sorted(one * 1000 for one in seconds if one), part)
+    failures = sum(one is None for one in [*pooled["burst"], *cold["burst"]])
+    lines = ["# The service: results of the last run", ""]
+    lines += [f"{report.machine()}, load {load:.1f} before; {rounds} rounds. Made by `make bench-service`.", ""]
+    lines += ["Time to the first command done (create a sandbox, run `/bin/true` in it, have its result), over HTTP on loopback with", "a client in Python, in milliseconds.", ""]
+    lines += ["## Targets", ""]
+    lines += report.table(["target", "reached", ""], [
+        target("made ahead, one after the other, p50 ≤ 5 ms", milliseconds(pooled["sequential"], 0.5), 5, "ms"),
+        target("the same, p99 ≤ 20 ms", milliseconds(pooled["sequential"], 0.99), 20, "ms"),
+        target("cold, p50 ≤ 15 ms", milliseconds(cold["sequential"], 0.5), 15, "ms"),
+        [f"a burst of {BURST} without a failure", f"{failures} failures", "met" if failures == 0 else "missed"],
+        target("an idle sandbox costs ≤ 4 MiB", results["idle"]["machine_mib"], 4, "MiB"),
+    ])
+    lines += ["", "## Time to the first command done", ""]
+    rows = [row(f"{kind}, {how}", results[kind][how]) for kind in ("pooled", "cold") for how in ("sequential", "staggered", "burst")]
+    rows += [row(name, times) for name, times in results["peers"].items()]
+    lines += report.table(["", "p50", "p95", "p99", "done"], rows)
+    bare = milliseconds(results["peers"]["bare `true`"], 0.5)
+    ratios = [[kind, f"{milliseconds(results[kind]['sequential'], 0.5) / bare:.2f}"] for kind in ("pooled", "cold")]
+    ratios += [[name, f"{milliseconds(times, 0.5) / bare:.2f}"] for name, times in results["peers"].items()]
+    lines += ["", "## × bare `true`, p50", "", *report.table(["", "×"], ratios)]
+    files, rates, lying = results["files"], results["executions"], results["idle"]
+    lines += ["", "## Files, executions, idle sandboxes", ""]
+    lines += report.table(["", ""], [
+        [f"a file of {FILE_MIB} MiB up", f"{files['up']:.0f} MiB/s, {files['up'] / files['cp']:.2f} × cp"],
+        [f"a file of {FILE_MIB} MiB down", f"{files['down']:.0f} MiB/s, {files['down'] / files['cp']:.2f} × cp"],
+        ["executions on one sandbox, one caller", f"{rates[1]:.0f} a second"],
+        ["executions on one sandbox, eight callers", f"{rates[8]:.0f} a second"],
+        [f"{lying['count']} idle sandboxes, made", f"{lying['a_second']:.0f} a second"],
+        ["an idle sandbox, its processes (PSS)", f"{lying['processes_mib']:.2f} MiB"],
+        ["an idle sandbox, what the machine has less", f"{lying['machine_mib']:.2f} MiB"],
+        ["idle sandboxes per GiB", f"{1024 / lying['machine_mib']:.0f}"],
+    ])
+    return "\n".join(lines) + "\n"
+
+
+def measure_all(belljar, options):
+    results = {"peers": peers(options.rounds)}
+    for kind, pool in (("pooled", 8), ("cold", 0)):
+        service = Service(belljar, pool)
+        try:
+            if pool:
+                service.until(service.pool_is_full, "the pool to be full")
+            sequential(service, 10)
+            measure.say(f"{kind}: one after the other")
+            found = {"sequential": sequential(service, options.rounds)}
+            measure.say(f"{kind}: staggered")
+            found["staggered"] = staggered(service, min(options.rounds, 50))
+            measure.say(f"{kind}: burst")
+            found["burst"] = burst(service, BURST)
+            results[kind] = found
+            if not pool:
+                measure.say("files, executions, idle sandboxes")
+                results["files"] = file_speed(service)
+                results["executions"] = executions(service)
+                results["idle"] = idle(service, options.idle)
+        finally:
+            service.close()
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--idle", type=int, default=500)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    belljar = os.environ.get("BELLJAR") or sys.exit("BELLJAR names the program to measure")
+    load = os.getloadavg()[0]
+    text = render(measure_all(belljar, options), load, options.rounds)
+    print(text)
+    if options.write:
+        (HERE / "RESULTS-service.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+//! Names in archives: what they are relative to, and which ones are refused.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use belljar_proto::ConnectError;
+
+use super::bad;
+use crate::files::path::show;
+use crate::files::walk::MAX_PATH_BYTES;
+
+/// The most levels of a name.
+const MAX_LEVELS: usize = 20_000;
+
+/// The longest target of a symbolic link, in bytes: the kernel makes none that is longer.
+pub(super) const MAX_TARGET_BYTES: usize = 4095;
+
+/// The name of `path` below `base`: without `.`, empty for the base itself.
+pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, ConnectError> {
+    let given = Path::new(std::ffi::OsStr::from_bytes(path));
+    let outside = || {
+        ConnectError::invalid_argument(format!(
+            "paths: {} is not below {}",
+            show(path),
+            show(base.as_os_str().as_bytes())
+        ))
+    };
+    let relative = if given.is_absolute() {
+        // Without `.` and doubled slashes, as components are compared.
+        given.strip_prefix(base).map_err(|_| outside())?
+    } else {
+        given
+    };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for component in relative.components() {
+        match component {
+            Component::Normal(part) => parts.push(part.as_bytes()),
+            Component::CurDir => {}
+            _ => return Err(outside()),
+        }
+    }
+    Ok(parts.join(b"/".as_slice()))
+}
+
+/// The name of an entry as a path below the directory that it is unpacked into: plain parts between single slashes.
+/// Empty when nothing is left of it.
+pub(super) fn entry_name(name: &[u8], strip: usize) -> Result<Vec<u8>, ConnectError> {
+    if name.starts_with(b"/") {
+        return Err(bad(format!("the name {} is absolute", show(name))));
+    }
+    if name.len() > MAX_PATH_BYTES {
+        return Err(bad(format!("a name is longer than {MAX_PATH_BYTES} bytes")));
+    }
+    if name.contains(&0) {
+        return Err(bad(format!("the name {} holds a NUL byte", show(name))));
+    }
+    let mut parts = Vec::new();
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err(bad(format!("the name {} leads upwards by \"..\"", show(name)))),
+            part => parts.push(part),
+        }
+    }
+    if parts.len() > MAX_LEVELS {
+        return Err(bad(format!("a name has more than {MAX_LEVELS} parts")));
+    }
+    Ok(parts.get(strip..).unwrap_or_default().join(b"/".as_slice()))
+}
+
+/// Refuses the target of a symbolic link at `name` that leads out, or could by way of another link. So `..` may only
+/// stand at its beginning, where it is known what it leads to.
+pub(super) fn check_target(name: &[u8], target: &[u8], may_lead_out: bool) -> Result<(), ConnectError> {
+    let refused = |why: &str| Err(bad(format!("the symbolic link {} to {} {why}", show(name), show(target))));
+    if target.is_empty() || target.contains(&0) || target.len() > MAX_TARGET_BYTES {
+        return refused("has a target that cannot be");
+    }
+    if may_lead_out {
+        return Ok(());
+    }
+    if target.starts_with(b"/") {
+        return refused("is absolute");
+    }
+    let mut levels = name.iter().filter(|byte| **byte == b'/').count();
+    let mut is_down = false;
+    for part in target.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if is_down => return refused("goes down and up again, which may lead out"),
+            b".." if levels == 0 => return refused("leads out of the directory"),
+            b".." => levels -= 1,
+            _ => is_down = true,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_or_refused() {
+        let cases: [(&str, usize, Result<&str, &str>); 12] = [
+            ("a/b", 0, Ok("a/b")),
+            ("./a//b/", 0, Ok("a/b")),
+            ("a/b/c", 1, Ok("b/c")),
+            ("a", 1, Ok("")),
+            ("a", 9, Ok("")),
+            (".", 0, Ok("")),
+            ("", 0, Ok("")),
+            ("...", 0, Ok("...")),
+            ("/a", 0, Err("absolute")),
+            ("..", 0, Err("\"..\"")),
+            ("a/../b", 0, Err("\"..\"")),
+            ("x/../a", 2, Err("\"..\"")),
+        ];
+        for (name, strip, expected) in cases {
+            match (entry_name(name.as_bytes(), strip), expected) {
+                (Ok(got), Ok(expected)) => assert_eq!(got, expected.as_bytes(), "{name}"),
+                (Err(error), Err(why)) => assert!(error.message.unwrap().contains(why), "{name}"),
+                (got, _) => panic!("{name}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn targets_stay_below_whatever_other_links_do() {
+        let inside =
+            [("a", "b"), ("a", "b/c"), ("d/a", "../b"), ("d/e/a", "../../b"), ("a", "./b//c"), ("d/a", "..")];
+        for (name, target) in inside {
+            assert!(check_target(name.as_bytes(), target.as_bytes(), false).is_ok(), "{name} -> {target}");
+        }
+        let outside = [
+            ("a", "/b"),
+            ("a", ".."),
+            ("a", "../a"),
+            ("d/a", "../../b"),
+            ("a", "b/../c"),
+            ("a", ""),
+            ("a", "x\0"),
+        ];
+        for (name, target) in outside {
+            assert!(check_target(name.as_bytes(), target.as_bytes(), false).is_err(), "{name} -> {target}");
+        }
+        assert!(check_target(b"a", b"/usr/bin/python3", true).is_ok());
+        assert!(check_target(b"a", b"", true).is_err());
+    }
+
+    #[test]
+    fn paths_to_pack_are_below_the_base() {
+        let base = Path::new("/home/user");
+        let name = |path: &str| below(base, path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(name("./a//b/").unwrap(), "a/b");
+        assert_eq!(name("/home/user/a").unwrap(), "a");
+        assert_eq!(name("/home/user/").unwrap(), "");
+        assert_eq!(name(".").unwrap(), "");
+        for path in ["/etc", "..", "a/../b", "/home/users", "/home/user/../x"] {
+            assert!(name(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Who did what, and what came of it.
+
+use belljar_model::{Role, SandboxId};
+use belljar_store::{AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
+use futures::Stream;
+use jiff::Timestamp;
+
+use crate::caller::Caller;
+use crate::error::KeeperError;
+use crate::keeper::{Keeper, Result};
+
+/// The most records of one page.
+const MAX_RECORDS: u32 = 1000;
+
+/// Details that have a field of their own in a record: the SHA-256 of what was to be run, of what it wrote, and of the policy
+/// that was in force, and the engine that built the walls.
+pub(crate) const CODE_DIGEST: &str = "code_sha256";
+pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
+pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
+pub(crate) const ISOLATION: &str = "isolation";
+
+/// Something for the trail that happens in a facade, such as a file that is written.
+#[derive(Debug, Clone)]
+pub struct Deed<'a> {
+    /// What, such as `file.write`.
+    pub action: &'static str,
+    /// Which sandbox it is about.
+    pub sandbox: Option<&'a SandboxId>,
+    /// `ok`, or the stable code of the error.
+    pub outcome: &'a str,
+    /// Names and values; a value that is too long is cut, and says so.
+    pub details: Vec<(&'static str, String)>,
+}
+
+impl Keeper {
+    /// Writes into the trail. Returns when it is written.
+    pub(crate) async fn audit<T>(
+        &self,
+        caller: &Caller,
+        action: &'static str,
+        sandbox: Option<&SandboxId>,
+        outcome: &Result<T>,
+        details: Vec<(&'static str, String)>,
+    ) -> Result<()> {
+        let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
+        self.record(caller, Deed { action, sandbox, outcome, details }).await
+    }
+
+    /// Writes a deed of a facade into the trail. Returns when it is written.
+    ///
+    /// # Errors
+    /// The store failed. What was done without a record must not be told as done.
+    pub async fn record(&self, caller: &Caller, deed: Deed<'_>) -> Result<()> {
+        let mut record = NewRecord::new(Timestamp::now(), &caller.tenant, deed.action, deed.outcome);
+        record.key_id = Some(caller.key.clone());
+        record.actor = caller.client.clone();
+        record.request_id = caller.request_id.clone();
+        record.sandbox = deed.sandbox.cloned();
+        for (name, value) in deed.details {
+            match name {
+                CODE_DIGEST => record.code_digest = Some(value),
+                OUTPUT_DIGEST => record.output_digest = Some(value),
+                POLICY_DIGEST => record.policy_digest = Some(value),
+                ISOLATION => record.isolation = Some(value),
+                name => record.details = record.details.with(name, value),
+            }
+        }
+        self.inner.audit.append(record).await?;
+        Ok(())
+    }
+
+    /// Records of the trail: the first ones after `after`, or else the last ones of all.
+    ///
+    /// # Errors
+    /// Needs the role admin.
+    pub async fn audit_records(
+        &self,
+        caller: &Caller,
+        filter: &AuditFilter,
+        after: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>> {
+        caller.require(Role::Admin, "reading the audit trail")?;
+        Ok(self.inner.audit.tail(filter, after, limit.clamp(1, MAX_RECORDS)).await?)
+    }
+
+    /// All records as JSON lines, for somebody else to check.
+    ///
+    /// # Errors
+    /// Needs the role admin.
+    pub fn audit_export(
+        &self,
+        caller: &Caller,
+        first: i64,
+        last: Option<i64>,
+    ) -> Result<impl Stream<Item = std::result::Result<String, StoreError>> + Send + use<>> {
+        caller.require(Role::Admin, "exporting the audit trail")?;
+        Ok(self.inner.audit.export(first, last))
+    }
+
+    /// The last record's number and digest.
+    ///
+    /// # Errors
+    /// Needs the role admin.
+    pub async fn audit_head(&self, caller: &Caller) -> Result<Head> {
+        caller.require(Role::Admin, "reading the audit trail")?;
+        Ok(self.inner.audit.head().await?)
+    }
+
+    /// Checks the trail from record `from` on. A head that was noted earlier must be on it.
+    ///
+    /// # Errors
+    /// Needs the role admin. A trail that is broken is no error: the answer says so.
+    pub async fn audit_verify(
+        &self,
+        caller: &Caller,
+        from: i64,
+        known: Option<Head>,
+    ) -> Result<Verification> {
+        caller.require(Role::Admin, "checking the audit trail")?;
+        Ok(self.inner.audit.verify(from, known).await?)
+    }
+}

@@ -1,0 +1,82 @@
+//! How the operator wants the service to be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_model::SpecFile;
+
+use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
+
+/// How the operator wants the service to be. No request can change any of it.
+#[derive(Debug, Clone)]
+pub struct KeeperConfig {
+    /// This keeper's name in the store, which several may share.
+    pub name: String,
+    /// Where the files of templates are kept.
+    pub state_dir: PathBuf,
+    /// What a sandbox is like of which nothing else is said: the template `default`.
+    pub template: SpecFile,
+    /// The life of a sandbox for which none was asked.
+    pub default_lifetime: Duration,
+    /// The longest life that can be asked for.
+    pub max_lifetime: Duration,
+    /// Sandboxes that are made ahead; 0 is none.
+    pub pool: usize,
+    /// Sandboxes that start at once; the others wait for their turn.
+    pub max_starts: usize,
+    /// Requests that may wait for a start.
+    pub max_waiting: usize,
+    /// Sandboxes at once, of all keys together.
+    pub max_sandboxes: u32,
+    /// What of the machine no sandbox is started into.
+    pub head_room: HeadRoom,
+    /// How long the record of a sandbox that is gone is kept.
+    pub keep_gone: Duration,
+    /// How long an idempotency key is remembered.
+    pub keep_idempotency: Duration,
+    /// Whether several tenants may share the machine's own tree read-only. They share its page cache then, which is a way
+    /// to learn about each other; see docs/threat-model.md.
+    pub share_host_tree: bool,
+}
+
+/// What is left to the machine itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadRoom {
+    /// Memory that must stay available, in bytes.
+    pub memory_bytes: u64,
+    /// Room that must stay free on the disk of the state directory, in bytes.
+    pub disk_bytes: u64,
+    /// Share of its inodes that must stay free, in percent.
+    pub inodes_percent: u8,
+    /// Processes and threads that must stay possible.
+    pub pids: u64,
+}
+
+impl Default for HeadRoom {
+    /// 512 MiB of memory, 1 GiB of disk, 5 % of the inodes, 1000 processes.
+    fn default() -> Self {
+        Self { memory_bytes: 512 << 20, disk_bytes: 1 << 30, inodes_percent: 5, pids: 1000 }
+    }
+}
+
+impl KeeperConfig {
+    /// The default set-up, with its files below `state_dir`.
+    #[must_use]
+    pub fn new(state_dir: PathBuf) -> Self {
+        Self {
+            name: "local".to_owned(),
+            state_dir,
+            template: SpecFile::default(),
+            default_lifetime: DEFAULT_LIFETIME,
+            max_lifetime: MAX_LIFETIME,
+            pool: 4,
+            max_starts: std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2),
+            max_waiting: 1000,
+            max_sandboxes: 2000,
+            head_room: HeadRoom::default(),
+            keep_gone: Duration::from_secs(7 * 24 * 3600),
+            keep_idempotency: Duration::from_secs(24 * 3600),
+            share_host_tree: false,
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Making a sandbox: from the request to one that its caller can use.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use belljar_engine::{EngineError, Sandbox, v1};
+use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState};
+use belljar_store::{SandboxRow, StoreError};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::audit::{ISOLATION, POLICY_DIGEST};
+use crate::caller::Caller;
+use crate::entry::Entry;
+use crate::error::KeeperError;
+use crate::exec::hex;
+use crate::head_room::Left;
+use crate::idempotency::{CREATE, Once};
+use crate::info::SandboxInfo;
+use crate::keeper::{Keeper, Result, after, holder_deadline};
+use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
+use crate::templates::Origin;
+
+/// When it is worth to ask again when too many wait.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A sandbox that was asked for.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// The sandbox.
+    pub info: SandboxInfo,
+    /// Whether it was there before: by its name, or by the idempotency key.
+    pub existing: bool,
+}
+
+/// All that is known of a sandbox before it is there.
+pub(crate) struct Order {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) name: Option<String>,
+    pub(crate) labels: std::collections::BTreeMap<String, String>,
+    pub(crate) files: Vec<NewFile>,
+    pub(crate) origin: Origin,
+}
+
+impl Keeper {
+    /// Makes a sandbox, or finds the one that is meant.
+    ///
+    /// # Errors
+    /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
+    pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        let outcome = self.create_once(caller, request).await;
+        let (sandbox, details) = match &outcome {
+            Ok(created) if created.existing => return outcome,
+            Ok(created) => (Some(created.info.id.clone()), policy_details(&created.info)),
+            Err(error) => (None, vec![("error", error.to_string())]),
+        };
+        let action = match &outcome {
+            Err(KeeperError::Policy { .. }) => "policy.refused",
+            _ => "sandbox.create",
+        };
+        self.audit(caller, action, sandbox.as_ref(), &outcome, details).await?;
+        outcome
+    }
+
+    async fn create_once(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        caller.require(Role::User, "making a sandbox")?;
+        if self.inner.closing.load(Ordering::Relaxed) {
+            return Err(KeeperError::ShuttingDown);
+        }
+        let once = match &request.idempotency {
+            None => None,
+            Some(idempotency) => match self.claim(&caller.tenant, CREATE, idempotency).await? {
+                Once::First(claim) => Some(claim),
+                Once::Before(answer) => {
+                    let id = String::from_utf8_lossy(&answer).into_owned();
+                    return Ok(Created { info: self.get(caller, &id).await?, existing: true });
+                }
+            },
+        };
+        if let (Some(name), true) = (&request.name, request.return_existing)
+            && let Some(entry) = self.find_name(&caller.tenant, name.as_str())
+        {
+            // One that is being made is waited for.
+            drop(entry.step.lock().await);
+            if !matches!(entry.state(), SandboxState::Stopping | SandboxState::Gone) {
+                return Ok(Created { info: entry.info(), existing: true });
+            }
+        }
+        let order = self.order(caller, request).await?;
+        let entry = self.make(caller, order).await?;
+        if let Some(claim) = once {
+            claim.finish(entry.id.as_str().as_bytes()).await?;
+        }
+        Ok(Created { info: entry.info(), existing: false })
+    }
+
+    /// Checks all that can be checked before anything is started.
+    async fn order(&self, caller: &Caller, request: CreateSandbox) -> Result<Order> {
+        let origin = self.origin(caller, request.template.as_deref()).await?;
+        let spec = resolve(&origin.spec, request.spec)?;
+        self.check_policy(caller, &spec)?;
+        let mut lifetime = request.lifetime;
+        lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
+        let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
+        if bytes > MAX_CREATE_FILE_BYTES {
+            let reason =
+                format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
+            return Err(KeeperError::field("files", reason));
+        }
+        Ok(Order {
+            spec,
+            lifetime,
+            name: request.name.map(|name| name.to_string()),
+            labels: request.labels.into_inner(),
+            files: request.files,
+            origin,
+        })
+    }
+
+    /// What a tenant, a tool or a model must never be able to ask for (corpus C19).
+    fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
+        let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
+        let kind = self.inner.engine.kind();
+        if spec.engine != kind {
+            let reason = format!("this server makes sandboxes with the engine {kind} only");
+            return refuse("engine", reason);
+        }
+        if caller.role == Role::Admin {
+            return self.check_tree(spec);
+        }
+        let template = &self.inner.config.template;
+        if !spec.mounts.is_empty() {
+            return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
+        }
+        if spec.grade == LimitsGrade::Watched && template.grade.is_none() {
+            return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
+        }
+        self.check_tree(spec)
+    }
+
+    /// Tenants that share the machine's own tree share its page cache.
+    fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
+        let shares = spec.engine == EngineKind::Local && !self.inner.config.share_host_tree;
+        if shares && self.inner.keys.tenants() > 1 {
+            return Err(KeeperError::Policy {
+                field: "template",
+                reason: "keys of several tenants are in use, and templates from the machine's own tree would share its page \
+                         cache between them; the operator can allow that with share_host_tree = true"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes what was ordered. The sandbox is in the books from before it is there until nothing of it is left.
+    pub(crate) async fn make(&self, caller: &Caller, order: Order) -> Result<Arc<Entry>> {
+        let begin = Instant::now();
+        let share = self.inner.spent.take(caller, &order.spec)?;
+        self.check_room()?;
+        let entry = match self.inner.pool.take(&order.spec) {
+            Some((sandbox, change)) => {
+                let sandbox = Arc::new(sandbox);
+                let made = self.hand_out(caller, &order, &sandbox, change, begin).await;
+                if made.is_err() {
+                    let _ = sandbox.stop().await;
+                }
+                made?
+            }
+            None => self.launch(caller, &order, begin).await?,
+        };
+        self.inner.keep_share(&entry.id, share);
+        entry.note("created", None, format!("template {}", order.origin.name));
+        self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
+        self.guard(&entry);
+        Ok(entry)
+    }
+
+    fn check_room(&self) -> Result<()> {
+        let most = self.inner.config.max_sandboxes as usize;
+        if self.count() >= most {
+            let what = format!("{most} sandboxes are as many as the operator allows");
+            return Err(KeeperError::Full { what, retry_after: RETRY_AFTER });
+        }
+        Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)
+    }
+
+    /// Gives a sandbox of the pool to its caller.
+    async fn hand_out(
+        &self,
+        caller: &Caller,
+        order: &Order,
+        sandbox: &Arc<Sandbox>,
+        change: belljar_model::LimitsChange,
+        begin: Instant,
+    ) -> Result<Arc<Entry>> {
+        if !change.is_empty() {
+            sandbox.set_limits(&change).await?;
+        }
+        self.furnish(order, sandbox).await?;
+        let mut row = self.row(caller, order, sandbox.id.clone(), begin, true)?;
+        row.state = SandboxState::Running;
+        row.started_at = Some(row.created_at);
+        row.deadline_at = after(order.lifetime.timeout);
+        let holder = holder_deadline(Some(order.lifetime.timeout), order.lifetime.on_timeout);
+        let (written, deadline) = futures::join!(self.insert(&row), sandbox.set_deadline(holder));
+        written?;
+        let settings = settings(order, begin, true);
+        let entry = Entry::new(row, Arc::new(order.spec.clone()), settings, Some(Arc::clone(sandbox)));
+        if let Err(error) = deadline {
+            self.write(&entry, |row| row.state = SandboxState::Stopping).await?;
+            self.gone(&entry).await?;
+            return Err(error.into());
+        }
+        self.put(&entry);
+        Ok(entry)
+    }
+
+    /// Builds a sandbox from nothing.
+    async fn launch(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Arc<Entry>> {
+        let permit = self.inner.gate.pass(&caller.key).await.map_err(|too_many| KeeperError::Full {
+            what: format!("{} sandboxes wait to be started already", too_many.waiting),
+            retry_after: RETRY_AFTER,
+        })?;
+        let row = self.row(caller, order, new_id()?, begin, false)?;
+        self.insert(&row).await?;
+        let entry = Entry::new(row, Arc::new(order.spec.clone()), settings(order, begin, false), None);
+        let step = entry.step.lock().await;
+        self.put(&entry);
+        // Code gets its environment with each execution; the guest itself needs none.
+        let bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
+        let lifetime = &order.lifetime;
+        let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
+        let launched = self.inner.engine.launch_as(&entry.id, &bare, holder).await;
+        drop(permit);
+        let made = match launched {
+            Ok(sandbox) => {
+                let sandbox = Arc::new(sandbox);
+                entry.live().sandbox = Some(Arc::clone(&sandbox));
+                self.stand(&entry, order, &sandbox, begin).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        drop(step);
+        match made {
+            Ok(()) => Ok(entry),
+            Err(error) => {
+                let reason = format!("it could not be made: {}", crate::error::chain(&error));
+                self.end(&entry, &reason).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The walls stand: it is furnished, and then it runs.
+    async fn stand(
+        &self,
+        entry: &Arc<Entry>,
+        order: &Order,
+        sandbox: &Arc<Sandbox>,
+        begin: Instant,
+    ) -> Result<()> {
+        self.furnish(order, sandbox).await?;
+        let lifetime = &order.lifetime;
+        entry.live().settings.start_us = micros(begin.elapsed());
+        self.write(entry, |row| {
+            row.state = SandboxState::Running;
+            row.started_at = Some(Timestamp::now());
+            row.deadline_at = after(lifetime.timeout);
+        })
+        .await?;
+        entry.live().deadline = Some(Instant::now() + lifetime.timeout);
+        Ok(())
+    }
+
+    /// Puts in what it starts with.
+    async fn furnish(&self, order: &Order, sandbox: &Sandbox) -> Result<()> {
+        self.unpack(&order.origin, sandbox).await?;
+        for file in &order.files {
+            let open = v1::WriteOpen {
+                path: file.path.clone(),
+                mode: file.mode,
+                make_parents: true,
+                ..Default::default()
+            };
+            let written = sandbox.guest().write_from(open, std::io::Cursor::new(file.content.clone())).await;
+            if let Err(error) = written {
+                return Err(sandbox.explain(EngineError::Guest(error)).await.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn row(
+        &self,
+        caller: &Caller,
+        order: &Order,
+        id: SandboxId,
+        begin: Instant,
+        pooled: bool,
+    ) -> Result<SandboxRow> {
+        let now = Timestamp::now();
+        let json = |value: serde_json::Result<String>| {
+            value.map_err(|error| KeeperError::field("spec", error.to_string()))
+        };
+        Ok(SandboxRow {
+            id,
+            tenant: caller.tenant.clone(),
+            key_id: caller.key.clone(),
+            keeper: self.inner.config.name.clone(),
+            name: order.name.clone(),
+            state: SandboxState::Creating,
+            reason: None,
+            template: order.origin.name.clone(),
+            spec: json(serde_json::to_string(&order.spec))?,
+            settings: json(serde_json::to_string(&settings(order, begin, pooled)))?,
+            labels: order.labels.clone(),
+            created_at: now,
+            updated_at: now,
+            started_at: None,
+            deadline_at: None,
+            paused_at: None,
+            ended_at: None,
+            generation: 0,
+        })
+    }
+
+    async fn insert(&self, row: &SandboxRow) -> Result<()> {
+        match self.inner.store.sandboxes().insert(row).await {
+            Err(StoreError::NameTaken { name, .. }) => {
+                let holder = self.find_name(&row.tenant, &name);
+                let id = holder.map_or_else(|| "of another server".to_owned(), |entry| entry.id.to_string());
+                Err(KeeperError::NameTaken { name, id })
+            }
+            inserted => {
+                inserted?;
+                self.inner.metrics.moved(SandboxState::Gone, row.state);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.entries().len()
+    }
+}
+
+fn settings(order: &Order, begin: Instant, pooled: bool) -> Settings {
+    Settings { lifetime: order.lifetime.clone(), pooled, start_us: micros(begin.elapsed()) }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What a sandbox may do, for the trail.
+fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
+    let policy = serde_json::to_vec(&info.spec).unwrap_or_default();
+    vec![
+        (POLICY_DIGEST, hex(&Sha256::digest(policy))),
+        (ISOLATION, info.spec.engine.to_string()),
+        ("template", info.template.clone()),
+        ("network", info.spec.network.to_string()),
+        ("memory", info.spec.limits.memory.to_string()),
+        ("pooled", info.pooled.to_string()),
+    ]
+}
+
+/// A fresh id from the kernel's random numbers.
+pub(crate) fn new_id() -> Result<SandboxId> {
+    let mut bytes = [0u8; SandboxId::LEN];
+    fill_random(&mut bytes)?;
+    Ok(SandboxId::from_entropy(bytes))
+}
+
+/// Fills `bytes` with the kernel's random numbers (getrandom(2)).
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(|errno| {
+            EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() }
+        })?;
+    }
+    Ok(())
+}

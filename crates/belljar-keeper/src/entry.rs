@@ -1,0 +1,231 @@
+//! One sandbox that is not gone, as the keeper has it in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_engine::Sandbox;
+use belljar_model::{SandboxId, SandboxSpec, SandboxState};
+use belljar_store::SandboxRow;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::error::KeeperError;
+use crate::info::{LogEntry, SandboxInfo};
+use crate::request::{Settings, TimeoutAction};
+
+/// What happened to a sandbox that is remembered.
+const LOG_ENTRIES: usize = 1000;
+
+/// A sandbox that is not gone.
+pub(crate) struct Entry {
+    pub(crate) id: SandboxId,
+    pub(crate) tenant: String,
+    pub(crate) key: String,
+    /// Held by whoever takes it from one state to another: one step at a time.
+    pub(crate) step: tokio::sync::Mutex<()>,
+    /// Its guardian looks again: deadlines have moved, or it has become idle.
+    pub(crate) changed: Notify,
+    live: Mutex<Live>,
+    users: AtomicUsize,
+    log: Mutex<Log>,
+}
+
+/// What changes.
+#[derive(Clone)]
+pub(crate) struct Live {
+    /// As it was last written.
+    pub(crate) row: SandboxRow,
+    pub(crate) spec: Arc<SandboxSpec>,
+    pub(crate) settings: Settings,
+    /// Nothing while it is being made.
+    pub(crate) sandbox: Option<Arc<Sandbox>>,
+    pub(crate) ports: BTreeMap<u16, bool>,
+    /// When its time is over, by the clock that nobody sets.
+    pub(crate) deadline: Option<Instant>,
+    /// When it was last used.
+    pub(crate) touched: Instant,
+}
+
+#[derive(Default)]
+struct Log {
+    entries: VecDeque<LogEntry>,
+    last: u64,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        row: SandboxRow,
+        spec: Arc<SandboxSpec>,
+        settings: Settings,
+        sandbox: Option<Arc<Sandbox>>,
+    ) -> Arc<Self> {
+        let now = Instant::now();
+        let deadline = match row.state {
+            SandboxState::Paused => None,
+            _ => row.deadline_at.map(|at| now + until(at)),
+        };
+        Arc::new(Self {
+            id: row.id.clone(),
+            tenant: row.tenant.clone(),
+            key: row.key_id.clone(),
+            step: tokio::sync::Mutex::new(()),
+            changed: Notify::new(),
+            live: Mutex::new(Live {
+                row,
+                spec,
+                settings,
+                sandbox,
+                ports: BTreeMap::new(),
+                deadline,
+                touched: now,
+            }),
+            users: AtomicUsize::new(0),
+            log: Mutex::new(Log::default()),
+        })
+    }
+
+    /// What it is now. Never held over an await.
+    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> SandboxState {
+        self.live().row.state
+    }
+
+    /// Counts a use; it is idle again when the last one is dropped.
+    pub(crate) fn begin_use(self: &Arc<Self>) -> Use {
+        self.users.fetch_add(1, Ordering::Relaxed);
+        Use { entry: Arc::clone(self) }
+    }
+
+    /// When it will have been idle for too long, unless somebody uses it.
+    pub(crate) fn idle_until(&self) -> Option<Instant> {
+        if self.users.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let live = self.live();
+        live.settings.lifetime.idle_timeout.map(|idle| live.touched + idle)
+    }
+
+    /// Notes what happened.
+    pub(crate) fn note(&self, event: &'static str, process: Option<u64>, detail: impl Into<String>) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.last += 1;
+        let seq = log.last;
+        if log.entries.len() == LOG_ENTRIES {
+            log.entries.pop_front();
+        }
+        log.entries.push_back(LogEntry { seq, at: Timestamp::now(), event, process, detail: detail.into() });
+    }
+
+    /// What happened after entry `after`, at most `limit` of it.
+    pub(crate) fn log(&self, after: u64, limit: usize) -> Vec<LogEntry> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.entries.iter().filter(|entry| entry.seq > after).take(limit).cloned().collect()
+    }
+
+    /// The sandbox, if it runs.
+    pub(crate) fn running(&self, action: &'static str) -> Result<Arc<Sandbox>, KeeperError> {
+        let live = self.live();
+        match (&live.sandbox, live.row.state) {
+            (Some(sandbox), SandboxState::Running) => Ok(Arc::clone(sandbox)),
+            (_, state) => Err(self.wrong_state(state, action, "running")),
+        }
+    }
+
+    pub(crate) fn wrong_state(
+        &self,
+        state: SandboxState,
+        action: &'static str,
+        needed: &'static str,
+    ) -> KeeperError {
+        match state {
+            SandboxState::Stopping | SandboxState::Gone => KeeperError::Gone {
+                id: self.id.clone(),
+                reason: self.live().row.reason.clone().unwrap_or_else(|| "it is being removed".to_owned()),
+            },
+            state => KeeperError::WrongState { id: self.id.clone(), state, action, needed },
+        }
+    }
+
+    pub(crate) fn info(&self) -> SandboxInfo {
+        let live = self.live();
+        info(
+            &live.row,
+            &live.spec,
+            &live.settings,
+            live.sandbox.as_deref(),
+            live.ports.keys().copied().collect(),
+        )
+    }
+}
+
+/// The time until `at`, nothing if it has passed.
+pub(crate) fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+}
+
+/// What is told of a sandbox.
+pub(crate) fn info(
+    row: &SandboxRow,
+    spec: &SandboxSpec,
+    settings: &Settings,
+    sandbox: Option<&Sandbox>,
+    ports: Vec<u16>,
+) -> SandboxInfo {
+    SandboxInfo {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        state: row.state,
+        reason: row.reason.clone(),
+        template: row.template.clone(),
+        labels: row.labels.clone(),
+        tenant: row.tenant.clone(),
+        key: row.key_id.clone(),
+        created_at: row.created_at,
+        started_at: row.started_at,
+        expires_at: row.deadline_at.filter(|_| row.state != SandboxState::Paused),
+        paused_at: row.paused_at,
+        ended_at: row.ended_at,
+        lifetime: settings.lifetime.clone(),
+        spec: spec.clone(),
+        isolation: sandbox.map(|sandbox| sandbox.isolation.clone()),
+        home: sandbox.map(|sandbox| sandbox.home.clone()).unwrap_or_default(),
+        ports,
+        pooled: settings.pooled,
+        start: Duration::from_micros(settings.start_us),
+    }
+}
+
+/// A use of a sandbox, for as long as it is held.
+pub(crate) struct Use {
+    entry: Arc<Entry>,
+}
+
+impl Clone for Use {
+    fn clone(&self) -> Self {
+        self.entry.begin_use()
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.entry.live().touched = Instant::now();
+        if self.entry.users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // Only a sandbox with an idle time is waited for.
+            if self.entry.live().settings.lifetime.idle_timeout.is_some() {
+                self.entry.changed.notify_one();
+            }
+        }
+    }
+}
+
+impl Live {
+    /// What happens when its time is over.
+    pub(crate) fn on_timeout(&self) -> TimeoutAction {
+        self.settings.lifetime.on_timeout
+    }
+}

@@ -1,0 +1,417 @@
+//! Commands in a sandbox.
+
+use std::time::{Duration, Instant};
+
+use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Usage, judge, v1};
+use belljar_model::{Outcome, Role};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
+use crate::caller::Caller;
+use crate::error::KeeperError;
+use crate::idempotency::Once;
+use crate::info::ExecResult;
+use crate::keeper::{Entered, Keeper, Result};
+use crate::request::{Command, ExecRequest};
+
+/// The most bytes of input that come with a request: what the guest takes with a start, and no more.
+pub const MAX_STDIN_BYTES: usize = 1 << 20;
+
+/// How much longer than a command's time the keeper waits for the guest to say that it is over.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much of standard error is looked at for a hint, in bytes.
+const HINT_BYTES: usize = 8 * 1024;
+
+/// What happens while a command runs.
+#[derive(Debug, Clone)]
+pub enum ExecEvent {
+    /// It runs.
+    Started {
+        /// Its number in the sandbox; it is never used again.
+        process: u64,
+        /// Its pid inside.
+        pid: u32,
+    },
+    /// It has written something.
+    Output {
+        /// Which stream.
+        stream: v1::Stream,
+        /// Where in the stream.
+        offset: u64,
+        /// What.
+        data: Bytes,
+    },
+}
+
+/// A command that runs in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    /// Its number in the sandbox; it is never used again.
+    pub process: u64,
+    /// Its pid inside.
+    pub pid: u32,
+}
+
+impl Keeper {
+    /// Runs a command and waits for its end. What happens meanwhile goes to `events`; a slow taker slows the command down.
+    /// Dropping the future ends the command.
+    ///
+    /// # Errors
+    /// Only what is not the command's own doing; how it ended is in the result.
+    pub async fn exec(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+        events: Option<mpsc::Sender<ExecEvent>>,
+    ) -> Result<ExecResult> {
+        let entered = self.enter(caller, id).await?;
+        let once = match &request.idempotency {
+            None => None,
+            Some(idempotency) => {
+                let what = format!("exec/{}", entered.id());
+                match self.claim(&caller.tenant, &what, idempotency).await? {
+                    Once::First(claim) => Some(claim),
+                    Once::Before(answer) => return ExecResult::read(&answer),
+                }
+            }
+        };
+        self.inner.spent.execute(caller)?;
+        let digest = command_digest(&request);
+        let outcome = self.run(&entered, &request, events).await;
+        let result = outcome.as_ref().ok();
+        let mut details = vec![(CODE_DIGEST, digest)];
+        if let Some((result, output)) = result {
+            details.push(("outcome", outcome_name(&result.outcome).to_owned()));
+            details.push((OUTPUT_DIGEST, output.clone()));
+            details.push(("process", result.process.to_string()));
+            self.inner.metrics.executed(outcome_name(&result.outcome), result.wall);
+            let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+            entered.entry.note("exited", Some(result.process), format!("exit code {code}"));
+        }
+        self.audit(caller, "exec", Some(entered.id()), &outcome, details).await?;
+        let (result, _) = outcome?;
+        if let Some(claim) = once {
+            claim.finish(&result.write()).await?;
+        }
+        Ok(result)
+    }
+
+    async fn run(
+        &self,
+        entered: &Entered,
+        request: &ExecRequest,
+        events: Option<mpsc::Sender<ExecEvent>>,
+    ) -> Result<(ExecResult, String)> {
+        let keep = request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes());
+        let timeout = timeout(entered, request);
+        let begin = Instant::now();
+        let (before, running) =
+            futures::join!(entered.sandbox().usage(), Running::start(entered, request, timeout, false));
+        let mut running = running?;
+        entered.entry.note("exec", Some(running.id), "");
+        if let Some(events) = &events {
+            let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
+        }
+        let mut collected = Collected::new(keep);
+        let watch = running.watch(&mut collected, events);
+        let ended = match timeout {
+            Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + PATIENCE, watch).await,
+            None => Ok(watch.await),
+        };
+        let wall = begin.elapsed();
+        let after = entered.sandbox().usage().await;
+        self.inner.spent.took(&entered.entry, after.cpu.unwrap_or_default());
+        let (judgement, exited) = match ended {
+            Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
+            Ok(Ok(None)) => (self.lost(entered, &before, &after).await, None),
+            Ok(Err(error)) => match entered.explain(error).await {
+                KeeperError::Gone { .. } | KeeperError::Guest(_) => {
+                    (self.lost(entered, &before, &after).await, None)
+                }
+                error => return Err(error),
+            },
+            Err(_) => (Judgement { outcome: Outcome::TimedOut, exit_code: None, signal: None }, None),
+        };
+        running.is_over = exited.is_some();
+        let digest = collected.digest();
+        let hint_text = collected.stderr.last(HINT_BYTES);
+        let result = ExecResult {
+            process: running.id,
+            sandbox: entered.id().clone(),
+            exit_code: judgement.exit_code,
+            signal: judgement.signal,
+            hint: belljar_model::hint(&judgement.outcome, &hint_text, entered.spec()),
+            outcome: judgement.outcome,
+            stdout: collected.stdout.finish(),
+            stderr: collected.stderr.finish(),
+            wall,
+            cpu: exited.as_ref().map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
+            peak_memory_bytes: exited.as_ref().map(|end| end.max_rss),
+            left_behind: exited.as_ref().map_or(0, |end| end.left_behind),
+            session_kept: None,
+        };
+        Ok((result, digest))
+    }
+
+    /// The sandbox ended with the command in it.
+    async fn lost(&self, entered: &Entered, before: &Usage, after: &Usage) -> Judgement {
+        let outcome = if after.oom_kills > before.oom_kills {
+            Outcome::OutOfMemory
+        } else {
+            let how = tokio::time::timeout(PATIENCE, entered.sandbox().ended()).await;
+            let cause = how.unwrap_or_else(|_| "the guest stopped answering".to_owned());
+            Outcome::Infrastructure { cause: entered.entry.live().row.reason.clone().unwrap_or(cause) }
+        };
+        Judgement { outcome, exit_code: None, signal: None }
+    }
+
+    /// Starts a command in the background. Its output is kept by the sandbox, and can be read by offset.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
+        let entered = self.enter(caller, id).await?;
+        self.inner.spent.execute(caller)?;
+        let details = vec![(CODE_DIGEST, command_digest(&request))];
+        let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
+        let started = Running::start(&entered, &request, timeout, true).await;
+        self.audit(caller, "exec.start", Some(entered.id()), &started, details).await?;
+        let mut running = started?;
+        running.is_over = true;
+        entered.entry.note("exec", Some(running.id), "in the background");
+        Ok(Started { process: running.id, pid: running.execution.pid })
+    }
+
+    /// Judges the end of a process that nobody has waited for: without knowing what the sandbox had used before it.
+    #[must_use]
+    pub fn judge(&self, exited: &v1::Exited) -> Judgement {
+        judge(exited, &Usage::default(), &Usage::default())
+    }
+}
+
+/// How long the command may take; nothing is without end.
+fn timeout(entered: &Entered, request: &ExecRequest) -> Option<Duration> {
+    match request.timeout {
+        Some(timeout) => Some(timeout).filter(|timeout| !timeout.is_zero()),
+        None => Some(entered.spec().limits.timeout.duration()),
+    }
+}
+
+/// A command that runs. It is ended when this is dropped before it is over.
+struct Running {
+    execution: Execution,
+    id: u64,
+    guest: belljar_engine::GuestClient,
+    feeding: Option<tokio::task::JoinHandle<()>>,
+    is_over: bool,
+}
+
+impl Running {
+    async fn start(
+        entered: &Entered,
+        request: &ExecRequest,
+        timeout: Option<Duration>,
+        detach: bool,
+    ) -> Result<Self> {
+        let guest = entered.guest().clone();
+        let start = start_request(entered, request, timeout, detach)?;
+        let execution = match guest.start(start).await {
+            Ok(execution) => execution,
+            Err(error) => return Err(entered.explain(error).await),
+        };
+        let id = execution.id;
+        // What is too much for the start is fed after it.
+        let rest = request.stdin.slice(request.stdin.len().min(INLINE_STDIN_BYTES)..);
+        let close = !request.stdin_open;
+        let feeding = (!rest.is_empty()).then(|| {
+            let guest = guest.clone();
+            tokio::spawn(async move {
+                // A program that reads no input is no failure.
+                let _ = guest.feed(id, std::io::Cursor::new(rest), close).await;
+            })
+        });
+        Ok(Self { execution, id, guest, feeding, is_over: false })
+    }
+
+    async fn watch(
+        &mut self,
+        collected: &mut Collected,
+        events: Option<mpsc::Sender<ExecEvent>>,
+    ) -> std::result::Result<Option<v1::Exited>, belljar_engine::GuestError> {
+        while let Some(event) = self.execution.next().await? {
+            match event {
+                ProcessEvent::Started { .. } => {}
+                ProcessEvent::Output { stream, offset, data } => {
+                    collected.push(stream, &data);
+                    if let Some(events) = &events {
+                        let _ = events.send(ExecEvent::Output { stream, offset, data }).await;
+                    }
+                }
+                ProcessEvent::Exited(exited) => return Ok(Some(exited)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(feeding) = self.feeding.take_if(|_| !self.is_over) {
+            feeding.abort();
+        }
+        if self.is_over {
+            return;
+        }
+        let (guest, id) = (self.guest.clone(), self.id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            const SIGKILL: i32 = 9;
+            let _ = guest.signal(id, SIGKILL, true).await;
+        });
+    }
+}
+
+/// Bytes of input that travel with the start itself: the most that the guest takes there.
+const INLINE_STDIN_BYTES: usize = 64 * 1024;
+
+fn start_request(
+    entered: &Entered,
+    request: &ExecRequest,
+    timeout: Option<Duration>,
+    detach: bool,
+) -> Result<v1::StartRequest> {
+    if request.stdin.len() > MAX_STDIN_BYTES {
+        let reason = format!(
+            "it has {} bytes; at most {MAX_STDIN_BYTES} may come with the request",
+            request.stdin.len()
+        );
+        return Err(KeeperError::field("stdin", reason));
+    }
+    let mut start = v1::StartRequest {
+        cwd: request.cwd.clone().unwrap_or_default(),
+        stdin: request.stdin.slice(..request.stdin.len().min(INLINE_STDIN_BYTES)),
+        stdin_open: request.stdin_open || request.stdin.len() > INLINE_STDIN_BYTES,
+        timeout_ms: timeout
+            .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
+        grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
+        keep_bytes: request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
+        detach,
+        ..Default::default()
+    };
+    match &request.command {
+        Command::Shell(line) if line.is_empty() => return Err(KeeperError::field("command", "it is empty")),
+        Command::Argv(argv) if argv.is_empty() => return Err(KeeperError::field("argv", "it is empty")),
+        Command::Shell(line) => start.shell = line.clone(),
+        Command::Argv(argv) => start.argv = argv.clone(),
+    }
+    if let Some((rows, columns)) = request.terminal {
+        start.terminal =
+            v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() }.into();
+    }
+    let own = entered.spec().env.iter().map(|variable| (variable.name(), variable.value()));
+    let asked = request.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in own.chain(asked) {
+        let checked = belljar_model::EnvVar::new(name.to_owned(), value.to_owned())?;
+        start.env.push(v1::EnvVar {
+            name: Bytes::copy_from_slice(checked.name().as_bytes()),
+            value: Bytes::copy_from_slice(checked.value().as_bytes()),
+            ..Default::default()
+        });
+    }
+    Ok(start)
+}
+
+/// What a command has written, within bounds, and the digest of all of it.
+struct Collected {
+    stdout: Collector,
+    stderr: Collector,
+    hash: Sha256,
+}
+
+impl Collected {
+    fn new(keep: u64) -> Self {
+        Self { stdout: Collector::new(keep, None), stderr: Collector::new(keep, None), hash: Sha256::new() }
+    }
+
+    fn push(&mut self, stream: v1::Stream, data: &Bytes) {
+        match stream {
+            v1::Stream::STREAM_STDERR => self.stderr.push(data),
+            _ => self.stdout.push(data),
+        }
+        self.hash.update(data);
+    }
+
+    /// SHA-256 of the output in the order in which it came, in hexadecimal.
+    fn digest(&self) -> String {
+        hex(&self.hash.clone().finalize())
+    }
+}
+
+/// SHA-256 of what was to be run, in hexadecimal: the trail tells that it was the same, not what it was.
+fn command_digest(request: &ExecRequest) -> String {
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    match &request.command {
+        Command::Shell(line) => {
+            part(b"shell");
+            part(line);
+        }
+        Command::Argv(argv) => {
+            part(b"argv");
+            argv.iter().for_each(|argument| part(argument));
+        }
+    }
+    part(&request.stdin);
+    hex(&hash.finalize())
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The outcome's name, as in its JSON.
+pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Exited { .. } => "exited",
+        Outcome::Signalled { .. } => "signalled",
+        Outcome::TimedOut => "timed_out",
+        Outcome::OutOfMemory => "out_of_memory",
+        Outcome::Limit { .. } => "limit",
+        Outcome::Denied { .. } => "denied",
+        Outcome::Infrastructure { .. } => "infrastructure",
+    }
+}
+
+impl ExecResult {
+    /// As it is kept for a request that comes again.
+    fn write(&self) -> Vec<u8> {
+        // Numbers and text only: that cannot fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn read(kept: &[u8]) -> Result<Self> {
+        serde_json::from_slice(kept).map_err(|source| KeeperError::Record {
+            what: "result of an execution",
+            id: String::new(),
+            source,
+        })
+    }
+}
+
+impl Caller {
+    /// Whether it may use sandboxes at all.
+    pub(crate) fn may_use(&self) -> bool {
+        self.role >= Role::User
+    }
+}

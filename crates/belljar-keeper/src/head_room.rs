@@ -1,0 +1,131 @@
+//! What the machine has left. The service starts nothing into its head-room.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::HeadRoom;
+use crate::error::KeeperError;
+
+/// When it is worth to ask again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// What the machine has left. `None` is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    memory_bytes: Option<u64>,
+    disk_bytes: Option<u64>,
+    /// In percent.
+    inodes_percent: Option<u8>,
+    pids: Option<u64>,
+}
+
+impl Left {
+    /// Looks at the machine, and at the disk that `dir` is on.
+    pub(crate) fn look(dir: &Path) -> Self {
+        let disk = rustix::fs::statvfs(dir).ok();
+        Self {
+            memory_bytes: read("/proc/meminfo").and_then(|text| available_memory(&text)),
+            disk_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+            // A file system that counts no inodes says 0.
+            inodes_percent: disk.as_ref().filter(|disk| disk.f_files > 0).and_then(|disk| {
+                u8::try_from(u128::from(disk.f_favail) * 100 / u128::from(disk.f_files)).ok()
+            }),
+            pids: pids_left(),
+        }
+    }
+
+    /// Checks that there is room for a sandbox that may come to use `memory_bytes` at once.
+    ///
+    /// # Errors
+    /// [`KeeperError::Full`] says of what there is too little.
+    pub(crate) fn check(&self, room: &HeadRoom) -> Result<(), KeeperError> {
+        let mib = |bytes: u64| bytes >> 20;
+        let what = if let Some(left) = self.memory_bytes.filter(|left| *left < room.memory_bytes) {
+            format!(
+                "{} MiB of memory are available, and {} MiB must stay so",
+                mib(left),
+                mib(room.memory_bytes)
+            )
+        } else if let Some(left) = self.disk_bytes.filter(|left| *left < room.disk_bytes) {
+            format!("{} MiB of disk are free, and {} MiB must stay so", mib(left), mib(room.disk_bytes))
+        } else if let Some(left) = self.inodes_percent.filter(|left| *left < room.inodes_percent) {
+            format!("{left} % of the inodes are free, and {} % must stay so", room.inodes_percent)
+        } else if let Some(left) = self.pids.filter(|left| *left < room.pids) {
+            format!("{left} more processes are possible, and {} must stay so", room.pids)
+        } else {
+            return Ok(());
+        };
+        Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.
+fn available_memory(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// How many more threads the kernel would give: the least of `threads-max` and `pid_max`, less those that run, which are the
+/// second number after the slash in /proc/loadavg's fourth field (proc_loadavg(5)).
+fn pids_left() -> Option<u64> {
+    let most = ["/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"]
+        .into_iter()
+        .filter_map(|path| read(path)?.trim().parse::<u64>().ok())
+        .min()?;
+    Some(most.saturating_sub(running_threads(&read("/proc/loadavg")?)?))
+}
+
+fn running_threads(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: HeadRoom =
+        HeadRoom { memory_bytes: 512 << 20, disk_bytes: 1 << 30, inodes_percent: 5, pids: 1000 };
+
+    #[test]
+    fn the_kernel_is_understood() {
+        assert_eq!(
+            available_memory("MemTotal: 1 kB\nMemAvailable:   2048 kB\nBuffers: 0 kB\n"),
+            Some(2 << 20)
+        );
+        assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
+        assert_eq!(running_threads("0.20 0.18 0.12 1/80 11206\n"), Some(80));
+        let here = Left::look(Path::new("/"));
+        assert!(
+            here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
+            "{here:?}"
+        );
+    }
+
+    #[test]
+    fn each_kind_of_room_is_kept() {
+        let enough = Left {
+            memory_bytes: Some(512 << 20),
+            disk_bytes: Some(1 << 30),
+            inodes_percent: Some(5),
+            pids: Some(1000),
+        };
+        assert!(enough.check(&ROOM).is_ok());
+        assert!(Left::default().check(&ROOM).is_ok());
+        let cases = [
+            (Left { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
+            (Left { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
+            (Left { inodes_percent: Some(4), ..enough }, "inodes"),
+            (Left { pids: Some(999), ..enough }, "processes"),
+        ];
+        for (left, word) in cases {
+            let error = left.check(&ROOM).unwrap_err();
+            assert_eq!(error.code(), "machine_full");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}

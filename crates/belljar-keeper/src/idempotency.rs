@@ -1,0 +1,102 @@
+//! Requests that happen once, however often they are sent.
+
+use belljar_store::{Claimed, Store};
+use jiff::Timestamp;
+
+use crate::error::KeeperError;
+use crate::keeper::{Keeper, Result};
+use crate::request::Idempotency;
+
+/// Whether a request comes for the first time.
+pub(crate) enum Once {
+    /// It does; what comes of it is kept with [`Claim::finish`].
+    First(Claim),
+    /// This came of it.
+    Before(Vec<u8>),
+}
+
+/// A request that comes for the first time. Dropped without an answer, it may be sent again.
+pub(crate) struct Claim {
+    store: Store,
+    scope: String,
+    key: String,
+    answered: bool,
+}
+
+impl Keeper {
+    /// Looks whether the request has been made before. `what` is [`CREATE`] or `exec/<sandbox>`.
+    pub(crate) async fn claim(&self, tenant: &str, what: &str, request: &Idempotency) -> Result<Once> {
+        if request.key.is_empty() || request.key.len() > 255 {
+            return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
+        }
+        let scope = format!("{tenant}/{what}");
+        let owner = self.claim_owner(what == CREATE);
+        let now = Timestamp::now();
+        let expires_at = now.checked_add(self.inner.config.keep_idempotency).unwrap_or(Timestamp::MAX);
+        let claim = belljar_store::Claim {
+            scope: &scope,
+            key: &request.key,
+            request: request.request_digest,
+            owner: &owner,
+            now,
+            expires_at,
+        };
+        let claimed = self.inner.store.idempotency().claim(&claim).await?;
+        let key = request.key.clone();
+        match claimed {
+            Claimed::New => {
+                Ok(Once::First(Claim { store: self.inner.store.clone(), scope, key, answered: false }))
+            }
+            Claimed::Done { response } if response == INTERRUPTED => Err(KeeperError::Interrupted { key }),
+            Claimed::Done { response } => Ok(Once::Before(response)),
+            Claimed::Running => Err(KeeperError::IdempotencyRunning { key }),
+            Claimed::Mismatch => Err(KeeperError::IdempotencyMismatch { key }),
+        }
+    }
+}
+
+impl Keeper {
+    /// Who is noted as the one that answers.
+    fn claim_owner(&self, create: bool) -> String {
+        let name = &self.inner.config.name;
+        if create { name.clone() } else { format!("{name}/exec") }
+    }
+
+    /// Ends what this keeper had begun to answer when it was cut off: a sandbox that was being made is undone, so it may be
+    /// asked for again; what was being run may have been run.
+    pub(crate) async fn give_claims_back(&self) -> Result<()> {
+        let idempotency = self.inner.store.idempotency();
+        idempotency.abandon_all(&self.claim_owner(true)).await?;
+        idempotency.answer_all(&self.claim_owner(false), INTERRUPTED).await?;
+        Ok(())
+    }
+}
+
+/// What a request to make a sandbox is called.
+pub(crate) const CREATE: &str = "create";
+
+/// Stands for an answer that was never given, because the server ended before.
+pub(crate) const INTERRUPTED: &[u8] = b"\0interrupted";
+
+impl Claim {
+    /// Keeps the answer.
+    pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
+        self.answered = true;
+        Ok(self.store.idempotency().finish(&self.scope, &self.key, answer).await?)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let (store, scope, key) = (self.store.clone(), self.scope.clone(), self.key.clone());
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = store.idempotency().abandon(&scope, &key).await {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot give an idempotency key back");
+            }
+        });
+    }
+}

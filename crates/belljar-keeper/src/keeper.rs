@@ -1,0 +1,520 @@
+//! The keeper: every sandbox that is not gone, and the one place that takes them from state to state.
+//!
+//! Each step goes: the next state is written to the store, then it is made true, then it is told. So whatever is cut off can
+//! be finished by the next start; see `reconcile.rs`. A sandbox's `step` lock lets one step happen at a time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use belljar_engine::{Engine, Sandbox};
+use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_store::{AuditLog, SandboxRow, Store, StoreError};
+use jiff::Timestamp;
+
+use crate::caller::Caller;
+use crate::config::KeeperConfig;
+use crate::entry::{Entry, Use, until};
+use crate::error::KeeperError;
+use crate::gate::Gate;
+use crate::info::SandboxInfo;
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+use crate::pool::Pool;
+use crate::quota::{Share, Spent};
+use crate::request::TimeoutAction;
+use crate::token::Tokens;
+
+pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
+
+/// How much longer than the keeper whoever holds the walls lets a sandbox live: the keeper comes first, and says why.
+const HOLDER_SLACK: Duration = Duration::from_secs(10);
+
+/// The service without a wire. Clones share it.
+#[derive(Clone)]
+pub struct Keeper {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: KeeperConfig,
+    pub(crate) store: Store,
+    pub(crate) audit: AuditLog,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) gate: Gate,
+    pub(crate) pool: Pool,
+    pub(crate) keys: Keys,
+    pub(crate) tokens: Tokens,
+    pub(crate) spent: Spent,
+    pub(crate) metrics: Metrics,
+    pub(crate) closing: AtomicBool,
+    /// What each sandbox takes of its key's quotas.
+    pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,
+    pub(crate) entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
+}
+
+/// A sandbox in use: it runs, and counts as active, for as long as this is held.
+#[derive(Clone)]
+pub struct Entered {
+    pub(crate) entry: Arc<Entry>,
+    sandbox: Arc<Sandbox>,
+    spec: Arc<belljar_model::SandboxSpec>,
+    _use: Use,
+}
+
+impl Entered {
+    /// Which sandbox.
+    #[must_use]
+    pub fn id(&self) -> &SandboxId {
+        &self.entry.id
+    }
+
+    /// Its guest: processes, files, ports.
+    #[must_use]
+    pub fn guest(&self) -> &belljar_engine::GuestClient {
+        self.sandbox.guest()
+    }
+
+    /// What holds it.
+    #[must_use]
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    /// What it was made to be.
+    #[must_use]
+    pub fn spec(&self) -> &belljar_model::SandboxSpec {
+        &self.spec
+    }
+
+    /// Why a call to the guest failed: where the sandbox has ended, that is the reason.
+    pub async fn explain(&self, error: belljar_engine::GuestError) -> KeeperError {
+        match self.sandbox.explain(error.into()).await {
+            belljar_engine::EngineError::Guest(error) => KeeperError::Guest(error),
+            belljar_engine::EngineError::Ended { how } => {
+                let reason = self.entry.live().row.reason.clone().unwrap_or(how);
+                KeeperError::Gone { id: self.entry.id.clone(), reason }
+            }
+            error => KeeperError::Engine(error),
+        }
+    }
+}
+
+impl Keeper {
+    pub(crate) fn assemble(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn new_entries() -> RwLock<HashMap<SandboxId, Arc<Entry>>> {
+        RwLock::new(HashMap::new())
+    }
+
+    /// All sandboxes that are not gone.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn put(&self, entry: &Arc<Entry>) {
+        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(entry.id.clone(), Arc::clone(entry));
+    }
+
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.inner.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// The caller's sandbox by id or name. One that is not there and one that is not the caller's are answered alike.
+    pub(crate) async fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Entry>> {
+        let found = match id.parse::<SandboxId>() {
+            Ok(id) => {
+                let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+                entries.get(&id).cloned()
+            }
+            Err(_) => self.find_name(&caller.tenant, id),
+        };
+        if let Some(entry) = found.filter(|entry| caller.may_see(&entry.tenant, &entry.id)) {
+            return Ok(entry);
+        }
+        Err(self.missing(caller, id).await?)
+    }
+
+    pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {
+        let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |entry: &&Arc<Entry>| entry.tenant == tenant && entry.live().row.name.as_deref() == Some(name);
+        entries.values().find(is_it).cloned()
+    }
+
+    /// What to say of a sandbox that is not there: its own caller hears why it ended.
+    async fn missing(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
+        let Ok(sandbox) = id.parse::<SandboxId>() else { return Ok(not_found(id)) };
+        let row = self.inner.store.sandboxes().get(&sandbox).await?;
+        Ok(match row.filter(|row| caller.may_see(&row.tenant, &row.id)) {
+            Some(SandboxRow { state: SandboxState::Gone, id, reason, .. }) => {
+                KeeperError::Gone { id, reason: reason.unwrap_or_else(|| "it has ended".to_owned()) }
+            }
+            _ => not_found(id),
+        })
+    }
+
+    /// The caller's sandbox, to be looked at.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`], [`KeeperError::Gone`].
+    pub async fn get(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        Ok(self.find(caller, id).await?.info())
+    }
+
+    /// The sandbox, to be used. One that is paused is resumed if it may be.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it is paused and stays so; [`KeeperError::Forbidden`] for a key
+    /// that may only look.
+    pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
+        if caller.role < Role::User {
+            return Err(KeeperError::Forbidden { action: "using a sandbox", needed: Role::User });
+        }
+        let entry = self.find(caller, id).await?;
+        self.enter_entry(entry).await
+    }
+
+    pub(crate) async fn enter_entry(&self, entry: Arc<Entry>) -> Result<Entered> {
+        let used = entry.begin_use();
+        let state = entry.state();
+        if state == SandboxState::Creating {
+            // Whoever makes it holds the lock until it stands.
+            drop(entry.step.lock().await);
+        } else if state == SandboxState::Paused && entry.live().settings.lifetime.auto_resume {
+            self.thaw(&entry, None).await?;
+        }
+        let sandbox = entry.running("using it")?;
+        let spec = Arc::clone(&entry.live().spec);
+        Ok(Entered { entry, sandbox, spec, _use: used })
+    }
+
+    /// Ends a sandbox.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox is gone from the books only if all that it
+    /// held is.
+    pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
+        caller.require(Role::User, "ending a sandbox")?;
+        let entry = self.find(caller, id).await?;
+        let ended = self.end(&entry, "ended on request").await;
+        self.audit(caller, "sandbox.kill", Some(&entry.id), &ended, Vec::new()).await?;
+        ended
+    }
+
+    /// Stopping, then gone. Returns when nothing of it is left.
+    pub(crate) async fn end(&self, entry: &Arc<Entry>, reason: &str) -> Result<()> {
+        // What is under way inside ends now, not after whoever holds the lock has waited for it.
+        let sandbox = entry.live().sandbox.clone();
+        let _step = entry.step.lock().await;
+        if entry.state() == SandboxState::Gone {
+            return Ok(());
+        }
+        if entry.state() != SandboxState::Stopping {
+            let written = self.write(entry, |row| {
+                row.state = SandboxState::Stopping;
+                row.reason = Some(reason.to_owned());
+            });
+            if let Err(KeeperError::TakenOver { id }) = written.await {
+                // It is the other keeper's to end.
+                self.let_go(entry);
+                return Err(KeeperError::TakenOver { id });
+            }
+        }
+        if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
+            let usage = sandbox.usage().await;
+            self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
+            sandbox.stop().await?;
+        }
+        self.gone(entry).await
+    }
+
+    /// Nothing of it is left: the record says so.
+    pub(crate) async fn gone(&self, entry: &Arc<Entry>) -> Result<()> {
+        self.write(entry, |row| {
+            row.state = SandboxState::Gone;
+            row.ended_at = Some(Timestamp::now());
+            row.deadline_at = None;
+        })
+        .await?;
+        self.inner.metrics.ended();
+        self.let_go(entry);
+        Ok(())
+    }
+
+    /// It is not this keeper's any more.
+    fn let_go(&self, entry: &Arc<Entry>) {
+        entry.live().sandbox = None;
+        self.forget(&entry.id);
+        self.inner.spent.forget(&entry.id);
+        self.inner.release_share(&entry.id);
+        entry.changed.notify_one();
+    }
+
+    /// Makes everything inside stand still; its clock stands too.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine without a freezer says so.
+    pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        caller.require(Role::User, "pausing a sandbox")?;
+        let entry = self.find(caller, id).await?;
+        let paused = self.freeze(&entry).await;
+        self.audit(caller, "sandbox.pause", Some(&entry.id), &paused, Vec::new()).await?;
+        paused.map(|()| entry.info())
+    }
+
+    pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
+        let _step = entry.step.lock().await;
+        let sandbox = entry.running("pausing it")?;
+        self.write(entry, |row| {
+            row.state = SandboxState::Paused;
+            row.paused_at = Some(Timestamp::now());
+        })
+        .await?;
+        entry.live().deadline = None;
+        let frozen = match sandbox.set_deadline(None).await {
+            Ok(()) => sandbox.freeze().await,
+            error => error,
+        };
+        if let Err(error) = frozen {
+            // It goes on as before.
+            self.write(entry, |row| {
+                row.state = SandboxState::Running;
+                row.paused_at = None;
+            })
+            .await?;
+            self.set_deadlines(entry, &sandbox).await?;
+            return Err(error.into());
+        }
+        entry.note("paused", None, "");
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Lets a paused sandbox go on. One that runs stays as it is, but for a `timeout` that reaches further than its own.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`].
+    pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
+        caller.require(Role::User, "resuming a sandbox")?;
+        let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
+        let entry = self.find(caller, id).await?;
+        let resumed = self.thaw(&entry, timeout).await;
+        self.audit(caller, "sandbox.resume", Some(&entry.id), &resumed, Vec::new()).await?;
+        resumed.map(|()| entry.info())
+    }
+
+    pub(crate) async fn thaw(&self, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<()> {
+        let _step = entry.step.lock().await;
+        if entry.state() == SandboxState::Running {
+            let further =
+                |timeout: &Duration| entry.live().row.deadline_at.is_some_and(|at| until(at) < *timeout);
+            if let Some(timeout) = timeout.filter(further) {
+                self.move_deadline(entry, timeout).await?;
+            }
+            return Ok(());
+        }
+        let (sandbox, row, lifetime) = {
+            let live = entry.live();
+            (live.sandbox.clone(), live.row.clone(), live.settings.lifetime.clone())
+        };
+        let (Some(sandbox), SandboxState::Paused) = (sandbox, row.state) else {
+            return Err(entry.wrong_state(row.state, "resuming it", "paused"));
+        };
+        // Its clock stood still: what was left then is left now. What had run out begins anew.
+        let left = match (row.deadline_at, row.paused_at) {
+            (Some(deadline), Some(paused)) => {
+                Duration::try_from(deadline.duration_since(paused)).unwrap_or_default()
+            }
+            _ => lifetime.timeout,
+        };
+        let left = timeout.unwrap_or(if left.is_zero() { lifetime.timeout } else { left });
+        self.write(entry, |row| {
+            row.state = SandboxState::Running;
+            row.paused_at = None;
+            row.deadline_at = after(left);
+        })
+        .await?;
+        self.set_deadlines(entry, &sandbox).await?;
+        sandbox.thaw().await?;
+        entry.live().touched = Instant::now();
+        entry.note("resumed", None, "");
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Gives it `timeout` from now; zero ends its time now.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; a time that is longer than allowed is refused.
+    pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
+        caller.require(Role::User, "setting a timeout")?;
+        let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
+        let entry = self.find(caller, id).await?;
+        {
+            let _step = entry.step.lock().await;
+            if entry.state() == SandboxState::Paused {
+                // Its clock stands: this is what will be left when it goes on.
+                self.write(&entry, |row| {
+                    let paused = row.paused_at.unwrap_or_else(Timestamp::now);
+                    row.deadline_at = paused.checked_add(timeout).ok();
+                })
+                .await?;
+            } else {
+                self.move_deadline(&entry, timeout).await?;
+            }
+        }
+        let set = Ok(());
+        let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
+        self.audit(caller, "sandbox.timeout", Some(&entry.id), &set, details).await?;
+        if timeout.is_zero() && entry.state() == SandboxState::Running {
+            self.time_is_over(&entry).await?;
+        }
+        Ok(entry.info())
+    }
+
+    /// Writes a new deadline, and sets it. The caller holds the step lock.
+    async fn move_deadline(&self, entry: &Arc<Entry>, timeout: Duration) -> Result<()> {
+        let sandbox = entry.running("setting its timeout")?;
+        self.write(entry, |row| row.deadline_at = after(timeout)).await?;
+        self.set_deadlines(entry, &sandbox).await?;
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Sets the keeper's own deadline, and that of whoever holds the walls, as the record says.
+    pub(crate) async fn set_deadlines(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
+        let (left, action) = {
+            let mut live = entry.live();
+            let left = live.row.deadline_at.map(until);
+            live.deadline = left.map(|left| Instant::now() + left);
+            (left, live.on_timeout())
+        };
+        sandbox.set_deadline(holder_deadline(left, action)).await?;
+        Ok(())
+    }
+
+    /// What was asked for when its time is over: it ends, or it stands still.
+    pub(crate) async fn time_is_over(&self, entry: &Arc<Entry>) -> Result<()> {
+        let action = entry.live().on_timeout();
+        match action {
+            TimeoutAction::Kill => self.end(entry, "its time was over").await,
+            TimeoutAction::Pause => match self.freeze(entry).await {
+                // Where nothing can stand still it must not run on.
+                Err(KeeperError::Engine(belljar_engine::EngineError::Unsupported { .. })) => {
+                    self.end(entry, "its time was over, and it could not be paused").await
+                }
+                paused => paused,
+            },
+        }
+    }
+
+    pub(crate) fn checked_lifetime(&self, timeout: Duration) -> Result<Duration> {
+        let most = self.inner.config.max_lifetime;
+        if timeout < Duration::from_secs(1) || timeout > most {
+            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {most:?}");
+            return Err(KeeperError::field("timeout", reason));
+        }
+        Ok(timeout)
+    }
+
+    /// Writes the record, and then has it in memory. Its state moves only as drawn in `SandboxState`. The caller holds the step
+    /// lock.
+    pub(crate) async fn write(&self, entry: &Arc<Entry>, change: impl FnOnce(&mut SandboxRow)) -> Result<()> {
+        let old = entry.live().row.clone();
+        let mut row = old.clone();
+        change(&mut row);
+        row.updated_at = Timestamp::now();
+        // Undoing a pause that failed is the one step that is not drawn as such: it never was true.
+        debug_assert!(
+            old.state == row.state || old.state.can_become(row.state),
+            "{} cannot become {}",
+            old.state,
+            row.state
+        );
+        match self.inner.store.sandboxes().update(&mut row).await {
+            Err(StoreError::Conflict { .. }) => {
+                return Err(KeeperError::TakenOver { id: entry.id.clone() });
+            }
+            written => written?,
+        }
+        self.inner.metrics.moved(old.state, row.state);
+        entry.live().row = row;
+        Ok(())
+    }
+
+    /// Watches over a sandbox until it is gone: its end, its deadline, its idleness.
+    pub(crate) fn guard(&self, entry: &Arc<Entry>) {
+        let (keeper, entry) = (self.clone(), Arc::clone(entry));
+        tokio::spawn(async move {
+            while !keeper.inner.closing.load(Ordering::Relaxed) {
+                let changed = entry.changed.notified();
+                let (state, sandbox, deadline) = {
+                    let live = entry.live();
+                    (live.row.state, live.sandbox.clone(), live.deadline)
+                };
+                let Some(sandbox) = sandbox.filter(|_| state != SandboxState::Gone) else { return };
+                let idle = entry.idle_until().filter(|_| state == SandboxState::Running);
+                let over = deadline.into_iter().chain(idle).min();
+                let done = tokio::select! {
+                    how = sandbox.ended() => keeper.end(&entry, &how).await,
+                    () = sleep_until(over) => keeper.look_at_time(&entry).await,
+                    () = changed => Ok(()),
+                };
+                if let Err(error) = done {
+                    tracing::error!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot end or pause a sandbox; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        });
+    }
+
+    /// A time has come: if it has not been moved meanwhile, it is over.
+    async fn look_at_time(&self, entry: &Arc<Entry>) -> Result<()> {
+        let now = Instant::now();
+        let deadline = entry.live().deadline;
+        let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if passed(deadline) || passed(entry.idle_until()) {
+            return self.time_is_over(entry).await;
+        }
+        Ok(())
+    }
+}
+
+/// How long the guardian waits after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The time for whoever holds the walls: a sandbox that is to be paused must not be ended by them.
+pub(crate) fn holder_deadline(left: Option<Duration>, action: TimeoutAction) -> Option<Duration> {
+    left.filter(|_| action == TimeoutAction::Kill).map(|left| left + HOLDER_SLACK)
+}
+
+/// The time `timeout` from now.
+pub(crate) fn after(timeout: Duration) -> Option<Timestamp> {
+    Timestamp::now().checked_add(timeout).ok()
+}
+
+pub(crate) fn not_found(id: &str) -> KeeperError {
+    KeeperError::NotFound { what: "sandbox", id: id.chars().take(64).collect() }
+}
+
+impl Caller {
+    /// Whether the sandbox may be known to it.
+    pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
+        match &self.only {
+            Some(only) => only == id,
+            None => self.role == Role::Admin || self.tenant == tenant,
+        }
+    }
+}

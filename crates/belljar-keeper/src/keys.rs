@@ -1,0 +1,341 @@
+//! Keys: who may come in. A key is 256 random bits, told once; the store has its SHA-256 only. Nothing slower is needed for a
+//! secret that nobody chose.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_model::Role;
+use belljar_store::{KeyRow, StoreError};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
+use crate::create::fill_random;
+use crate::error::KeeperError;
+use crate::exec::hex;
+use crate::info::KeyInfo;
+use crate::keeper::{Keeper, Result};
+use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
+
+/// What a key begins with.
+pub const KEY_PREFIX: &str = "bj_";
+
+/// Characters of a key that are shown to tell it from others.
+const HINT_CHARS: usize = 8;
+
+/// How long a key is taken as the store had it. A revocation by another keeper is seen after that.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// How exactly the last use of a key is told.
+const TOUCH_EVERY: Duration = Duration::from_secs(60);
+
+/// The longest name of a key or a tenant, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// A key to be made.
+#[derive(Debug, Clone)]
+pub struct NewKey {
+    /// What it is for.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// Whose sandboxes it sees; [`DEFAULT_TENANT`] if empty.
+    pub tenant: String,
+    /// How long it works.
+    pub expires: Option<Duration>,
+    /// What its sandboxes may use.
+    pub quotas: Quotas,
+}
+
+/// Why nobody is let in. Outside, all reasons look alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// There is no such key or token.
+    Unknown,
+    /// Its time is over.
+    Expired,
+    /// It was taken back.
+    Revoked,
+    /// The store cannot be asked.
+    Unavailable,
+}
+
+/// Keys that were seen lately, by their hash.
+#[derive(Default)]
+pub(crate) struct Keys {
+    seen: Mutex<HashMap<[u8; 32], Seen>>,
+    touched: Mutex<HashMap<String, (Instant, Timestamp)>>,
+    tenants: AtomicUsize,
+}
+
+#[derive(Clone)]
+struct Seen {
+    row: KeyRow,
+    at: Instant,
+}
+
+impl Keys {
+    /// How many tenants have a key that works.
+    pub(crate) fn tenants(&self) -> usize {
+        self.tenants.load(Ordering::Relaxed)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<[u8; 32], Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses that are to be written.
+    fn take_touched(&self) -> Vec<(String, Timestamp)> {
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        touched.drain().map(|(id, (_, at))| (id, at)).collect()
+    }
+}
+
+impl Keeper {
+    /// Who holds this credential: an API key, or the token of one sandbox.
+    ///
+    /// # Errors
+    /// Nobody may come in with it.
+    pub async fn authenticate(
+        &self,
+        credential: &str,
+        client: &str,
+        request_id: &str,
+    ) -> std::result::Result<Caller, Denied> {
+        let (row, only) = if credential.starts_with(TOKEN_PREFIX) {
+            let token = self.read_token(credential).ok_or(Denied::Unknown)?;
+            if token.scope != Scope::Sandbox {
+                return Err(Denied::Unknown);
+            }
+            (self.key_of(&token).await?, Some(token.sandbox))
+        } else {
+            (self.key_by_secret(credential).await?, None)
+        };
+        check_row(&row)?;
+        self.touch(&row.id);
+        Ok(caller(&row, only, client, request_id))
+    }
+
+    /// The key with which a token was made. The token ends with it.
+    pub(crate) async fn key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
+        if token.key == Caller::operator("", "").key {
+            return Ok(operator_row());
+        }
+        let row = self.inner.store.keys().get(&token.key).await.map_err(|_| Denied::Unavailable)?;
+        let row = row.ok_or(Denied::Unknown)?;
+        check_row(&row).map(|()| row)
+    }
+
+    pub(crate) fn read_token(&self, text: &str) -> Option<Token> {
+        self.inner.tokens.read(text, Timestamp::now().as_second())
+    }
+
+    async fn key_by_secret(&self, secret: &str) -> std::result::Result<KeyRow, Denied> {
+        if !secret.starts_with(KEY_PREFIX) || secret.len() > 256 {
+            return Err(Denied::Unknown);
+        }
+        // What is compared is the digest: how far it agrees says nothing about the key.
+        let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+        if let Some(seen) = self.inner.keys.seen().get(&hash).filter(|seen| seen.at.elapsed() < FRESH) {
+            return Ok(seen.row.clone());
+        }
+        let found = self.inner.store.keys().find_by_hash(&hash).await.map_err(|_| Denied::Unavailable)?;
+        let row = found.ok_or(Denied::Unknown)?;
+        self.inner.keys.seen().insert(hash, Seen { row: row.clone(), at: Instant::now() });
+        Ok(row)
+    }
+
+    fn touch(&self, id: &str) {
+        let mut touched = self.inner.keys.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        touched.insert(id.to_owned(), (Instant::now(), Timestamp::now()));
+    }
+
+    /// Writes the last uses of keys now and then, in a task of its own.
+    pub(crate) fn keep_touching(&self) {
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            while !keeper.inner.closing.load(Ordering::Relaxed) {
+                tokio::time::sleep(TOUCH_EVERY).await;
+                keeper.write_touched().await;
+            }
+        });
+    }
+
+    pub(crate) async fn write_touched(&self) {
+        let touched = self.inner.keys.take_touched();
+        if touched.is_empty() {
+            return;
+        }
+        if let Err(error) = self.inner.store.keys().touch_many(&touched).await {
+            tracing::warn!(error = %crate::error::chain(&error), "cannot write when keys were used");
+        }
+    }
+
+    /// Makes a key. It is told this once.
+    ///
+    /// # Errors
+    /// Needs the role admin; a name that is too long is refused.
+    pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<(KeyInfo, String)> {
+        caller.require(Role::Admin, "making a key")?;
+        for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
+            if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
+                let reason = format!(
+                    "it is not allowed; give at most {MAX_NAME_BYTES} bytes without control characters"
+                );
+                return Err(KeeperError::field(field, reason));
+            }
+        }
+        let mut secret = [0u8; 32];
+        fill_random(&mut secret)?;
+        let mut id = [0u8; 8];
+        fill_random(&mut id)?;
+        let secret = format!("{KEY_PREFIX}{}", hex(&secret));
+        let now = Timestamp::now();
+        let expires_at = match key.expires {
+            None => None,
+            Some(after) => Some(
+                now.checked_add(after)
+                    .map_err(|_| KeeperError::field("expires", "it is too far in the future"))?,
+            ),
+        };
+        let row = KeyRow {
+            id: format!("key_{}", hex(&id)),
+            hash: Sha256::digest(secret.as_bytes()).into(),
+            hint: secret.chars().take(HINT_CHARS).collect(),
+            name: key.name,
+            tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
+            role: key.role,
+            quotas: serde_json::to_string(&key.quotas)
+                .map_err(|error| KeeperError::field("quotas", error.to_string()))?,
+            created_at: now,
+            expires_at,
+            revoked_at: None,
+            last_used_at: None,
+        };
+        let inserted = self.inner.store.keys().insert(&row).await.map_err(KeeperError::from);
+        let details = vec![
+            ("key", row.id.clone()),
+            ("name", row.name.clone()),
+            ("role", row.role.to_string()),
+            ("tenant", row.tenant.clone()),
+        ];
+        self.audit(caller, "key.create", None, &inserted, details).await?;
+        inserted?;
+        self.count_tenants().await?;
+        Ok((key_info(&row), secret))
+    }
+
+    /// All keys.
+    ///
+    /// # Errors
+    /// Needs the role admin.
+    pub async fn keys(&self, caller: &Caller) -> Result<Vec<KeyInfo>> {
+        caller.require(Role::Admin, "listing keys")?;
+        self.write_touched().await;
+        Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
+    }
+
+    /// Takes a key back. Its sandboxes live on, for other keys of the tenant.
+    ///
+    /// # Errors
+    /// Needs the role admin; [`KeeperError::NotFound`].
+    pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
+        caller.require(Role::Admin, "taking a key back")?;
+        let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(StoreError::NotFound { .. }) => {
+                Err(KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() })
+            }
+            Err(error) => Err(error.into()),
+        };
+        self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
+        self.audit(caller, "key.revoke", None, &revoked, vec![("key", id.chars().take(64).collect())])
+            .await?;
+        revoked?;
+        self.count_tenants().await
+    }
+
+    /// Counts the tenants that have keys which work.
+    pub(crate) async fn count_tenants(&self) -> Result<()> {
+        let rows = self.inner.store.keys().list(None).await?;
+        let tenants: std::collections::BTreeSet<_> =
+            rows.iter().filter(|row| check_row(row).is_ok()).map(|row| row.tenant.as_str()).collect();
+        self.inner.keys.tenants.store(tenants.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether there is a key that works.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn has_keys(&self) -> Result<bool> {
+        Ok(self.inner.store.keys().count_live(Timestamp::now()).await? > 0)
+    }
+}
+
+fn check_row(row: &KeyRow) -> std::result::Result<(), Denied> {
+    if row.revoked_at.is_some() {
+        return Err(Denied::Revoked);
+    }
+    if row.expires_at.is_some_and(|at| at <= Timestamp::now()) {
+        return Err(Denied::Expired);
+    }
+    Ok(())
+}
+
+pub(crate) fn caller(
+    row: &KeyRow,
+    only: Option<belljar_model::SandboxId>,
+    client: &str,
+    request_id: &str,
+) -> Caller {
+    Caller {
+        key: row.id.clone(),
+        tenant: row.tenant.clone(),
+        role: row.role,
+        // What cannot be read allows nothing.
+        quotas: serde_json::from_str(&row.quotas).unwrap_or(Quotas {
+            sandboxes: Some(0),
+            executions_per_minute: Some(0),
+            ..Quotas::default()
+        }),
+        only,
+        client: client.to_owned(),
+        request_id: request_id.to_owned(),
+    }
+}
+
+/// The operator at the machine has no key; tokens that he made are his.
+fn operator_row() -> KeyRow {
+    let operator = Caller::operator("", "");
+    KeyRow {
+        id: operator.key,
+        hash: [0; 32],
+        hint: String::new(),
+        name: String::new(),
+        tenant: operator.tenant,
+        role: operator.role,
+        quotas: "{}".to_owned(),
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at: None,
+        revoked_at: None,
+        last_used_at: None,
+    }
+}
+
+fn key_info(row: &KeyRow) -> KeyInfo {
+    KeyInfo {
+        id: row.id.clone(),
+        hint: row.hint.clone(),
+        name: row.name.clone(),
+        role: row.role,
+        tenant: row.tenant.clone(),
+        quotas: serde_json::from_str(&row.quotas).unwrap_or_default(),
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+        revoked_at: row.revoked_at,
+        last_used_at: row.last_used_at,
+    }
+}

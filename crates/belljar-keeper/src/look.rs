@@ -1,0 +1,212 @@
+//! Looking at sandboxes, and changing what may change of them while they live.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_model::{LimitsChange, Role, SandboxState};
+use belljar_store::{Cursor, ListQuery, Order};
+use jiff::Timestamp;
+
+use crate::caller::Caller;
+use crate::entry::info;
+use crate::error::KeeperError;
+use crate::info::{DiskUse, KeyUsage, LogEntry, SandboxInfo, SandboxMetrics};
+use crate::keeper::{Keeper, Result};
+use crate::request::{Labels, ListSandboxes, SandboxUpdate};
+
+/// One page of a list.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// What is on it.
+    pub items: Vec<T>,
+    /// Where the next one begins, if there is one.
+    pub next_cursor: Option<String>,
+}
+
+/// The most entries of one page.
+pub const MAX_PAGE: u32 = 100;
+
+impl Keeper {
+    /// The caller's sandboxes.
+    ///
+    /// # Errors
+    /// A cursor that is not ours is refused.
+    pub async fn list(&self, caller: &Caller, query: ListSandboxes) -> Result<Page<SandboxInfo>> {
+        caller.require(Role::Read, "listing sandboxes")?;
+        let states = if query.states.is_empty() {
+            SandboxState::ALL.into_iter().filter(|state| *state != SandboxState::Gone).collect()
+        } else {
+            query.states
+        };
+        let limit = query.limit.clamp(1, MAX_PAGE);
+        let wanted = ListQuery {
+            tenant: (caller.role != Role::Admin).then(|| caller.tenant.clone()),
+            states,
+            labels: query.labels,
+            name: query.name,
+            after: query.cursor.as_deref().map(read_cursor).transpose()?,
+            limit: limit + 1,
+            order: if query.ascending { Order::OldestFirst } else { Order::NewestFirst },
+        };
+        let mut rows = self.inner.store.sandboxes().list(&wanted).await?;
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next_cursor =
+            rows.last().filter(|_| more).map(|row| format!("{}-{}", row.created_at.as_microsecond(), row.id));
+        let living: BTreeMap<_, _> =
+            self.entries().into_iter().map(|entry| (entry.id.clone(), entry)).collect();
+        let items = rows.into_iter().map(|row| match living.get(&row.id) {
+            Some(entry) => Ok(entry.info()),
+            None => self.info_of(&row),
+        });
+        Ok(Page { items: items.collect::<Result<_>>()?, next_cursor })
+    }
+
+    /// What is told of a sandbox that is not in memory.
+    fn info_of(&self, row: &belljar_store::SandboxRow) -> Result<SandboxInfo> {
+        let (spec, settings) = crate::reconcile::read_row(row)?;
+        Ok(info(row, &spec, &settings, None, Vec::new()))
+    }
+
+    /// Changes labels, limits and what happens when its time is over.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; limits below what is in use are refused. Nothing is changed then.
+    pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
+        caller.require(Role::User, "changing a sandbox")?;
+        let entry = self.find(caller, id).await?;
+        let changed = self.change(caller, &entry, update).await;
+        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, Vec::new()).await?;
+        changed.map(|()| entry.info())
+    }
+
+    async fn change(
+        &self,
+        caller: &Caller,
+        entry: &Arc<crate::entry::Entry>,
+        update: SandboxUpdate,
+    ) -> Result<()> {
+        let _step = entry.step.lock().await;
+        let (mut labels, mut spec, mut settings) = {
+            let live = entry.live();
+            (live.row.labels.clone(), (*live.spec).clone(), live.settings.clone())
+        };
+        for (key, value) in update.labels {
+            match value {
+                Some(value) => drop(labels.insert(key, value)),
+                None => drop(labels.remove(&key)),
+            }
+        }
+        let labels = Labels::new(labels)?.into_inner();
+        let lifetime = &mut settings.lifetime;
+        if let Some(idle) = update.idle_timeout {
+            lifetime.idle_timeout = idle.map(|idle| self.checked_lifetime(idle)).transpose()?;
+        }
+        lifetime.on_timeout = update.on_timeout.unwrap_or(lifetime.on_timeout);
+        lifetime.auto_resume = update.auto_resume.unwrap_or(lifetime.auto_resume);
+        let change = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
+        if !change.is_empty() {
+            let sandbox = entry.running("changing its limits")?;
+            let old = spec.limits.memory.bytes();
+            if let Some(memory) = change.memory {
+                self.inner.set_share_memory(&entry.id, &caller.quotas, memory.bytes())?;
+            }
+            if let Err(error) = sandbox.set_limits(&change).await {
+                self.inner.set_share_memory(&entry.id, &crate::caller::Quotas::default(), old)?;
+                return Err(error.into());
+            }
+            spec.limits.memory = change.memory.unwrap_or(spec.limits.memory);
+            spec.limits.cpus = change.cpus.unwrap_or(spec.limits.cpus);
+            spec.limits.pids = change.pids.unwrap_or(spec.limits.pids);
+        }
+        let json = |text: serde_json::Result<String>| {
+            text.map_err(|error| KeeperError::field("spec", error.to_string()))
+        };
+        let (spec_text, settings_text) =
+            (json(serde_json::to_string(&spec))?, json(serde_json::to_string(&settings))?);
+        self.write(entry, |row| {
+            row.labels = labels;
+            row.spec = spec_text;
+            row.settings = settings_text;
+        })
+        .await?;
+        let sandbox = {
+            let mut live = entry.live();
+            live.spec = Arc::new(spec);
+            live.settings = settings;
+            live.sandbox.clone().filter(|_| live.row.state == SandboxState::Running)
+        };
+        // Whether whoever holds the walls ends it depends on what is to happen when its time is over.
+        if let Some(sandbox) = sandbox {
+            self.set_deadlines(entry, &sandbox).await?;
+        }
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// What a sandbox uses.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`].
+    pub async fn metrics(&self, caller: &Caller, id: &str) -> Result<SandboxMetrics> {
+        let entry = self.find(caller, id).await?;
+        let (sandbox, state, started) = {
+            let live = entry.live();
+            (live.sandbox.clone(), live.row.state, live.row.started_at)
+        };
+        let Some(sandbox) = sandbox else { return Err(entry.wrong_state(state, "measuring it", "running")) };
+        let usage = sandbox.usage().await;
+        // One that stands still cannot be asked for its disks.
+        let disks = match state {
+            SandboxState::Running => {
+                sandbox.guest().metrics().await.map(|guest| guest.disks).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let disk = |disk: belljar_engine::v1::DiskUse| DiskUse {
+            path: String::from_utf8_lossy(&disk.path).into_owned(),
+            bytes_used: disk.bytes_used,
+            bytes_total: disk.bytes_total,
+            inodes_used: disk.inodes_used,
+            inodes_total: disk.inodes_total,
+        };
+        let uptime = started.map(|at| Timestamp::now().duration_since(at));
+        Ok(SandboxMetrics {
+            cpu: usage.cpu,
+            memory_bytes: usage.memory_bytes,
+            memory_peak_bytes: usage.peak_memory_bytes,
+            pids: usage.pids.map(u64::from),
+            oom_kills: usage.oom_kills,
+            disks: disks.into_iter().take(MAX_DISKS).map(disk).collect(),
+            uptime: uptime.and_then(|uptime| Duration::try_from(uptime).ok()).unwrap_or_default(),
+        })
+    }
+
+    /// What happened to a sandbox, after entry `after`. It is kept in memory only: a restart of the server begins anew.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`].
+    pub async fn logs(&self, caller: &Caller, id: &str, after: u64, limit: u32) -> Result<Vec<LogEntry>> {
+        Ok(self.find(caller, id).await?.log(after, limit.clamp(1, 1000) as usize))
+    }
+
+    /// What the sandboxes of the caller's key use.
+    ///
+    /// # Errors
+    /// None now; the store may be asked one day.
+    pub async fn usage(&self, caller: &Caller) -> Result<KeyUsage> {
+        Ok(self.inner.spent.usage(&caller.key))
+    }
+}
+
+/// The most disks of a sandbox that are told; the list comes from inside.
+const MAX_DISKS: usize = 16;
+
+fn read_cursor(text: &str) -> Result<Cursor> {
+    let read = || {
+        let (at, id) = text.split_once('-')?;
+        Some(Cursor { created_at: Timestamp::from_microsecond(at.parse().ok()?).ok()?, id: id.parse().ok()? })
+    };
+    read().ok_or_else(|| KeeperError::field("cursor", "it is none that this server gave; begin without one"))
+}

@@ -1,0 +1,177 @@
+//! What the service counts of itself, in Prometheus's text format.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use belljar_model::SandboxState;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::keeper::Keeper;
+
+/// Bounds of the buckets of a start, in seconds.
+const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Bounds of the buckets of an execution, in seconds.
+const EXEC_SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PooledLabel {
+    pooled: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// The counters that the keeper moves itself. What can be looked up is looked up when it is asked for.
+pub(crate) struct Metrics {
+    sandboxes: Family<StateLabel, Gauge>,
+    starts: Family<PooledLabel, Histogram, fn() -> Histogram>,
+    executions: Family<OutcomeLabel, Counter>,
+    execution_seconds: Histogram,
+    ended: AtomicU64,
+    registry: Mutex<Registry>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("belljar");
+        let sandboxes = Family::<StateLabel, Gauge>::default();
+        let starts = Family::<PooledLabel, Histogram, fn() -> Histogram>::new_with_constructor(
+            (|| Histogram::new(START_SECONDS)) as fn() -> Histogram,
+        );
+        let executions = Family::<OutcomeLabel, Counter>::default();
+        let execution_seconds = Histogram::new(EXEC_SECONDS);
+        registry.register("sandboxes", "Sandboxes by state", sandboxes.clone());
+        registry.register(
+            "sandbox_start_seconds",
+            "Time from the request until a sandbox can be used",
+            starts.clone(),
+        );
+        registry.register("executions", "Executions by outcome", executions.clone());
+        registry.register("execution_seconds", "Time that executions took", execution_seconds.clone());
+        Self {
+            sandboxes,
+            starts,
+            executions,
+            execution_seconds,
+            ended: AtomicU64::new(0),
+            registry: Mutex::new(registry),
+        }
+    }
+
+    /// A sandbox goes from one state to another; it comes from `Gone`.
+    pub(crate) fn moved(&self, from: SandboxState, to: SandboxState) {
+        if from == to {
+            return;
+        }
+        if from != SandboxState::Gone {
+            self.sandboxes.get_or_create(&StateLabel { state: from.as_str() }).dec();
+        }
+        if to != SandboxState::Gone {
+            self.sandboxes.get_or_create(&StateLabel { state: to.as_str() }).inc();
+        }
+    }
+
+    pub(crate) fn started(&self, took: Duration, pooled: bool) {
+        let label = PooledLabel { pooled: if pooled { "true" } else { "false" } };
+        self.starts.get_or_create(&label).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn executed(&self, outcome: &'static str, took: Duration) {
+        self.executions.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.execution_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Keeper {
+    /// What the service counts of itself, in Prometheus's text format. Facades add their own with
+    /// [`Keeper::register_metrics`].
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let inner = &self.inner;
+        let mut text = String::new();
+        // Writing into memory does not fail.
+        let _ = encode(&mut text, &inner.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        text
+    }
+
+    /// Lets a facade add metrics of its own.
+    pub fn register_metrics(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.inner.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Metrics that are looked up when they are asked for.
+    pub(crate) fn register_own_metrics(&self) {
+        let collector = Looked { keeper: Arc::downgrade(&self.inner) };
+        self.register_metrics(|registry| registry.register_collector(Box::new(collector)));
+    }
+}
+
+/// Looks things up when they are asked for.
+struct Looked {
+    keeper: std::sync::Weak<crate::keeper::Inner>,
+}
+
+impl std::fmt::Debug for Looked {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Looked")
+    }
+}
+
+impl prometheus_client::collector::Collector for Looked {
+    fn encode(
+        &self,
+        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        use prometheus_client::encoding::EncodeMetric as _;
+        let Some(inner) = self.keeper.upgrade() else { return Ok(()) };
+        let (ready, size) = inner.pool.level();
+        let (under_way, waiting) = inner.gate.load();
+        let gauges = [
+            ("belljar_pool_ready", "Sandboxes made ahead that are ready", ready),
+            ("belljar_pool_size", "Sandboxes made ahead that there should be", size),
+            ("belljar_starts_under_way", "Sandboxes that are being started", under_way),
+            ("belljar_starts_waiting", "Requests that wait for a start", waiting),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let counters = [
+            ("belljar_pool_hits", "Requests that the pool served", inner.pool.hits.load(Ordering::Relaxed)),
+            (
+                "belljar_pool_misses",
+                "Requests that the pool could not serve",
+                inner.pool.misses.load(Ordering::Relaxed),
+            ),
+            (
+                "belljar_sandboxes_ended",
+                "Sandboxes that have ended",
+                inner.metrics.ended.load(Ordering::Relaxed),
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! Sandboxes that are made ahead, so that whoever asks for one gets it at once.
+//!
+//! A sandbox of the pool belongs to nobody and is in no book: after a crash, one that the store does not know is removed.
+//! What a caller asks for is applied when it is taken: files, environment, and the limits that can change while it lives.
+//! What cannot change then must be as the pool's sandboxes were made; else the caller gets one made for him.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use belljar_engine::Sandbox;
+use belljar_model::{LimitsChange, SandboxSpec};
+use tokio::sync::Notify;
+
+use crate::keeper::Keeper;
+
+/// How long the pool waits after it could not make a sandbox.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The pool of the template `default`.
+pub(crate) struct Pool {
+    size: usize,
+    spec: SandboxSpec,
+    ready: Mutex<VecDeque<Sandbox>>,
+    taken: Notify,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+}
+
+impl Pool {
+    /// A pool of `size` sandboxes that are as `spec` says.
+    pub(crate) fn new(size: usize, spec: SandboxSpec) -> Self {
+        let spec = SandboxSpec { env: Vec::new(), ..spec };
+        Self {
+            size,
+            spec,
+            ready: Mutex::new(VecDeque::new()),
+            taken: Notify::new(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// A sandbox that can be made what `wanted` says, and what is to be changed of it for that.
+    pub(crate) fn take(&self, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
+        if self.size == 0 {
+            return None;
+        }
+        let found =
+            difference(&self.spec, wanted).and_then(|change| Some((self.lock().pop_front()?, change)));
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if found.is_some() {
+            self.taken.notify_one();
+        }
+        found
+    }
+
+    /// How many are ready, and how many should be.
+    pub(crate) fn level(&self) -> (usize, usize) {
+        (self.lock().len(), self.size)
+    }
+
+    /// Takes out all, to be ended.
+    pub(crate) fn drain(&self) -> Vec<Sandbox> {
+        self.lock().drain(..).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Sandbox>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What must change of a sandbox made as `made` to become `wanted`; nothing if that cannot be.
+fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> {
+    let (here, there) = (&made.limits, &wanted.limits);
+    let change = LimitsChange {
+        memory: (here.memory != there.memory).then_some(there.memory),
+        cpus: (here.cpus != there.cpus).then_some(there.cpus),
+        pids: (here.pids != there.pids).then_some(there.pids),
+    };
+    // What the host keeps for itself differs without harm: the time of an execution, how much of its output is kept.
+    let mut same = wanted.clone();
+    same.env = made.env.clone();
+    same.limits.memory = here.memory;
+    same.limits.cpus = here.cpus;
+    same.limits.pids = here.pids;
+    same.limits.timeout = here.timeout;
+    same.limits.output = here.output;
+    same.limits.log = here.log;
+    (same == *made).then_some(change)
+}
+
+impl Keeper {
+    /// Keeps the pool full, in a task of its own.
+    pub(crate) fn fill_pool(&self) {
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            while !keeper.inner.closing.load(Ordering::Relaxed) {
+                let pool = &keeper.inner.pool;
+                let taken = pool.taken.notified();
+                if pool.lock().len() >= pool.size {
+                    taken.await;
+                    continue;
+                }
+                if let Err(error) = keeper.add_to_pool().await {
+                    tracing::warn!(error = %crate::error::chain(&error), "cannot make a sandbox ahead");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        });
+    }
+
+    async fn add_to_pool(&self) -> crate::keeper::Result<()> {
+        crate::head_room::Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)?;
+        // Whoever waits for a start comes first.
+        let Some(_permit) = self.inner.gate.pass_if_free() else {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Ok(());
+        };
+        let id = crate::create::new_id()?;
+        let sandbox = self.inner.engine.launch_as(&id, &self.inner.pool.spec, None).await?;
+        if self.inner.closing.load(Ordering::Relaxed) {
+            sandbox.stop().await?;
+            return Ok(());
+        }
+        self.inner.pool.lock().push_back(sandbox);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_model::SpecFile;
+
+    use super::*;
+
+    fn spec(json: &str) -> SandboxSpec {
+        SpecFile::from_json(json).unwrap().resolve().unwrap()
+    }
+
+    #[test]
+    fn only_what_can_change_may_differ() {
+        let made = spec("{}");
+        let same =
+            difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();
+        assert!(same.is_empty());
+        let change =
+            difference(&made, &spec(r#"{"limits":{"memory":"64m","cpus":"0.5","pids":"20"}}"#)).unwrap();
+        assert_eq!(change.memory.unwrap().bytes(), 64 << 20);
+        assert!(change.cpus.is_some() && change.pids.is_some());
+        for other in [
+            r#"{"limits":{"disk":"9m"}}"#,
+            r#"{"limits":{"tmp":"9m"}}"#,
+            r#"{"limits":{"inodes":"99"}}"#,
+            r#"{"limits":{"open_files":"99"}}"#,
+            r#"{"hostname":"other"}"#,
+            r#"{"engine":"process"}"#,
+            r#"{"grade":"watched"}"#,
+            r#"{"mounts":["/srv:/srv"]}"#,
+        ] {
+            assert_eq!(difference(&made, &spec(other)), None, "{other}");
+        }
+    }
+}

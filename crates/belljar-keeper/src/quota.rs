@@ -1,0 +1,357 @@
+//! What the sandboxes of each key use together, and whether there may be more.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_model::{SandboxId, SandboxSpec};
+use governor::clock::{Clock as _, DefaultClock};
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use crate::caller::{CPU_WINDOW, Caller, Quotas};
+use crate::entry::Entry;
+use crate::error::KeeperError;
+use crate::info::KeyUsage;
+use crate::keeper::Inner;
+
+type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
+
+/// Processor time is counted by the minute.
+const BUCKET: Duration = Duration::from_secs(60);
+
+/// What has been used, and what is promised to sandboxes that are being made.
+#[derive(Default)]
+pub(crate) struct Spent {
+    shared: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    keys: HashMap<String, KeyState>,
+    /// Processor time of each sandbox that is counted already.
+    counted: HashMap<SandboxId, Duration>,
+}
+
+#[derive(Default)]
+struct KeyState {
+    sandboxes: u32,
+    memory_bytes: u64,
+    disk_bytes: u64,
+    /// Processor time by minute, the oldest first.
+    cpu: VecDeque<(Instant, Duration)>,
+    /// The limiter, and for how many executions a minute it was made.
+    executions: Option<(u32, Arc<Limiter>)>,
+}
+
+/// What one sandbox takes of its key's quotas, until it is dropped.
+pub(crate) struct Share {
+    shared: Arc<Mutex<State>>,
+    key: String,
+    memory_bytes: u64,
+    disk_bytes: u64,
+}
+
+impl Spent {
+    /// Takes a sandbox's share. Nothing is taken if it would be too much of anything.
+    ///
+    /// # Errors
+    /// [`KeeperError::Quota`] names the quota.
+    pub(crate) fn take(&self, caller: &Caller, spec: &SandboxSpec) -> Result<Share, KeeperError> {
+        let quotas = &caller.quotas;
+        let mut state = self.lock();
+        state.check_cpu(&caller.key, quotas)?;
+        let key = state.keys.entry(caller.key.clone()).or_default();
+        let (memory, disk) = (spec.limits.memory.bytes(), disk_bytes(spec));
+        check("sandboxes", key.sandboxes.into(), 1, quotas.sandboxes.map(u64::from))?;
+        check("memory_bytes", key.memory_bytes, memory, quotas.memory_bytes)?;
+        check("disk_bytes", key.disk_bytes, disk, quotas.disk_bytes)?;
+        key.add(memory, disk);
+        Ok(self.share(caller.key.clone(), memory, disk))
+    }
+
+    /// The share of a sandbox that was there before this process.
+    pub(crate) fn adopt(&self, key: &str, spec: &SandboxSpec) -> Share {
+        let (memory, disk) = (spec.limits.memory.bytes(), disk_bytes(spec));
+        self.lock().keys.entry(key.to_owned()).or_default().add(memory, disk);
+        self.share(key.to_owned(), memory, disk)
+    }
+
+    fn share(&self, key: String, memory_bytes: u64, disk_bytes: u64) -> Share {
+        Share { shared: Arc::clone(&self.shared), key, memory_bytes, disk_bytes }
+    }
+
+    /// Counts an execution.
+    ///
+    /// # Errors
+    /// [`KeeperError::Quota`] when there were too many in the last minute, or too much processor time in the last hour.
+    pub(crate) fn execute(&self, caller: &Caller) -> Result<(), KeeperError> {
+        let limiter = {
+            let mut state = self.lock();
+            state.check_cpu(&caller.key, &caller.quotas)?;
+            let Some(most) = caller.quotas.executions_per_minute.and_then(NonZeroU32::new) else {
+                return match caller.quotas.executions_per_minute {
+                    Some(_) => Err(too_much("executions_per_minute", 0, 0, Some(BUCKET))),
+                    None => Ok(()),
+                };
+            };
+            let key = state.keys.entry(caller.key.clone()).or_default();
+            match &key.executions {
+                Some((same, limiter)) if *same == most.get() => Arc::clone(limiter),
+                _ => {
+                    let limiter = Arc::new(RateLimiter::direct(Quota::per_minute(most)));
+                    key.executions = Some((most.get(), Arc::clone(&limiter)));
+                    limiter
+                }
+            }
+        };
+        limiter.check().map_err(|early| {
+            let wait = early.wait_time_from(DefaultClock::default().now());
+            let most = u64::from(caller.quotas.executions_per_minute.unwrap_or(0));
+            too_much("executions_per_minute", most, most, Some(wait.max(Duration::from_secs(1))))
+        })
+    }
+
+    /// A sandbox has used so much processor time up to now.
+    pub(crate) fn took(&self, entry: &Entry, cpu: Duration) {
+        self.took_by(&entry.key, &entry.id, cpu, Instant::now());
+    }
+
+    fn took_by(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
+        let mut state = self.lock();
+        let counted = state.counted.entry(id.clone()).or_default();
+        let more = cpu.saturating_sub(*counted);
+        *counted = (*counted).max(cpu);
+        if more.is_zero() {
+            return;
+        }
+        let key = state.keys.entry(key.to_owned()).or_default();
+        match key.cpu.back_mut() {
+            Some((begin, sum)) if now.duration_since(*begin) < BUCKET => *sum += more,
+            _ => key.cpu.push_back((now, more)),
+        }
+    }
+
+    /// The sandbox is gone; what it took still counts.
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.lock().counted.remove(id);
+    }
+
+    /// What the sandboxes of a key use now.
+    pub(crate) fn usage(&self, key: &str) -> KeyUsage {
+        let mut state = self.lock();
+        let cpu = state.cpu(key, Instant::now()).0;
+        let found = state.keys.get(key);
+        KeyUsage {
+            sandboxes: found.map_or(0, |key| key.sandboxes),
+            memory_bytes: found.map_or(0, |key| key.memory_bytes),
+            disk_bytes: found.map_or(0, |key| key.disk_bytes),
+            cpu_seconds: cpu.as_secs(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Processor time within the window, and when the oldest of it leaves the window.
+    fn cpu(&mut self, key: &str, now: Instant) -> (Duration, Option<Duration>) {
+        let Some(key) = self.keys.get_mut(key) else { return (Duration::ZERO, None) };
+        while key.cpu.front().is_some_and(|(begin, _)| now.duration_since(*begin) >= CPU_WINDOW) {
+            key.cpu.pop_front();
+        }
+        let oldest = key.cpu.front().map(|(begin, _)| CPU_WINDOW.saturating_sub(now.duration_since(*begin)));
+        (key.cpu.iter().map(|(_, sum)| *sum).sum(), oldest)
+    }
+
+    fn check_cpu(&mut self, key: &str, quotas: &Quotas) -> Result<(), KeeperError> {
+        let Some(most) = quotas.cpu_seconds_per_hour else { return Ok(()) };
+        let (used, until) = self.cpu(key, Instant::now());
+        if used < Duration::from_secs(most) {
+            return Ok(());
+        }
+        Err(too_much("cpu_seconds_per_hour", used.as_secs(), most, Some(until.unwrap_or(BUCKET))))
+    }
+}
+
+impl KeyState {
+    fn add(&mut self, memory_bytes: u64, disk_bytes: u64) {
+        self.sandboxes += 1;
+        self.memory_bytes += memory_bytes;
+        self.disk_bytes += disk_bytes;
+    }
+}
+
+impl Share {
+    /// Its memory limit has changed.
+    ///
+    /// # Errors
+    /// [`KeeperError::Quota`] when that is too much; nothing has changed then.
+    pub(crate) fn set_memory(&mut self, quotas: &Quotas, memory_bytes: u64) -> Result<(), KeeperError> {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = state.keys.entry(self.key.clone()).or_default();
+        let others = key.memory_bytes.saturating_sub(self.memory_bytes);
+        check("memory_bytes", others, memory_bytes, quotas.memory_bytes)?;
+        key.memory_bytes = others + memory_bytes;
+        self.memory_bytes = memory_bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = state.keys.get_mut(&self.key) {
+            key.sandboxes = key.sandboxes.saturating_sub(1);
+            key.memory_bytes = key.memory_bytes.saturating_sub(self.memory_bytes);
+            key.disk_bytes = key.disk_bytes.saturating_sub(self.disk_bytes);
+        }
+    }
+}
+
+impl Inner {
+    /// Holds a sandbox's share until it is gone.
+    pub(crate) fn keep_share(&self, id: &SandboxId, share: Share) {
+        self.shares().insert(id.clone(), share);
+    }
+
+    /// The sandbox is gone: its share is free.
+    pub(crate) fn release_share(&self, id: &SandboxId) {
+        let share = self.shares().remove(id);
+        // Its own lock is taken when it is dropped.
+        drop(share);
+    }
+
+    /// A sandbox's memory limit is to change.
+    ///
+    /// # Errors
+    /// As [`Share::set_memory`].
+    pub(crate) fn set_share_memory(
+        &self,
+        id: &SandboxId,
+        quotas: &Quotas,
+        memory_bytes: u64,
+    ) -> Result<(), KeeperError> {
+        match self.shares().get_mut(id) {
+            Some(share) => share.set_memory(quotas, memory_bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, HashMap<SandboxId, Share>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a sandbox may write: its home and its `/tmp`.
+fn disk_bytes(spec: &SandboxSpec) -> u64 {
+    spec.limits.disk.bytes().saturating_add(spec.limits.tmp.bytes())
+}
+
+fn check(quota: &'static str, used: u64, more: u64, limit: Option<u64>) -> Result<(), KeeperError> {
+    match limit {
+        Some(limit) if used.saturating_add(more) > limit => Err(too_much(quota, used, limit, None)),
+        _ => Ok(()),
+    }
+}
+
+fn too_much(quota: &'static str, used: u64, limit: u64, retry_after: Option<Duration>) -> KeeperError {
+    KeeperError::Quota { quota, used, limit, retry_after }
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_model::SpecFile;
+
+    use super::*;
+
+    fn caller(quotas: Quotas) -> Caller {
+        Caller { quotas, key: "k".to_owned(), ..Caller::operator("test", "r") }
+    }
+
+    fn spec() -> SandboxSpec {
+        SpecFile::from_json(r#"{"limits":{"memory":"100m","disk":"10m","tmp":"6m"}}"#)
+            .unwrap()
+            .resolve()
+            .unwrap()
+    }
+
+    #[test]
+    fn each_quota_holds_and_names_itself() {
+        let mib = |count: u64| Some(count << 20);
+        let cases = [
+            (Quotas { sandboxes: Some(1), ..Quotas::default() }, "sandboxes"),
+            (Quotas { memory_bytes: mib(199), ..Quotas::default() }, "memory_bytes"),
+            (Quotas { disk_bytes: mib(31), ..Quotas::default() }, "disk_bytes"),
+        ];
+        for (quotas, name) in cases {
+            let (spent, caller) = (Spent::default(), caller(quotas));
+            let first = spent.take(&caller, &spec()).unwrap();
+            let refused = spent.take(&caller, &spec()).err().unwrap();
+            assert!(matches!(refused, KeeperError::Quota { quota, .. } if quota == name), "{refused}");
+            assert_eq!(spent.usage("k").sandboxes, 1);
+            drop(first);
+            assert_eq!(spent.usage("k"), KeyUsage::default());
+            assert!(spent.take(&caller, &spec()).is_ok());
+        }
+    }
+
+    #[test]
+    fn another_key_is_not_touched() {
+        let spent = Spent::default();
+        let one = caller(Quotas { sandboxes: Some(1), ..Quotas::default() });
+        let _share = spent.take(&one, &spec()).unwrap();
+        assert!(spent.take(&one, &spec()).is_err());
+        assert!(spent.take(&Caller { key: "other".to_owned(), ..one }, &spec()).is_ok());
+    }
+
+    #[test]
+    fn executions_are_counted_by_the_minute() {
+        let (spent, caller) =
+            (Spent::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
+        for _ in 0..3 {
+            spent.execute(&caller).unwrap();
+        }
+        let Err(KeeperError::Quota { retry_after: Some(after), .. }) = spent.execute(&caller) else {
+            panic!("a fourth was let through")
+        };
+        assert!(after >= Duration::from_secs(1) && after <= BUCKET, "{after:?}");
+        let none =
+            Caller { quotas: Quotas { executions_per_minute: Some(0), ..Quotas::default() }, ..caller };
+        assert!(spent.execute(&none).is_err());
+    }
+
+    #[test]
+    fn processor_time_counts_once_and_leaves_after_an_hour() {
+        let spent = Spent::default();
+        let caller = caller(Quotas { cpu_seconds_per_hour: Some(10), ..Quotas::default() });
+        let id = SandboxId::from_entropy([1; 20]);
+        let long_ago = Instant::now().checked_sub(CPU_WINDOW).unwrap();
+        spent.took_by("k", &id, Duration::from_secs(9), long_ago);
+        assert!(spent.execute(&caller).is_ok());
+        spent.took_by("k", &id, Duration::from_secs(18), Instant::now());
+        spent.took_by("k", &id, Duration::from_secs(18), Instant::now());
+        assert_eq!(spent.usage("k").cpu_seconds, 9);
+        assert!(spent.execute(&caller).is_ok());
+        spent.took_by("k", &id, Duration::from_secs(19), Instant::now());
+        let refused = spent.execute(&caller).unwrap_err();
+        assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
+        assert!(spent.take(&caller, &spec()).is_err());
+    }
+
+    #[test]
+    fn memory_changes_within_the_quota_only() {
+        let (spent, caller) =
+            (Spent::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
+        let _other = spent.take(&caller, &spec()).unwrap();
+        let mut share = spent.take(&caller, &spec()).unwrap();
+        assert!(share.set_memory(&caller.quotas, 201 << 20).is_err());
+        share.set_memory(&caller.quotas, 200 << 20).unwrap();
+        assert_eq!(spent.usage("k").memory_bytes, 300 << 20);
+        drop(share);
+        assert_eq!(spent.usage("k").memory_bytes, 100 << 20);
+    }
+}

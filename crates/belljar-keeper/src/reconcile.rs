@@ -1,0 +1,247 @@
+//! The keeper's start and end. At the start what is written and what is there are made to agree:
+//!
+//! | written | there | what is done |
+//! |---|---|---|
+//! | `creating` | yes or no | it is undone: nobody was told of it |
+//! | `running` | yes | it is taken over, and thawed if it stands still |
+//! | `paused` | yes | it is taken over, and frozen if it runs |
+//! | `running`, `paused` | no | it is gone: it ended while nobody looked |
+//! | `stopping` | yes or no | it is ended, as it was to be |
+//! | nothing | yes | it is removed: it was made ahead, or its making was cut off before it was written |
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use belljar_engine::{Engine, Sandbox, Survivor};
+use belljar_model::{SandboxId, SandboxSpec, SandboxState};
+use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
+use jiff::Timestamp;
+
+use crate::config::KeeperConfig;
+use crate::entry::{Entry, until};
+use crate::error::KeeperError;
+use crate::gate::Gate;
+use crate::keeper::{Inner, Keeper, Result};
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+use crate::pool::Pool;
+use crate::quota::Spent;
+use crate::request::{Settings, resolve};
+use crate::token::Tokens;
+
+/// How often old records are thrown away, and processor time is counted.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// What is to become of the sandboxes when the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// They live on, for the next server.
+    Running,
+    /// They end with it.
+    Nothing,
+}
+
+impl Keeper {
+    /// Starts the keeper: takes over what lives, finishes what was begun, and makes sandboxes ahead.
+    ///
+    /// # Errors
+    /// The store or the engine cannot be used, or the template's spec is not allowed.
+    pub async fn open(
+        config: KeeperConfig,
+        store: Store,
+        audit: AuditLog,
+        engine: Arc<dyn Engine>,
+    ) -> Result<Self> {
+        let secret = store.server_secret().await?;
+        let spec = resolve(&config.template, Default::default())?;
+        let gate = Gate::new(config.max_starts, config.max_waiting);
+        let pool = Pool::new(if spec.engine == engine.kind() { config.pool } else { 0 }, spec);
+        let keeper = Self::assemble(Inner {
+            gate,
+            pool,
+            keys: Keys::default(),
+            tokens: Tokens::new(secret),
+            spent: Spent::default(),
+            metrics: Metrics::new(),
+            closing: AtomicBool::new(false),
+            shares: Mutex::new(HashMap::new()),
+            entries: Self::new_entries(),
+            config,
+            store,
+            audit,
+            engine,
+        });
+        keeper.sweep_archives().await?;
+        keeper.reconcile().await?;
+        keeper.count_tenants().await?;
+        keeper.register_own_metrics();
+        keeper.fill_pool();
+        keeper.keep_touching();
+        keeper.keep_sweeping();
+        Ok(keeper)
+    }
+
+    async fn reconcile(&self) -> Result<()> {
+        let inner = &self.inner;
+        self.give_claims_back().await?;
+        let mut there: HashMap<SandboxId, Survivor> =
+            inner.engine.survivors().await?.into_iter().map(|one| (one.id.clone(), one)).collect();
+        let rows = inner.store.sandboxes().list_live(&inner.config.name).await?;
+        let mut adoptions = Vec::new();
+        for row in rows {
+            let survivor = there.remove(&row.id);
+            adoptions.push(self.take_over(row, survivor));
+        }
+        // One sandbox that cannot be taken over must not keep the others from it.
+        for (id, done) in futures::future::join_all(adoptions).await {
+            if let Err(error) = done {
+                tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot take over a sandbox");
+            }
+        }
+        let unknown = there.into_values().filter(|survivor| survivor.ended.is_none());
+        let removed = unknown.map(|survivor| self.remove_unknown(survivor.id));
+        futures::future::join_all(removed).await;
+        Ok(())
+    }
+
+    async fn remove_unknown(&self, id: SandboxId) {
+        let removed = match self.inner.engine.adopt(&id).await {
+            Ok(Some(sandbox)) => sandbox.stop().await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot remove a sandbox that nobody knows");
+        }
+    }
+
+    async fn take_over(&self, row: SandboxRow, survivor: Option<Survivor>) -> (SandboxId, Result<()>) {
+        let id = row.id.clone();
+        (id, self.take_over_row(row, survivor).await)
+    }
+
+    async fn take_over_row(&self, row: SandboxRow, survivor: Option<Survivor>) -> Result<()> {
+        let (spec, settings) = read_row(&row)?;
+        let ended = survivor.as_ref().and_then(|survivor| survivor.ended.clone());
+        let sandbox = match &survivor {
+            Some(survivor) if survivor.ended.is_none() => self.inner.engine.adopt(&survivor.id).await?,
+            _ => None,
+        };
+        let sandbox = sandbox.map(Arc::new);
+        let spec = Arc::new(spec);
+        let state = row.state;
+        self.inner.metrics.moved(SandboxState::Gone, state);
+        let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone());
+        self.put(&entry);
+        match (state, sandbox) {
+            (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {
+                let share = self.inner.spent.adopt(&entry.key, &spec);
+                self.inner.keep_share(&entry.id, share);
+                for port in self.inner.store.ports().list(&entry.id).await? {
+                    entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
+                }
+                self.agree(&entry, &sandbox).await?;
+                entry.note("adopted", None, "by a new server");
+                self.guard(&entry);
+                Ok(())
+            }
+            (SandboxState::Running | SandboxState::Paused, None) => {
+                let reason = ended.unwrap_or_else(|| "it ended while no server was running".to_owned());
+                self.end(&entry, &reason).await
+            }
+            (SandboxState::Creating, _) => self.end(&entry, "the server ended while it was made").await,
+            (SandboxState::Stopping, _) => self.end(&entry, "").await,
+            (SandboxState::Gone, _) => Ok(()),
+        }
+    }
+
+    /// Makes a sandbox do what is written of it.
+    async fn agree(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
+        if entry.state() == SandboxState::Paused {
+            sandbox.set_deadline(None).await?;
+            sandbox.freeze().await?;
+            return Ok(());
+        }
+        self.set_deadlines(entry, sandbox).await?;
+        let over = entry.live().row.deadline_at.is_some_and(|at| until(at).is_zero());
+        if !over {
+            sandbox.thaw().await?;
+        }
+        Ok(())
+    }
+
+    /// Throws old records away, and counts processor time, in a task of its own.
+    fn keep_sweeping(&self) {
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            while !keeper.inner.closing.load(Ordering::Relaxed) {
+                tokio::time::sleep(SWEEP_EVERY).await;
+                if let Err(error) = keeper.sweep().await {
+                    tracing::warn!(error = %crate::error::chain(&error), "cannot throw old records away");
+                }
+            }
+        });
+    }
+
+    async fn sweep(&self) -> Result<()> {
+        let (store, config) = (&self.inner.store, &self.inner.config);
+        let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
+        store.sandboxes().forget_before(before(config.keep_gone)).await?;
+        store.idempotency().forget_expired(Timestamp::now()).await?;
+        for entry in self.entries() {
+            let sandbox = entry.live().sandbox.clone();
+            if let Some(sandbox) = sandbox.filter(|_| entry.state() == SandboxState::Running) {
+                let usage = sandbox.usage().await;
+                self.inner.spent.took(&entry, usage.cpu.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the keeper. Requests that come after this are refused.
+    ///
+    /// # Errors
+    /// A sandbox could not be ended, or the store failed. The others have been all the same.
+    pub async fn close(&self, leave: Leave) -> Result<()> {
+        self.inner.closing.store(true, Ordering::Relaxed);
+        let mut done = Ok(());
+        for sandbox in self.inner.pool.drain() {
+            done = done.and(sandbox.stop().await.map_err(KeeperError::from));
+        }
+        if leave == Leave::Nothing {
+            for entry in self.entries() {
+                let ended = match self.end(&entry, "the server ended").await {
+                    Err(KeeperError::TakenOver { .. }) => Ok(()),
+                    ended => ended,
+                };
+                done = done.and(ended);
+            }
+        }
+        self.write_touched().await;
+        done
+    }
+
+    /// Whether sandboxes can be made now.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub async fn ready(&self) -> Result<()> {
+        if self.inner.closing.load(Ordering::Relaxed) {
+            return Err(KeeperError::ShuttingDown);
+        }
+        self.inner.store.ping().await?;
+        crate::head_room::Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)
+    }
+}
+
+/// What a record says of a sandbox's walls and life.
+pub(crate) fn read_row(row: &SandboxRow) -> Result<(SandboxSpec, Settings)> {
+    let unreadable = |what: &'static str| {
+        move |error: serde_json::Error| KeeperError::Record { what, id: row.id.to_string(), source: error }
+    };
+    let spec = serde_json::from_str(&row.spec).map_err(unreadable("spec"))?;
+    let settings = serde_json::from_str(&row.settings).map_err(unreadable("settings"))?;
+    Ok((spec, settings))
+}

@@ -1,0 +1,124 @@
+//! What sandboxes start from: the template that comes with Belljar, and snapshots of sandboxes.
+
+use std::path::PathBuf;
+
+use belljar_model::{Role, SpecFile};
+use belljar_store::{TemplateKind, TemplateRow};
+use jiff::Timestamp;
+
+use crate::caller::Caller;
+use crate::error::KeeperError;
+use crate::info::TemplateInfo;
+use crate::keeper::{Keeper, Result};
+
+/// The template that comes with Belljar: an empty home in the machine's own tree.
+pub const DEFAULT_TEMPLATE: &str = "default";
+
+/// What a sandbox starts from.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// The template's name, or its id if it has none.
+    pub(crate) name: String,
+    /// What it says about walls and limits.
+    pub(crate) spec: SpecFile,
+    /// Its files.
+    pub(crate) archive: Option<PathBuf>,
+}
+
+impl Keeper {
+    /// The template that is meant.
+    pub(crate) async fn origin(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
+        let name = template.unwrap_or(DEFAULT_TEMPLATE);
+        if name == DEFAULT_TEMPLATE {
+            let spec = self.inner.config.template.clone();
+            return Ok(Origin { name: name.to_owned(), spec, archive: None });
+        }
+        let row = self.template_row(caller, name).await?;
+        let spec = SpecFile::from_json(&row.spec)?;
+        Ok(Origin { archive: Some(self.archive_path(&row.id)), name: row.name.unwrap_or(row.id), spec })
+    }
+
+    pub(crate) async fn template_row(&self, caller: &Caller, name: &str) -> Result<TemplateRow> {
+        let found = self.inner.store.templates().get(&caller.tenant, name).await?;
+        found.ok_or_else(|| KeeperError::NotFound { what: "template", id: name.chars().take(64).collect() })
+    }
+
+    /// Where a template's files are.
+    pub(crate) fn archive_path(&self, id: &str) -> PathBuf {
+        self.inner.config.state_dir.join("templates").join(format!("{id}.tar"))
+    }
+
+    /// The caller's templates.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
+        caller.require(Role::Read, "listing templates")?;
+        let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
+        Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
+    }
+
+    /// One template, by id or name.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`].
+    pub async fn template(&self, caller: &Caller, id: &str) -> Result<TemplateInfo> {
+        caller.require(Role::Read, "looking at a template")?;
+        if id == DEFAULT_TEMPLATE {
+            return Ok(default_template());
+        }
+        Ok(template_info(&self.template_row(caller, id).await?))
+    }
+
+    /// Removes a template. Sandboxes that started from it live on.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`]; the one that comes with Belljar stays.
+    pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
+        caller.require(Role::User, "removing a template")?;
+        if id == DEFAULT_TEMPLATE {
+            return Err(KeeperError::Policy {
+                field: "template",
+                reason: "the template default comes with Belljar and stays".to_owned(),
+            });
+        }
+        let row = self.template_row(caller, id).await?;
+        let removed = self.inner.store.templates().remove(&row.id).await;
+        let removed = removed.map_err(KeeperError::from);
+        self.audit(caller, "template.remove", None, &removed, vec![("template", row.id.clone())]).await?;
+        removed?;
+        let path = self.archive_path(&row.id);
+        match tokio::fs::remove_file(&path).await {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(KeeperError::File { action: "remove", path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn default_template() -> TemplateInfo {
+    TemplateInfo {
+        id: DEFAULT_TEMPLATE.to_owned(),
+        name: Some(DEFAULT_TEMPLATE.to_owned()),
+        builtin: true,
+        source: None,
+        digest: String::new(),
+        bytes: 0,
+        created_at: Timestamp::UNIX_EPOCH,
+        note: Some("an empty home in the machine's own tree".to_owned()),
+    }
+}
+
+pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
+    TemplateInfo {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        builtin: row.kind == TemplateKind::Builtin,
+        source: row.source_sandbox.as_ref().map(ToString::to_string),
+        digest: row.digest.clone(),
+        bytes: u64::try_from(row.bytes).unwrap_or(0),
+        created_at: row.created_at,
+        note: Some(row.note.clone()).filter(|note| !note.is_empty()),
+    }
+}

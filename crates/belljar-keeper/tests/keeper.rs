@@ -1,0 +1,34 @@
+//! The keeper with real sandboxes of the local engine, without a wire.
+
+#![expect(clippy::unwrap_used, reason = "a case that fails says so")]
+
+#[path = "keeper/cases.rs"]
+mod cases;
+#[path = "keeper/copies.rs"]
+mod copies;
+#[path = "keeper/lifecycle.rs"]
+mod lifecycle;
+#[path = "keeper/policy.rs"]
+mod policy;
+#[path = "keeper/world.rs"]
+mod world;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    // The sandboxes' guest is this very program.
+    belljar_local::enter_guest();
+    let arguments = Arguments::from_args();
+    // Pausing and live limits need control groups, which an ordinary user may not have.
+    let ignored = !rustix::process::geteuid().is_root();
+    let trials = cases::all().into_iter().map(|(name, case)| {
+        Trial::test(name, move || {
+            world::run(case);
+            Ok(())
+        })
+        .with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}

@@ -1,0 +1,110 @@
+//! Snapshots and forks: what is copied, what is made anew.
+
+use std::collections::BTreeMap;
+
+use belljar_keeper::{Caller, CreateSandbox, ForkRequest, KeeperError, Labels, SnapshotRequest};
+
+use crate::world::{World, plain, shell, text, user};
+
+pub(crate) async fn a_snapshot_is_a_template(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    world
+        .sh(
+            &ann,
+            &id,
+            "mkdir -p d/e && echo deep > d/e/f && ln -s d/e/f link && chmod 750 d && echo t > /tmp/t",
+        )
+        .await;
+    let named =
+        |name: &str| SnapshotRequest { name: Some(name.parse().unwrap()), note: Some("kept".to_owned()) };
+    let template = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap();
+    assert!(template.bytes > 0 && template.digest.len() == 64 && !template.builtin);
+    assert_eq!(template.note.as_deref(), Some("kept"));
+    let clash = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
+    assert!(matches!(clash, KeeperError::Field { field: "name", .. }), "{clash}");
+    // The original is of no matter any more.
+    world.keeper.kill(&ann, &id).await.unwrap();
+    for reference in ["deep", template.id.as_str()] {
+        let request = CreateSandbox { template: Some(reference.to_owned()), ..plain() };
+        let made = world.keeper.create(&ann, request).await.unwrap().info;
+        assert_eq!(made.template, "deep");
+        let seen = world.sh(&ann, made.id.as_str(), "cat link; stat -c %a d; ls /tmp; ls -A").await;
+        assert_eq!(text(&seen), "deep\n750\nd\nlink\n", "/tmp is not copied");
+    }
+    let bob = user("bob");
+    for id in ["deep", template.id.as_str()] {
+        assert_eq!(world.keeper.template(&bob, id).await.unwrap_err().code(), "template_not_found");
+        let request = CreateSandbox { template: Some(id.to_owned()), ..plain() };
+        assert_eq!(world.keeper.create(&bob, request).await.unwrap_err().code(), "template_not_found");
+    }
+    let names: Vec<_> =
+        world.keeper.templates(&ann).await.unwrap().into_iter().filter_map(|one| one.name).collect();
+    assert_eq!(names, ["default", "deep"]);
+    world.keeper.remove_template(&ann, "deep").await.unwrap();
+    assert_eq!(world.keeper.template(&ann, "deep").await.unwrap_err().code(), "template_not_found");
+    assert_eq!(std::fs::read_dir(world.config.state_dir.join("templates")).unwrap().count(), 0);
+    assert_eq!(world.keeper.remove_template(&ann, "default").await.unwrap_err().code(), "policy_refused");
+}
+
+pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
+    let ann = user("ann");
+    let labels = Labels::new(BTreeMap::from([("job".to_owned(), "1".to_owned())])).unwrap();
+    let name = Some("origin".parse().unwrap());
+    let original = world.keeper.create(&ann, CreateSandbox { labels, name, ..plain() }).await.unwrap().info;
+    let id = original.id.to_string();
+    world.sh(&ann, &id, "echo kept > f").await;
+    world.keeper.publish_port(&ann, &id, 8000, true).await.unwrap();
+    world.keeper.start(&ann, &id, shell("sleep 1000")).await.unwrap();
+    let request = ForkRequest {
+        count: 3,
+        timeout: None,
+        labels: Labels::new(BTreeMap::from([("fork".to_owned(), "yes".to_owned())])).unwrap(),
+        env: BTreeMap::from([("WHO".to_owned(), "fork".to_owned())]),
+    };
+    let forks = world.keeper.fork(&ann, &id, request).await.unwrap();
+    assert_eq!(forks.len(), 3);
+    let mut seen = std::collections::BTreeSet::from([original.id.clone()]);
+    for fork in forks {
+        let fork = fork.unwrap();
+        assert!(seen.insert(fork.id.clone()), "each has an id of its own");
+        assert_eq!((fork.labels.len(), fork.name.as_deref(), fork.ports.len()), (2, None, 0));
+        let result = world.sh(&ann, fork.id.as_str(), "cat f; echo $WHO; echo own > f").await;
+        assert_eq!(text(&result), "kept\nfork\n");
+        assert_eq!(world.running(&ann, fork.id.as_str()).await, 0);
+    }
+    assert_eq!(text(&world.sh(&ann, &id, "cat f").await), "kept\n");
+    assert_eq!(world.running(&ann, &id).await, 1);
+    assert_eq!(std::fs::read_dir(world.config.state_dir.join("templates")).unwrap().count(), 0);
+    for count in [0, 21] {
+        let request = ForkRequest { count, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
+        let refused = world.keeper.fork(&ann, &id, request).await.unwrap_err();
+        assert!(matches!(refused, KeeperError::Field { field: "count", .. }), "{refused}");
+    }
+}
+
+pub(crate) async fn a_sandbox_of_odd_files_can_be_copied(world: World) {
+    let operator = Caller::operator("test", "r");
+    let id = world.create(&operator).await.id.to_string();
+    let odd = r#"
+import os
+for name in [b"new\nline", b"\xff\xfe", b"-rf", b" sp ace ", "\u202e".encode(), b"x" * 255]:
+    open(name, "wb").write(name)
+os.mkfifo("fifo"); os.symlink("/etc/passwd", "out"); os.symlink("nowhere", "dangling")
+with open("sparse", "wb") as file:
+    file.truncate(8 << 40)
+os.makedirs("/".join(["deep"] * 400))
+"#;
+    let write = format!("cat > odd.py << 'END'\n{odd}\nEND\npython3 odd.py && find . | sort | sha256sum");
+    let before = world.sh(&operator, &id, &write).await;
+    assert_eq!(before.exit_code, Some(0), "{before:?}");
+    let request = SnapshotRequest { name: Some("odd".parse().unwrap()), note: None };
+    let template = world.keeper.snapshot(&operator, &id, request).await.unwrap();
+    assert!(template.bytes < 4 << 20, "a hole is not stored: {} bytes", template.bytes);
+    let request = CreateSandbox { template: Some("odd".to_owned()), ..plain() };
+    let copy = world.keeper.create(&operator, request).await.unwrap().info.id.to_string();
+    // FIFOs are left out; everything else is there by name.
+    let after =
+        world.sh(&operator, &copy, "mkfifo fifo && find . | sort | sha256sum; stat -c %s sparse").await;
+    assert_eq!(text(&after), format!("{}8796093022208\n", text(&before)));
+}

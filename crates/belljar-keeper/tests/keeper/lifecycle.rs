@@ -1,0 +1,288 @@
+//! The life of a sandbox.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use belljar_keeper::{
+    CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime, ListSandboxes,
+    SandboxUpdate, TimeoutAction,
+};
+use belljar_model::{Outcome, SandboxState, SpecFile};
+
+use crate::world::{PATIENCE, World, plain, shell, text, until, user};
+
+pub(crate) async fn created_used_and_ended(world: World) {
+    let ann = user("ann");
+    let info = world.create(&ann).await;
+    assert_eq!(info.state, SandboxState::Running);
+    assert!(info.expires_at.unwrap() > info.created_at && info.isolation.is_some());
+    let result = world.sh(&ann, info.id.as_str(), "echo hello; echo bad >&2; exit 3").await;
+    assert_eq!((text(&result), result.exit_code), ("hello\n", Some(3)));
+    assert_eq!(result.stderr.text.as_deref(), Some("bad\n"));
+    world.keeper.kill(&ann, info.id.as_str()).await.unwrap();
+    let gone = world.keeper.get(&ann, info.id.as_str()).await.unwrap_err();
+    assert_eq!((gone.code(), gone.to_string().contains("on request")), ("sandbox_gone", true), "{gone}");
+    let again = world.keeper.kill(&ann, info.id.as_str()).await.unwrap_err();
+    assert_eq!(again.code(), "sandbox_gone");
+}
+
+pub(crate) async fn a_gone_one_says_why(world: World) {
+    let ann = user("ann");
+    let info = world.create(&ann).await;
+    world.keeper.kill(&ann, info.id.as_str()).await.unwrap();
+    let page = world.keeper.list(&ann, listed(&[SandboxState::Gone])).await.unwrap();
+    let gone = page.items.iter().find(|gone| gone.id == info.id).unwrap();
+    assert_eq!(gone.reason.as_deref(), Some("ended on request"));
+    assert!(gone.ended_at.is_some() && gone.isolation.is_none());
+    let alive = world.keeper.list(&ann, listed(&[])).await.unwrap();
+    assert!(alive.items.is_empty());
+}
+
+pub(crate) async fn paused_stands_still_and_its_clock_too(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let count =
+        ExecRequest { timeout: Some(Duration::ZERO), ..shell("while :; do echo; sleep 0.02; done > n") };
+    world.keeper.start(&ann, &id, count).await.unwrap();
+    let lines = async || text(&world.sh(&ann, &id, "wc -l < n").await).trim().parse::<u64>().unwrap_or(0);
+    until("the counter counts", || async { lines().await > 1 }).await;
+    let paused = world.keeper.pause(&ann, &id).await.unwrap();
+    assert_eq!(paused.state, SandboxState::Paused);
+    assert!(paused.expires_at.is_none() && paused.paused_at.is_some());
+    assert_eq!(world.keeper.pause(&ann, &id).await.unwrap_err().code(), "wrong_state");
+    // What it costs to stand still is known from outside only.
+    let cpu = world.keeper.metrics(&ann, &id).await.unwrap().cpu.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(world.keeper.metrics(&ann, &id).await.unwrap().cpu.unwrap(), cpu);
+    let resumed = world.keeper.resume(&ann, &id, None).await.unwrap();
+    assert_eq!(resumed.state, SandboxState::Running);
+    let left = resumed.expires_at.unwrap().duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((295..=300).contains(&left), "{left} s are left of 300");
+    let before = lines().await;
+    until("it goes on counting", || async { lines().await > before }).await;
+}
+
+pub(crate) async fn a_use_resumes_it_if_it_may(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    world.keeper.pause(&ann, &id).await.unwrap();
+    assert_eq!(world.sh(&ann, &id, "echo awake").await.exit_code, Some(0));
+    assert_eq!(world.keeper.get(&ann, &id).await.unwrap().state, SandboxState::Running);
+    let update = SandboxUpdate { auto_resume: Some(false), ..SandboxUpdate::default() };
+    world.keeper.update(&ann, &id, update).await.unwrap();
+    world.keeper.pause(&ann, &id).await.unwrap();
+    let refused = world.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
+    assert_eq!(refused.code(), "wrong_state");
+    world.keeper.kill(&ann, &id).await.unwrap();
+}
+
+pub(crate) async fn its_time_ends_it(world: World) {
+    let ann = user("ann");
+    let lifetime = Lifetime { timeout: Duration::from_secs(1), ..Lifetime::default() };
+    let id = created(&world, lifetime).await;
+    until("its time is over", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
+    let gone = world.keeper.get(&ann, &id).await.unwrap_err();
+    assert!(gone.to_string().contains("its time was over"), "{gone}");
+}
+
+pub(crate) async fn its_time_pauses_it(world: World) {
+    let ann = user("ann");
+    let lifetime =
+        Lifetime { timeout: Duration::from_secs(1), on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
+    let id = created(&world, lifetime).await;
+    world.sh(&ann, &id, "echo kept > f").await;
+    let is_paused = || async { world.keeper.get(&ann, &id).await.unwrap().state == SandboxState::Paused };
+    until("it is paused", is_paused).await;
+    // Its time had run out: a use gives it the whole of it anew.
+    assert_eq!(text(&world.sh(&ann, &id, "cat f").await), "kept\n");
+    until("it is paused again", is_paused).await;
+}
+
+pub(crate) async fn idle_ends_it_and_use_keeps_it(world: World) {
+    let ann = user("ann");
+    let lifetime = Lifetime { idle_timeout: Some(Duration::from_secs(1)), ..Lifetime::default() };
+    let id = created(&world, lifetime).await;
+    // In use for longer than its idle time, without a call in between.
+    assert_eq!(world.sh(&ann, &id, "sleep 1.6; echo up").await.exit_code, Some(0));
+    assert!(world.keeper.get(&ann, &id).await.is_ok());
+    let begin = Instant::now();
+    until("it is idle for too long", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
+    assert!(begin.elapsed() >= Duration::from_millis(800), "it ended after {:?}", begin.elapsed());
+}
+
+pub(crate) async fn a_timeout_can_be_moved(world: World) {
+    let ann = user("ann");
+    let lifetime = Lifetime { timeout: Duration::from_secs(1), ..Lifetime::default() };
+    let id = created(&world, lifetime).await;
+    let moved = world.keeper.set_timeout(&ann, &id, Duration::from_secs(60)).await.unwrap();
+    assert!(moved.expires_at.unwrap().duration_since(jiff::Timestamp::now()).as_secs() > 50);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(world.keeper.get(&ann, &id).await.is_ok());
+    for bad in [Duration::from_millis(1), Duration::from_secs(24 * 3600 + 1)] {
+        let refused = world.keeper.set_timeout(&ann, &id, bad).await.unwrap_err();
+        assert!(matches!(refused, KeeperError::Field { field: "timeout", .. }), "{refused}");
+    }
+    let _ = world.keeper.set_timeout(&ann, &id, Duration::ZERO).await;
+    assert_eq!(world.keeper.get(&ann, &id).await.unwrap_err().code(), "sandbox_gone");
+}
+
+pub(crate) async fn one_that_ends_by_itself_is_gone(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let entered = world.keeper.enter(&ann, &id).await.unwrap();
+    entered.sandbox().kill();
+    until("its end is seen", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
+    assert_eq!(world.keeper.get(&ann, &id).await.unwrap_err().code(), "sandbox_gone");
+    assert_eq!(world.keeper.usage(&ann).await.unwrap().sandboxes, 0);
+}
+
+pub(crate) async fn names_are_unique_and_found(world: World) {
+    let (ann, bob) = (user("ann"), user("bob"));
+    let keeper = world.again(|config| config.share_host_tree = true).await;
+    let named = |return_existing| CreateSandbox {
+        name: Some("analysis".parse().unwrap()),
+        return_existing,
+        ..plain()
+    };
+    let first = keeper.create(&ann, named(false)).await.unwrap();
+    assert!(!first.existing);
+    let clash = keeper.create(&ann, named(false)).await.unwrap_err();
+    assert!(
+        matches!(&clash, KeeperError::NameTaken { id, .. } if *id == first.info.id.to_string()),
+        "{clash}"
+    );
+    let same = keeper.create(&ann, named(true)).await.unwrap();
+    assert!(same.existing && same.info.id == first.info.id);
+    assert_eq!(keeper.get(&ann, "analysis").await.unwrap().id, first.info.id);
+    let other = keeper.create(&bob, named(false)).await.unwrap();
+    assert_ne!(other.info.id, first.info.id);
+    keeper.kill(&ann, "analysis").await.unwrap();
+    assert!(!keeper.create(&ann, named(true)).await.unwrap().existing);
+    for bad in ["", "-a", "A", "a_b", "a.b", &"a".repeat(64), "abcdefghij0123456789"] {
+        assert!(bad.parse::<belljar_keeper::SandboxName>().is_err(), "{bad}");
+    }
+    keeper.close(Leave::Nothing).await.unwrap();
+}
+
+pub(crate) async fn labels_filter_and_pages_follow(world: World) {
+    let ann = user("ann");
+    let labelled = |job: &str| CreateSandbox {
+        labels: Labels::new(BTreeMap::from([("job".to_owned(), job.to_owned())])).unwrap(),
+        ..plain()
+    };
+    let mut made = Vec::new();
+    for job in ["1", "2", "1", "1"] {
+        made.push(world.keeper.create(&ann, labelled(job)).await.unwrap().info.id);
+    }
+    let mut query = ListSandboxes {
+        labels: BTreeMap::from([("job".to_owned(), "1".to_owned())]),
+        ascending: true,
+        limit: 2,
+        ..ListSandboxes::default()
+    };
+    let first = world.keeper.list(&ann, query.clone()).await.unwrap();
+    query.cursor = first.next_cursor.clone();
+    let second = world.keeper.list(&ann, query.clone()).await.unwrap();
+    let ids: Vec<_> = first.items.iter().chain(&second.items).map(|info| info.id.clone()).collect();
+    assert_eq!(ids, [made[0].clone(), made[2].clone(), made[3].clone()]);
+    assert!(first.next_cursor.is_some() && second.next_cursor.is_none());
+    query.cursor = Some("nonsense".to_owned());
+    assert!(matches!(
+        world.keeper.list(&ann, query).await.unwrap_err(),
+        KeeperError::Field { field: "cursor", .. }
+    ));
+}
+
+pub(crate) async fn the_pool_gives_what_was_asked_for(world: World) {
+    let ann = user("ann");
+    let keeper = world.again(|config| config.pool = 2).await;
+    until("the pool is full", || async { keeper.prometheus().contains("belljar_pool_ready 2") }).await;
+    let spec = SpecFile::from_json(r#"{"env":{"WHO":"ann"},"limits":{"memory":"64m","pids":"20"}}"#).unwrap();
+    let file = belljar_keeper::NewFile { path: "in.txt".into(), mode: 0o600, content: "there".into() };
+    let request = CreateSandbox { spec, files: vec![file], ..plain() };
+    let info = keeper.create(&ann, request).await.unwrap().info;
+    assert!(info.pooled);
+    let id = info.id.to_string();
+    let result = keeper.exec(&ann, &id, shell("echo $WHO; cat in.txt"), None).await.unwrap();
+    assert_eq!(text(&result), "ann\nthere");
+    let hungry = shell("python3 -c 'x = bytearray(200 << 20)'");
+    let result = keeper.exec(&ann, &id, hungry, None).await.unwrap();
+    assert_eq!(result.outcome, Outcome::OutOfMemory, "{result:?}");
+    // What cannot be changed is made to measure.
+    let odd = SpecFile::from_json(r#"{"limits":{"disk":"8m"}}"#).unwrap();
+    assert!(!keeper.create(&ann, CreateSandbox { spec: odd, ..plain() }).await.unwrap().info.pooled);
+    until("it is full again", || async { keeper.prometheus().contains("belljar_pool_ready 2") }).await;
+    assert!(keeper.prometheus().contains("belljar_pool_hits_total 1"), "{}", keeper.prometheus());
+    keeper.close(Leave::Nothing).await.unwrap();
+}
+
+pub(crate) async fn a_new_keeper_ends_what_is_not_there(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    // The local engine's sandboxes end with their process: for a second keeper there is nothing behind the record.
+    let second = world.again(|_| {}).await;
+    let gone = second.get(&ann, &id).await.unwrap_err();
+    assert!(gone.to_string().contains("while no server was running"), "{gone}");
+    second.close(Leave::Running).await.unwrap();
+    // The first one finds that the record is not its own any more.
+    assert!(world.keeper.pause(&ann, &id).await.is_err());
+}
+
+pub(crate) async fn limits_change_while_it_runs(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let set =
+        |memory: &str| SandboxUpdate { memory: Some(memory.parse().unwrap()), ..SandboxUpdate::default() };
+    let eat = || shell("python3 -c 'x = bytearray(300 << 20)'");
+    assert_eq!(world.keeper.exec(&ann, &id, eat(), None).await.unwrap().exit_code, Some(0));
+    let info = world.keeper.update(&ann, &id, set("100m")).await.unwrap();
+    assert_eq!(info.spec.limits.memory.bytes(), 100 << 20);
+    assert_eq!(world.keeper.exec(&ann, &id, eat(), None).await.unwrap().outcome, Outcome::OutOfMemory);
+    assert_eq!(world.keeper.usage(&ann).await.unwrap().memory_bytes, 100 << 20);
+}
+
+pub(crate) async fn commands_end_with_their_caller(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let (sender, mut events) = tokio::sync::mpsc::channel(16);
+    let running = world.keeper.exec(&ann, &id, shell("echo up; sleep 1000"), Some(sender));
+    let seen = async {
+        while let Some(event) = events.recv().await {
+            if matches!(event, ExecEvent::Output { .. }) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = running => panic!("it does not end by itself"),
+        () = seen => {}
+        () = tokio::time::sleep(PATIENCE) => panic!("it did not start"),
+    }
+    until("it has ended", || async { world.running(&ann, &id).await == 0 }).await;
+}
+
+pub(crate) async fn big_input_and_output_come_through(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let input = vec![b'x'; 500_000];
+    let request = ExecRequest {
+        stdin: input.into(),
+        keep_bytes: Some(1000),
+        ..shell("tee copy | cat; wc -c < copy >&2")
+    };
+    let result = world.keeper.exec(&ann, &id, request, None).await.unwrap();
+    assert_eq!(result.stdout.total_bytes, 500_000);
+    assert!(result.stdout.truncated && text(&result).len() == 1000);
+    assert_eq!(result.stderr.text.as_deref().map(str::trim), Some("500000"));
+    let late = ExecRequest { timeout: Some(Duration::from_millis(200)), ..shell("sleep 10") };
+    assert_eq!(world.keeper.exec(&ann, &id, late, None).await.unwrap().outcome, Outcome::TimedOut);
+}
+
+async fn created(world: &World, lifetime: Lifetime) -> String {
+    let request = CreateSandbox { lifetime, ..plain() };
+    world.keeper.create(&user("ann"), request).await.unwrap().info.id.to_string()
+}
+
+fn listed(states: &[SandboxState]) -> ListSandboxes {
+    ListSandboxes { states: states.to_vec(), limit: 100, ..ListSandboxes::default() }
+}

@@ -1,0 +1,315 @@
+//! Who may do what, and what is told of it.
+
+use std::time::Duration;
+
+use belljar_keeper::{
+    AuditFilter, Caller, CreateSandbox, Denied, ExecRequest, FileOperation, Idempotency, KeeperError, Leave,
+    NewKey, Quotas, Verification,
+};
+use belljar_model::{Role, SandboxId, SpecFile};
+
+use crate::world::{World, plain, shell, text, user};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub(crate) async fn foreign_and_missing_are_alike(world: World) {
+    let (ann, bob) = (user("ann"), user("bob"));
+    let foreign = world.create(&ann).await.id.to_string();
+    let missing = SandboxId::from_entropy([9; 20]).to_string();
+    let told = async |id: &str| {
+        let keeper = &world.keeper;
+        let errors = [
+            keeper.get(&bob, id).await.unwrap_err(),
+            keeper.kill(&bob, id).await.unwrap_err(),
+            keeper.pause(&bob, id).await.unwrap_err(),
+            keeper.resume(&bob, id, None).await.unwrap_err(),
+            keeper.exec(&bob, id, shell("true"), None).await.unwrap_err(),
+            keeper.metrics(&bob, id).await.unwrap_err(),
+            keeper.publish_port(&bob, id, 80, true).await.unwrap_err(),
+            keeper.sandbox_token(&bob, id, HOUR).await.unwrap_err(),
+            keeper.update(&bob, id, Default::default()).await.unwrap_err(),
+        ];
+        errors.map(|error| (error.code(), error.to_string().replace(id, "ID")))
+    };
+    assert_eq!(told(&foreign).await, told(&missing).await);
+    assert!(world.keeper.list(&bob, Default::default()).await.unwrap().items.is_empty());
+    // Gone ones are told to their own only.
+    world.keeper.kill(&ann, &foreign).await.unwrap();
+    assert_eq!(told(&foreign).await, told(&missing).await);
+}
+
+pub(crate) async fn roles_hold(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let reader = Caller { role: Role::Read, ..ann.clone() };
+    assert!(world.keeper.get(&reader, &id).await.is_ok());
+    assert!(world.keeper.list(&reader, Default::default()).await.is_ok());
+    let refused = [
+        world.keeper.create(&reader, plain()).await.map(drop),
+        world.keeper.kill(&reader, &id).await,
+        world.keeper.exec(&reader, &id, shell("true"), None).await.map(drop),
+        world.keeper.enter(&reader, &id).await.map(drop),
+        world.keeper.pause(&reader, &id).await.map(drop),
+        world.keeper.keys(&ann).await.map(drop),
+        world.keeper.create_key(&ann, new_key("x")).await.map(drop),
+        world.keeper.audit_verify(&ann, 1, None).await.map(drop),
+    ];
+    for (index, refused) in refused.into_iter().enumerate() {
+        assert_eq!(refused.unwrap_err().code(), "forbidden", "{index}");
+    }
+}
+
+pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
+    let operator = Caller::operator("test", "r");
+    let (_, secret) = world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+    let owner = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
+    let (mine, other) =
+        (world.create(&owner).await.id.to_string(), world.create(&owner).await.id.to_string());
+    let token = world.keeper.sandbox_token(&owner, &mine, HOUR).await.unwrap().token;
+    let holder = world.keeper.authenticate(&token, "c", "r").await.unwrap();
+    assert_eq!(text(&world.sh(&holder, &mine, "echo in").await), "in\n");
+    assert_eq!(world.keeper.get(&holder, &other).await.unwrap_err().code(), "sandbox_not_found");
+    assert_eq!(world.keeper.enter(&holder, &other).await.err().unwrap().code(), "sandbox_not_found");
+    for refused in [
+        world.keeper.create(&holder, plain()).await.map(drop),
+        world.keeper.kill(&holder, &mine).await,
+        world.keeper.list(&holder, Default::default()).await.map(drop),
+        world.keeper.sandbox_token(&holder, &mine, HOUR).await.map(drop),
+        world.keeper.templates(&holder).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().code(), "forbidden");
+    }
+    let mut forged = token.clone().into_bytes();
+    let last = forged.len() - 3;
+    forged[last] = if forged[last] == b'A' { b'B' } else { b'A' };
+    let forged = String::from_utf8(forged).unwrap();
+    assert_eq!(world.keeper.authenticate(&forged, "c", "r").await.unwrap_err(), Denied::Unknown);
+    // The token ends with the key that made it.
+    world.keeper.revoke_key(&operator, &owner.key).await.unwrap();
+    assert_eq!(world.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
+}
+
+pub(crate) async fn a_port_needs_to_be_published(world: World) {
+    let operator = Caller::operator("test", "r");
+    let (_, secret) = world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    let (_, other) = world.keeper.create_key(&operator, new_key("bob")).await.unwrap();
+    let ann = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
+    let keeper = world.again(|config| config.share_host_tree = true).await;
+    let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
+    let open = async |credential: Option<&str>, port| {
+        keeper.open_port(credential, "c", "r", &id, port).await.map(drop).map_err(|error| error.code())
+    };
+    assert_eq!(open(Some(&secret), 8000).await, Err("sandbox_not_found"));
+    assert_eq!(keeper.port_token(&ann, &id, 8000, HOUR).await.unwrap_err().code(), "not_found");
+    keeper.publish_port(&ann, &id, 8000, false).await.unwrap();
+    let token = keeper.port_token(&ann, &id, 8000, HOUR).await.unwrap().token;
+    let sandbox_token = keeper.sandbox_token(&ann, &id, HOUR).await.unwrap().token;
+    for good in [&secret, &token, &sandbox_token] {
+        assert_eq!(open(Some(good), 8000).await, Ok(()));
+        assert_eq!(open(Some(good), 8001).await, Err("sandbox_not_found"));
+    }
+    for bad in [None, Some(other.as_str()), Some("bj_x"), Some("bjs_x"), Some("")] {
+        assert_eq!(open(bad, 8000).await, Err("sandbox_not_found"), "{bad:?}");
+    }
+    // A token for one port opens no route and no other port.
+    assert_eq!(keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Unknown);
+    keeper.publish_port(&ann, &id, 8001, true).await.unwrap();
+    assert_eq!(open(None, 8001).await, Ok(()));
+    assert_eq!(open(Some(&token), 8000).await, Ok(()));
+    keeper.unpublish_port(&ann, &id, 8001).await.unwrap();
+    assert_eq!(open(None, 8001).await, Err("sandbox_not_found"));
+    assert_eq!(keeper.publish_port(&ann, &id, 0, true).await.unwrap_err().code(), "invalid_field");
+    keeper.close(Leave::Nothing).await.unwrap();
+}
+
+pub(crate) async fn signed_files_open_that_file_only(world: World) {
+    let operator = Caller::operator("test", "r");
+    let id = world.create(&operator).await.id.to_string();
+    let sign = async |operation| {
+        world.keeper.sign_file(&operator, &id, "a.csv".into(), operation, HOUR).await.unwrap().token
+    };
+    let (read, write) = (sign(FileOperation::Read).await, sign(FileOperation::Write).await);
+    let opened = world.keeper.open_signed(&read, "c", "r").await.unwrap();
+    assert_eq!((&opened.path[..], opened.operation), (&b"a.csv"[..], FileOperation::Read));
+    assert_eq!(world.keeper.open_signed(&write, "c", "r").await.unwrap().operation, FileOperation::Write);
+    let token = world.keeper.sandbox_token(&operator, &id, HOUR).await.unwrap().token;
+    assert!(world.keeper.open_signed(&token, "c", "r").await.is_err());
+    assert_eq!(world.keeper.authenticate(&read, "c", "r").await.unwrap_err(), Denied::Unknown);
+    let expired =
+        world.keeper.sign_file(&operator, &id, "a".into(), FileOperation::Read, Duration::from_secs(1)).await;
+    let expired = expired.unwrap().token;
+    crate::world::until("its time is over", || async {
+        world.keeper.open_signed(&expired, "c", "r").await.is_err()
+    })
+    .await;
+}
+
+pub(crate) async fn what_a_tenant_may_not_ask_for(world: World) {
+    let ann = user("ann");
+    let asked = async |caller: &Caller, json: &str| {
+        let spec = SpecFile::from_json(json).unwrap();
+        world.keeper.create(caller, CreateSandbox { spec, ..plain() }).await.unwrap_err()
+    };
+    for json in [
+        r#"{"mounts":["/etc:/mnt/etc"]}"#,
+        r#"{"engine":"none"}"#,
+        r#"{"engine":"process"}"#,
+        r#"{"grade":"watched"}"#,
+    ] {
+        let refused = asked(&ann, json).await;
+        assert_eq!(refused.code(), "policy_refused", "{json}: {refused}");
+    }
+    for json in [r#"{"limits":{"memory":"1"}}"#, r#"{"language":"python"}"#, r#"{"interactive":true}"#] {
+        assert_eq!(asked(&ann, json).await.code(), "invalid_field", "{json}");
+    }
+    // An administrator's mounts still have to pass the operator's mount policy.
+    let refused = asked(&Caller::operator("t", "r"), r#"{"mounts":["/etc:/mnt/etc"]}"#).await;
+    assert_eq!(refused.code(), "policy_refused", "{refused}");
+    let operator = Caller::operator("t", "r");
+    let filter = AuditFilter { action: Some("policy.refused".to_owned()), ..AuditFilter::default() };
+    let told = world.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
+    assert_eq!(told.len(), 4);
+    assert!(told.iter().all(|record| record.outcome == "policy_refused" && record.tenant == "ann"));
+}
+
+pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
+    let operator = Caller::operator("t", "r");
+    world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    assert!(world.keeper.create(&user("ann"), plain()).await.is_ok());
+    let (second, _) = world.keeper.create_key(&operator, new_key("bob")).await.unwrap();
+    let refused = world.keeper.create(&user("ann"), plain()).await.unwrap_err();
+    assert!(matches!(refused, KeeperError::Policy { field: "template", .. }), "{refused}");
+    world.keeper.revoke_key(&operator, &second.id).await.unwrap();
+    assert!(world.keeper.create(&user("ann"), plain()).await.is_ok());
+}
+
+pub(crate) async fn the_same_key_makes_one_sandbox(world: World) {
+    let ann = user("ann");
+    let request = |key: &str, digest| CreateSandbox {
+        idempotency: Some(Idempotency { key: key.to_owned(), request_digest: [digest; 32] }),
+        ..plain()
+    };
+    let first = world.keeper.create(&ann, request("k", 1)).await.unwrap();
+    let second = world.keeper.create(&ann, request("k", 1)).await.unwrap();
+    assert_eq!((first.existing, second.existing, &second.info.id), (false, true, &first.info.id));
+    let other = world.keeper.create(&ann, request("k", 2)).await.unwrap_err();
+    assert_eq!(other.code(), "idempotency_mismatch");
+    let both = futures::future::join(
+        world.keeper.create(&ann, request("j", 1)),
+        world.keeper.create(&ann, request("j", 1)),
+    );
+    let (one, two) = both.await;
+    let made = [&one, &two].iter().filter(|made| made.as_ref().is_ok_and(|made| !made.existing)).count();
+    assert_eq!(made, 1, "{one:?} {two:?}");
+    // A request that failed may come again.
+    let mut bad = request("b", 1);
+    bad.lifetime.timeout = Duration::ZERO;
+    assert!(world.keeper.create(&ann, bad).await.is_err());
+    crate::world::until("the key is free again", || async {
+        world.keeper.create(&ann, request("b", 1)).await.is_ok_and(|made| !made.existing)
+    })
+    .await;
+}
+
+pub(crate) async fn the_same_key_runs_once(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let request = || ExecRequest {
+        idempotency: Some(Idempotency { key: "once".to_owned(), request_digest: [1; 32] }),
+        ..shell("echo x >> f; wc -l < f")
+    };
+    let first = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
+    let second = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
+    assert_eq!((text(&first).trim(), &first), ("1", &second));
+    assert_eq!(text(&world.sh(&ann, &id, "wc -l < f").await).trim(), "1");
+}
+
+pub(crate) async fn quotas_hold(world: World) {
+    let limited = |quotas| Caller { quotas, ..user("ann") };
+    let ann = limited(Quotas { sandboxes: Some(1), executions_per_minute: Some(2), ..Quotas::default() });
+    let id = world.create(&ann).await.id.to_string();
+    let refused = world.keeper.create(&ann, plain()).await.unwrap_err();
+    assert_eq!(refused.code(), "quota_exceeded", "{refused}");
+    world.sh(&ann, &id, "true").await;
+    world.sh(&ann, &id, "true").await;
+    let refused = world.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
+    assert!(
+        matches!(refused, KeeperError::Quota { quota: "executions_per_minute", retry_after: Some(_), .. }),
+        "{refused}"
+    );
+    world.keeper.kill(&ann, &id).await.unwrap();
+    assert!(world.keeper.create(&ann, plain()).await.is_ok());
+    let busy = limited(Quotas { cpu_seconds_per_hour: Some(1), ..Quotas::default() });
+    let busy = Caller { key: "busy".to_owned(), ..busy };
+    let id = world.create(&busy).await.id.to_string();
+    world.sh(&busy, &id, "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'").await;
+    let refused = world.keeper.exec(&busy, &id, shell("true"), None).await.unwrap_err();
+    assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
+}
+
+pub(crate) async fn the_trail_is_whole_and_tells_who(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    world.sh(&ann, &id, "echo secret-in-code").await;
+    world.keeper.kill(&ann, &id).await.unwrap();
+    let operator = Caller::operator("t", "r");
+    let records = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    let told: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
+    assert_eq!(told, ["sandbox.create", "exec", "sandbox.kill"]);
+    for record in &records {
+        assert_eq!((record.tenant.as_str(), record.key_id.as_deref()), ("ann", Some("key_ann")));
+        assert_eq!(record.sandbox.as_ref().map(ToString::to_string).as_deref(), Some(id.as_str()));
+        assert_eq!((record.outcome.as_str(), record.request_id.as_str()), ("ok", "request"));
+    }
+    assert!(records[0].policy_digest.is_some() && records[0].isolation.as_deref() == Some("local"));
+    assert!(records[1].code_digest.is_some() && records[1].output_digest.is_some());
+    assert!(!format!("{records:?}").contains("secret-in-code"));
+    let verified = world.keeper.audit_verify(&operator, 1, None).await.unwrap();
+    assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 3), "{verified:?}");
+}
+
+pub(crate) async fn keys_come_and_go(world: World) {
+    let operator = Caller::operator("t", "r");
+    let (info, secret) = world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+    assert_eq!(secret.len(), 3 + 64);
+    assert!(secret.starts_with(&info.hint) && info.hint.len() == 8);
+    let caller = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
+    assert_eq!((caller.tenant.as_str(), caller.role), ("agent", Role::User));
+    let listed = world.keeper.keys(&operator).await.unwrap();
+    assert!(listed[0].last_used_at.is_some() && !format!("{listed:?}").contains(&secret));
+    for wrong in ["", "bj_", "x", &secret[..66], &secret.to_uppercase()] {
+        assert_eq!(world.keeper.authenticate(wrong, "c", "r").await.unwrap_err(), Denied::Unknown, "{wrong}");
+    }
+    world.keeper.revoke_key(&operator, &info.id).await.unwrap();
+    assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Revoked);
+    assert_eq!(world.keeper.revoke_key(&operator, "key_none").await.unwrap_err().code(), "key_not_found");
+    let short = NewKey { expires: Some(Duration::from_millis(1)), ..new_key("short") };
+    let (_, secret) = world.keeper.create_key(&operator, short).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Expired);
+    let long = NewKey { name: "x".repeat(129), ..new_key("long") };
+    assert_eq!(world.keeper.create_key(&operator, long).await.unwrap_err().code(), "invalid_field");
+}
+
+pub(crate) async fn a_full_machine_says_so(world: World) {
+    let keeper = world.again(|config| config.head_room.memory_bytes = u64::MAX).await;
+    let refused = keeper.create(&user("ann"), plain()).await.unwrap_err();
+    assert!(matches!(&refused, KeeperError::Full { what, .. } if what.contains("memory")), "{refused}");
+    assert!(keeper.ready().await.is_err());
+    keeper.close(Leave::Nothing).await.unwrap();
+    let keeper = world.again(|config| config.max_sandboxes = 1).await;
+    keeper.create(&user("ann"), plain()).await.unwrap();
+    assert_eq!(keeper.create(&user("ann"), plain()).await.unwrap_err().code(), "machine_full");
+    keeper.close(Leave::Nothing).await.unwrap();
+    assert_eq!(keeper.create(&user("ann"), plain()).await.unwrap_err().code(), "shutting_down");
+}
+
+fn new_key(tenant: &str) -> NewKey {
+    NewKey {
+        name: "for a test".to_owned(),
+        role: Role::User,
+        tenant: tenant.to_owned(),
+        expires: None,
+        quotas: Quotas::default(),
+    }
+}

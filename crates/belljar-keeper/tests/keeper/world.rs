@@ -1,0 +1,123 @@
+//! A keeper of its own for each case, and what each case needs of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_keeper::{
+    Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
+    Quotas, SandboxInfo,
+};
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{EngineKind, Role, SpecFile};
+use belljar_store::{AuditLog, AuditOptions, Durability, Store};
+
+pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// How long anything that is waited for may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A keeper and where its files are.
+pub(crate) struct World {
+    pub(crate) keeper: Keeper,
+    pub(crate) store: Store,
+    pub(crate) config: KeeperConfig,
+    dir: tempfile::TempDir,
+}
+
+pub(crate) fn run(case: Case) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(|_| {}).await;
+        let keeper = world.keeper.clone();
+        case(world).await;
+        keeper.close(Leave::Nothing).await.unwrap();
+    });
+}
+
+impl World {
+    pub(crate) async fn new(change: impl FnOnce(&mut KeeperConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = KeeperConfig::new(dir.path().to_owned());
+        config.pool = 0;
+        change(&mut config);
+        let store = Store::in_memory().await.unwrap();
+        let keeper = open(&config, &store).await;
+        Self { keeper, store, config, dir }
+    }
+
+    /// Another keeper with another set-up, in the same place.
+    pub(crate) async fn again(&self, change: impl FnOnce(&mut KeeperConfig)) -> Keeper {
+        let mut config = self.config.clone();
+        change(&mut config);
+        assert!(self.dir.path().exists());
+        open(&config, &self.store).await
+    }
+
+    pub(crate) async fn create(&self, caller: &Caller) -> SandboxInfo {
+        self.keeper.create(caller, plain()).await.unwrap().info
+    }
+
+    pub(crate) async fn sh(&self, caller: &Caller, id: &str, line: &str) -> ExecResult {
+        self.keeper.exec(caller, id, shell(line), None).await.unwrap()
+    }
+
+    /// How many processes run inside, as the guest knows them.
+    pub(crate) async fn running(&self, caller: &Caller, id: &str) -> usize {
+        let entered = self.keeper.enter(caller, id).await.unwrap();
+        let processes = entered.guest().list_processes().await.unwrap();
+        processes.iter().filter(|process| process.running).count()
+    }
+}
+
+async fn open(config: &KeeperConfig, store: &Store) -> Keeper {
+    let options = AuditOptions { durability: Durability::Process, ..AuditOptions::default() };
+    let audit = AuditLog::open(store, options).await.unwrap();
+    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    Keeper::open(config.clone(), store.clone(), audit, Arc::new(engine)).await.unwrap()
+}
+
+/// A caller of its own tenant.
+pub(crate) fn user(name: &str) -> Caller {
+    Caller {
+        key: format!("key_{name}"),
+        tenant: name.to_owned(),
+        role: Role::User,
+        quotas: Quotas::default(),
+        only: None,
+        client: "test".to_owned(),
+        request_id: "request".to_owned(),
+    }
+}
+
+/// A request for a sandbox without anything special.
+pub(crate) fn plain() -> CreateSandbox {
+    CreateSandbox {
+        template: None,
+        name: None,
+        return_existing: false,
+        spec: SpecFile::default(),
+        lifetime: Lifetime::default(),
+        labels: Labels::default(),
+        files: Vec::new(),
+        idempotency: None,
+    }
+}
+
+pub(crate) fn shell(line: &str) -> ExecRequest {
+    ExecRequest { command: Command::Shell(line.to_owned().into()), ..ExecRequest::default() }
+}
+
+pub(crate) fn text(result: &ExecResult) -> &str {
+    result.stdout.text.as_deref().unwrap_or_default()
+}
+
+/// Waits until `done` says so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut done: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !done().await {
+        assert!(begin.elapsed() < PATIENCE, "{what} did not come true");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,191 @@
+//! The walls of a sandbox that the launcher holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_engine::{EngineError, GuestClient, Usage, Walls};
+use belljar_linux::LaunchPhase;
+use belljar_model::{LimitsChange, SandboxId};
+use futures::future::BoxFuture;
+
+use crate::launcher::engine::{Fate, If, Shared};
+use crate::launcher::link::{Link, LinkError};
+use crate::launcher::messages::{Answer, Request, millis};
+use crate::sockets::stream;
+
+/// How long the news of an end may take after the guest's connection has broken.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One sandbox, seen from the server.
+pub(crate) struct LauncherWalls {
+    shared: Arc<Shared>,
+    id: SandboxId,
+    fate: Arc<Fate>,
+    phases: Vec<(&'static str, Duration)>,
+    /// Whether it ends with this value.
+    tied: bool,
+    runtime: tokio::runtime::Handle,
+}
+
+impl LauncherWalls {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        id: SandboxId,
+        fate: Arc<Fate>,
+        phases: Vec<(&'static str, Duration)>,
+        tied: bool,
+    ) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        Self { shared, id, fate, phases, tied, runtime }
+    }
+
+    fn has_ended(&self) -> Option<EngineError> {
+        self.fate.ended.borrow().clone().map(|how| EngineError::Ended { how })
+    }
+
+    async fn link(&self) -> Result<Arc<Link>, EngineError> {
+        let link = self.shared.link(If::There).await?;
+        // A launcher that is gone has taken its sandboxes with it, which the look for it has noted.
+        match link.filter(|link| link.instance == self.fate.instance) {
+            Some(link) => Ok(link),
+            None => Err(self.gone().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone))),
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<(Answer, Option<std::os::fd::OwnedFd>), EngineError> {
+        match self.link().await?.ask(request).await {
+            Ok(answer) => Ok(answer),
+            Err(LinkError::Refused(EngineError::NoSandbox { id })) => {
+                Err(self.gone().await.unwrap_or(EngineError::NoSandbox { id }))
+            }
+            Err(LinkError::Gone) => {
+                Err(self.gone().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone)))
+            }
+            Err(error) => Err(self.shared.lost(error)),
+        }
+    }
+
+    async fn done(&self, request: Request) -> Result<(), EngineError> {
+        match self.ask(request).await? {
+            (Answer::Done, None) => Ok(()),
+            _ => Err(self.shared.lost(LinkError::Protocol)),
+        }
+    }
+}
+
+/// The phases that this version knows by name.
+pub(crate) fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
+    let names = || ["plan", "guest"].into_iter().chain(LaunchPhase::ALL.iter().map(|(_, name)| *name));
+    let known = phases.iter().filter_map(|(name, nanoseconds)| {
+        let name = names().find(|known| known == name)?;
+        Some((name, Duration::from_nanos(*nanoseconds)))
+    });
+    known.collect()
+}
+
+impl Walls for LauncherWalls {
+    fn usage(&self) -> BoxFuture<'_, Usage> {
+        Box::pin(async {
+            match self.ask(Request::Usage { id: self.id.clone() }).await {
+                Ok((Answer::Usage(usage), None)) => usage.into(),
+                _ => Usage::default(),
+            }
+        })
+    }
+
+    fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(self.done(Request::SetLimits { id: self.id.clone(), change: *change }))
+    }
+
+    fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.done(Request::SetDeadline { id: self.id.clone(), after_ms: after.map(millis) }))
+    }
+
+    fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.done(Request::Freeze { id: self.id.clone() }))
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.done(Request::Thaw { id: self.id.clone() }))
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
+        Box::pin(async {
+            match self.ask(Request::Connect { id: self.id.clone() }).await? {
+                (Answer::Sandbox(_), Some(socket)) => {
+                    let stream =
+                        stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
+                    Ok(GuestClient::new(stream))
+                }
+                _ => Err(self.shared.lost(LinkError::Protocol)),
+            }
+        })
+    }
+
+    fn phases(&self) -> Vec<(&'static str, Duration)> {
+        self.phases.clone()
+    }
+
+    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+        Box::pin(async {
+            let _ = tokio::time::timeout(END_TIMEOUT, self.ended()).await;
+            self.has_ended()
+        })
+    }
+
+    fn kill(&self) {
+        self.order(Request::Kill { id: self.id.clone() });
+    }
+
+    fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async {
+            let stopped = self.done(Request::Stop { id: self.id.clone() }).await;
+            match stopped {
+                // It has ended, and the launcher has removed what it held, or its supervisor has.
+                Err(EngineError::Ended { .. } | EngineError::NoSandbox { .. }) => Ok(()),
+                Ok(()) | Err(EngineError::Left { .. }) => {
+                    self.shared.note_end(&self.id, "it was stopped".to_owned());
+                    stopped
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        let mut ended = self.fate.ended.subscribe();
+        Box::pin(async move {
+            // The sender is ours, and so is still there.
+            let how = ended.wait_for(Option::is_some).await.map(|how| how.clone());
+            how.ok().flatten().unwrap_or_default()
+        })
+    }
+}
+
+impl LauncherWalls {
+    /// Has something done without waiting for it.
+    fn order(&self, request: Request) {
+        if let Some(link) = self.shared.link_now() {
+            if link.instance == self.fate.instance {
+                link.order(request);
+            }
+            return;
+        }
+        let (shared, instance) = (Arc::clone(&self.shared), self.fate.instance.clone());
+        self.runtime.spawn(async move {
+            if let Ok(Some(link)) = shared.link(If::There).await
+                && link.instance == instance
+            {
+                link.order(request);
+            }
+        });
+    }
+}
+
+impl Drop for LauncherWalls {
+    fn drop(&mut self) {
+        if self.tied && self.fate.ended.borrow().is_none() {
+            self.order(Request::Stop { id: self.id.clone() });
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The launcher: what outlives a server, what ends with the launcher, and who may speak with it.
+//!
+//! This program is the guest, the launcher, the server that gets killed, and the test.
+
+#[path = "conformance/account.rs"]
+mod account;
+#[path = "launcher/crash.rs"]
+mod crash;
+#[path = "conformance/leftovers.rs"]
+#[expect(dead_code, reason = "the conformance suite uses all of it")]
+mod leftovers;
+#[path = "launcher/life.rs"]
+mod life;
+#[path = "launcher/peers.rs"]
+mod peers;
+#[path = "launcher/setting.rs"]
+mod setting;
+#[path = "launcher/v1.rs"]
+mod v1;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use setting::{Setting, Test};
+
+/// Nothing may be allocated between a clone and an exec (docs/fork-safety.md).
+#[cfg(feature = "mutation")]
+#[global_allocator]
+static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
+
+fn main() -> ExitCode {
+    belljar_local::enter_guest();
+    belljar_local::enter_launcher();
+    if let Some(status) = setting::other_roles() {
+        return status;
+    }
+    let mut trials = Vec::new();
+    for test in setting::tests() {
+        trials.push(Trial::ignorable_test(test.name, move || here(test)));
+        if test.also_as_user {
+            let name = format!("user::{}", test.name);
+            trials.push(Trial::ignorable_test(name, move || setting::as_user(test)));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn here(test: Test) -> Result<Completion, Failed> {
+    if !test.also_as_user && !rustix::process::geteuid().is_root() {
+        return Ok(Completion::ignored_with("it needs root"));
+    }
+    let dir = tempfile::tempdir()?;
+    Setting::new(dir.path())?.run(test)
+}

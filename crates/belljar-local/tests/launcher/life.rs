@@ -1,0 +1,239 @@
+//! From a launcher's start to its end, and whose sandboxes it holds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use belljar_engine::{Engine as _, EngineError};
+use belljar_local::{LauncherEngine, LocalConfig, LocalEngine};
+use belljar_model::{EngineKind, LimitsChange, SandboxSpec};
+
+use crate::leftovers;
+use crate::setting::{SECRET, Setting, Tested, eventually, id, nothing_left, shell, spec, until, within};
+
+pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
+    let engines: Vec<LauncherEngine> = (0..8).map(|_| setting.engine()).collect();
+    let spec = spec();
+    let ids = (0..8).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
+    // All at once, and nobody listens yet.
+    let launches = engines.iter().zip(&ids).map(|(engine, id)| engine.launch_as(id, &spec, None));
+    let sandboxes = within("eight launches", futures::future::try_join_all(launches)).await??;
+    let launcher = setting.launcher().ok_or("no launcher")?;
+    for engine in &engines {
+        assert_eq!(engine.survivors().await?.len(), 8);
+    }
+    // What one has launched another one can take over and end, and the first hears of it.
+    let other = engines[1].adopt(&ids[0]).await?.ok_or("it is not there")?;
+    other.guest().check().await?;
+    other.stop().await?;
+    within("the news", sandboxes[0].ended()).await?;
+    sandboxes[0].stop().await?;
+    let stops = sandboxes.iter().map(|sandbox| sandbox.stop());
+    within("their ends", futures::future::try_join_all(stops)).await??;
+    assert_eq!(setting.launcher(), Some(launcher));
+    for id in &ids {
+        assert!(leftovers::of(id).is_empty());
+    }
+    Ok(())
+}
+
+pub(crate) async fn launcher_goes_when_there_is_nothing_to_do(setting: &Setting) -> Tested {
+    let mut config = setting.config(EngineKind::Local);
+    config.linger = Duration::from_millis(300);
+    let engine = LauncherEngine::new(config.clone());
+    assert!(engine.survivors().await?.is_empty());
+    assert!(setting.launcher().is_none(), "a question has started it");
+    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let launcher = setting.launcher().ok_or("no launcher")?;
+    let sandbox_id = sandbox.id.clone();
+    // It stays for its client, and then for its sandbox.
+    drop((engine, sandbox));
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(setting.launcher(), Some(launcher));
+    let engine = LauncherEngine::new(config.clone());
+    let sandbox = engine.adopt(&sandbox_id).await?.ok_or("it is not there")?;
+    sandbox.stop().await?;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(setting.launcher(), Some(launcher), "it goes though somebody is connected");
+    drop((engine, sandbox));
+    eventually("it goes", async || Ok(setting.launcher().is_none())).await?;
+    // The next one finds its place.
+    let engine = LauncherEngine::new(config);
+    let sandbox = engine.launch_as(&sandbox_id, &spec(), None).await?;
+    sandbox.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let spec = spec();
+    let taken = id()?;
+    let both =
+        futures::future::join(engine.launch_as(&taken, &spec, None), engine.launch_as(&taken, &spec, None));
+    let (first, second) = within("two launches", both).await?;
+    let ((Ok(sandbox), Err(error)) | (Err(error), Ok(sandbox))) = (first, second) else {
+        return Err("both or none were launched".into());
+    };
+    assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
+    let error = engine.launch_as(&taken, &spec, None).await.err().ok_or("it was launched again")?;
+    assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
+    sandbox.guest().check().await?;
+    sandbox.stop().await?;
+    // Afterwards it is free.
+    engine.launch_as(&taken, &spec, None).await?.stop().await?;
+    Ok(())
+}
+
+/// Without a launcher nobody keeps a list of ids: the control groups that are there already must stay whose they are.
+pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Setting) -> Tested {
+    for kind in [EngineKind::Local, EngineKind::Process] {
+        let engine = LocalEngine::new(LocalConfig::new(kind));
+        let spec = SandboxSpec { engine: kind, ..spec() };
+        let sandbox = engine.launch_as(&id()?, &spec, None).await?;
+        let mut running = sandbox.guest().start(shell("echo ready; exec sleep 1000")).await?;
+        until(&mut running, "ready").await?;
+        let again = engine.launch_as(&sandbox.id, &spec, None).await;
+        assert!(again.is_err(), "the same id twice");
+        sandbox.guest().check().await?;
+        sandbox.set_limits(&LimitsChange { pids: Some("50".parse()?), ..LimitsChange::default() }).await?;
+        assert_eq!(sandbox.guest().metrics().await?.processes, 1);
+        sandbox.stop().await?;
+        assert!(leftovers::of(&sandbox.id).is_empty());
+    }
+    Ok(())
+}
+
+pub(crate) async fn dropped_launch_leaves_nothing(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let spec = spec();
+    engine.launch_as(&id()?, &spec, None).await?.stop().await?;
+    let mut ids = Vec::new();
+    for round in 0..20u64 {
+        let id = id()?;
+        let launch = engine.launch_as(&id, &spec, None);
+        let patience = Duration::from_micros(round * 700);
+        if let Ok(sandbox) = tokio::time::timeout(patience, launch).await {
+            sandbox?.stop().await?;
+        }
+        ids.push(id);
+    }
+    eventually("the launcher holds nothing", async || {
+        Ok(engine.survivors().await?.iter().all(|one| one.ended.is_some()))
+    })
+    .await?;
+    for id in &ids {
+        nothing_left(id).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn dropped_sandbox_lives_on(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let sandbox = engine.launch_as(&id()?, &spec(), Some(Duration::from_secs(3600))).await?;
+    let id = sandbox.id.clone();
+    drop(sandbox);
+    let survivors = engine.survivors().await?;
+    assert_eq!(survivors.len(), 1);
+    let deadline = survivors[0].deadline.ok_or("its deadline is forgotten")?;
+    assert!((Duration::from_secs(3500)..=Duration::from_secs(3600)).contains(&deadline), "{deadline:?}");
+    let sandbox = engine.adopt(&id).await?.ok_or("it is gone")?;
+    sandbox.guest().check().await?;
+    sandbox.stop().await?;
+    // One of a run is not meant to.
+    let sandbox = engine.create(&spec()).await?;
+    let id = sandbox.id.clone();
+    drop(sandbox);
+    nothing_left(&id).await
+}
+
+pub(crate) async fn engines_do_not_mix(setting: &Setting) -> Tested {
+    let local = setting.engine();
+    let none = LauncherEngine::new(setting.config(EngineKind::None));
+    let spec_none = SandboxSpec { engine: EngineKind::None, ..spec() };
+    let error = local.launch_as(&id()?, &spec_none, None).await.err().ok_or("it was launched")?;
+    assert!(matches!(error, EngineError::WrongEngine { .. }), "{error}");
+    let sandbox = none.launch_as(&id()?, &spec_none, None).await?;
+    assert!(local.survivors().await?.is_empty());
+    assert!(local.adopt(&sandbox.id).await?.is_none());
+    assert_eq!(none.survivors().await?.len(), 1);
+    assert!(matches!(sandbox.freeze().await, Err(EngineError::Unsupported { .. })));
+    sandbox.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn ends_are_told_once(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let id = sandbox.id.clone();
+    sandbox.set_deadline(Some(Duration::from_millis(500))).await?;
+    // Nobody is there when it ends.
+    drop((engine, sandbox));
+    setting.holds_nothing().await?;
+    nothing_left(&id).await?;
+    let engine = setting.engine();
+    let ends = engine.survivors().await?;
+    assert_eq!((ends.len(), &ends[0].id), (1, &id));
+    assert!(ends[0].ended.as_deref().is_some_and(|how| how.contains("deadline")), "{ends:?}");
+    assert!(engine.survivors().await?.is_empty());
+    assert!(setting.engine().survivors().await?.is_empty());
+    Ok(())
+}
+
+/// A newer program lies where the launcher's was: what it launches has still the launcher's own as its guest.
+pub(crate) async fn program_can_be_replaced(setting: &Setting) -> Tested {
+    let program = setting.dir.join("program");
+    std::fs::copy("/proc/self/exe", &program)?;
+    let mut config = setting.config(EngineKind::Local);
+    config.program = Some(program.clone());
+    let engine = LauncherEngine::new(config);
+    let first = engine.launch_as(&id()?, &spec(), None).await?;
+    std::fs::remove_file(&program)?;
+    std::fs::write(&program, "#!/bin/false\n")?;
+    let second = engine.launch_as(&id()?, &spec(), None).await?;
+    for sandbox in [first, second] {
+        sandbox.guest().check().await?;
+        sandbox.stop().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn launcher_has_one_thread_and_few_secrets(setting: &Setting) -> Tested {
+    let server = setting.server("long")?;
+    let engine = setting.engine();
+    for (id, _) in &server.made {
+        let sandbox = engine.adopt(id).await?.ok_or("it is not there")?;
+        let _ = sandbox.usage().await;
+        let _ = sandbox.freeze().await;
+        let _ = sandbox.thaw().await;
+        sandbox.stop().await?;
+    }
+    let launcher = format!("/proc/{}", setting.launcher().ok_or("no launcher")?);
+    let launcher = Path::new(&launcher);
+    assert_eq!(std::fs::read_dir(launcher.join("task"))?.count(), 1);
+    let environment = std::fs::read(launcher.join("environ"))?;
+    assert!(!String::from_utf8_lossy(&environment).contains(SECRET));
+    assert_eq!(std::fs::read_link(launcher.join("cwd"))?, Path::new("/"));
+    for (number, target) in [("0", "/dev/null"), ("1", "/dev/null"), ("2", "launcher.log")] {
+        let found = std::fs::read_link(launcher.join("fd").join(number))?;
+        assert!(found.ends_with(target.trim_start_matches('/')), "{number}: {}", found.display());
+    }
+    let stat = std::fs::read_to_string(launcher.join("stat"))?;
+    let fields: Vec<&str> = stat.rsplit_once(") ").ok_or("odd")?.1.split(' ').collect();
+    let pid = launcher.file_name().and_then(|name| name.to_str()).ok_or("odd")?;
+    assert_eq!((fields[3], fields[4]), (pid, "0"), "a session of its own, without a terminal");
+    Ok(())
+}
+
+/// What `belljar run` makes has one connection, and says so when asked for more.
+pub(crate) async fn one_connection_is_one(_: &Setting) -> Tested {
+    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    let sandbox = engine.create(&spec()).await?;
+    let error = sandbox.connect().await.err().ok_or("it has more")?;
+    assert!(matches!(error, EngineError::Unsupported { .. }), "{error}");
+    let begin = Instant::now();
+    sandbox.stop().await?;
+    sandbox.stop().await?;
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(leftovers::of(&sandbox.id).is_empty());
+    assert!(engine.survivors().await?.is_empty() && engine.adopt(&sandbox.id).await?.is_none());
+    Ok(())
+}

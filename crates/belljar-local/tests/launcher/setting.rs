@@ -1,0 +1,374 @@
+//! What the tests share: an engine with a launcher of its own, and this program in its other roles.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use belljar_engine::{Engine as _, Execution, GuestClient, ProcessEvent, Sandbox, v1};
+use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig};
+use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use libtest_mimic::{Completion, Failed};
+
+use crate::{account, crash, leftovers, life, peers, v1 as control_groups};
+
+/// How long anything here may take that should take no time.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) type Tested = Result<(), Failed>;
+
+/// One test.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    /// Whether an ordinary user can do it too.
+    pub(crate) also_as_user: bool,
+    pub(crate) body: for<'a> fn(&'a Setting) -> LocalBoxFuture<'a, Tested>,
+}
+
+/// Tests out of functions of the same names.
+macro_rules! tests {
+    ($($module:ident { $($name:ident $(+ $user:ident)?),* $(,)? })*) => {
+        vec![$($($crate::setting::Test {
+            name: concat!(stringify!($module), "::", stringify!($name)),
+            also_as_user: tests!(@ $($user)?),
+            body: |setting| Box::pin($module::$name(setting)),
+        }),*),*]
+    };
+    (@ user) => { true };
+    (@) => { false };
+}
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests! {
+        crash {
+            killed_server_leaves_its_sandboxes + user,
+            killed_server_takes_tied_sandboxes_along + user,
+            killed_launcher_takes_everything_along + user,
+            killed_launcher_leaves_no_lease,
+            terminated_launcher_cleans_up + user,
+            deadline_is_kept_without_a_server + user,
+        }
+        life {
+            one_launcher_for_all + user,
+            launcher_goes_when_there_is_nothing_to_do + user,
+            id_in_use_is_refused + user,
+            id_in_use_is_refused_without_a_launcher,
+            dropped_launch_leaves_nothing + user,
+            dropped_sandbox_lives_on + user,
+            engines_do_not_mix + user,
+            ends_are_told_once + user,
+            program_can_be_replaced,
+            launcher_has_one_thread_and_few_secrets + user,
+            one_connection_is_one + user,
+        }
+        peers {
+            broken_frames_drop_their_sender + user,
+            descriptors_drop_their_sender + user,
+            other_users_are_refused,
+            older_launcher_is_refused_by_name + user,
+        }
+        control_groups {
+            frozen_by_v1,
+        }
+    }
+}
+
+/// A place for one test.
+pub(crate) struct Setting {
+    pub(crate) dir: PathBuf,
+}
+
+impl Setting {
+    pub(crate) fn new(dir: &Path) -> std::io::Result<Self> {
+        Ok(Self { dir: dir.canonicalize()? })
+    }
+
+    pub(crate) fn run(&self, test: Test) -> Result<Completion, Failed> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = runtime.block_on(async {
+            let body = AssertUnwindSafe((test.body)(self)).catch_unwind();
+            let done = tokio::time::timeout(Duration::from_secs(90), body).await;
+            // Whatever became of it, no launcher may stay.
+            let ended = self.engine().shut_down().await;
+            (done, ended)
+        });
+        let done = match done {
+            (Ok(Ok(done)), ended) => done.and(ended.map_err(Failed::from)),
+            (Ok(Err(panic)), _) => std::panic::resume_unwind(panic),
+            (Err(_), _) => Err("it is not over after 90 s".into()),
+        };
+        match done {
+            Ok(()) => Ok(Completion::Completed),
+            Err(failed) => match failed.message().and_then(|text| text.strip_prefix(SKIPPED)) {
+                Some(reason) => Ok(Completion::ignored_with(reason.to_owned())),
+                None => Err(failed),
+            },
+        }
+    }
+
+    pub(crate) fn config(&self, kind: EngineKind) -> LauncherConfig {
+        let mut config = LauncherConfig::new(self.dir.join("run"), LocalConfig::new(kind));
+        config.linger = Duration::from_secs(5);
+        config
+    }
+
+    pub(crate) fn engine(&self) -> LauncherEngine {
+        LauncherEngine::new(self.config(EngineKind::Local))
+    }
+
+    /// The launcher's pid.
+    pub(crate) fn launcher(&self) -> Option<i32> {
+        let run_dir = self.dir.join("run");
+        find_process(|arguments| {
+            arguments.get(1).is_some_and(|word| word == "launcher")
+                && arguments.get(2).is_some_and(|word| Path::new(word) == run_dir)
+        })
+    }
+
+    /// Waits until the launcher has no supervisor any more.
+    pub(crate) async fn holds_nothing(&self) -> Tested {
+        let launcher = self.launcher().ok_or("no launcher")?.to_string();
+        let is_supervisor = |stat: &str| {
+            let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ')).into_iter().flatten();
+            stat.contains("(belljar-super)") && fields.nth(1) == Some(launcher.as_str())
+        };
+        eventually("the launcher holds nothing", async || {
+            let entries = std::fs::read_dir("/proc")?.flatten();
+            let mut stats =
+                entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+            Ok(!stats.any(|stat| is_supervisor(&stat)))
+        })
+        .await
+    }
+
+    /// Starts this program as a server, which makes `sandboxes` sandboxes, starts a counter in each, and then does nothing
+    /// more.
+    pub(crate) fn server(&self, what: &str) -> Result<Server, Failed> {
+        let mut child = Command::new("/proc/self/exe")
+            .args([SERVER, what])
+            .arg(&self.dir)
+            .env("BELLJAR_TEST_SECRET", SECRET)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let mut lines = BufReader::new(output).lines();
+        let mut made = Vec::new();
+        loop {
+            let line = lines.next().ok_or("the server has ended")??;
+            if line == "ready" {
+                return Ok(Server { child, made });
+            }
+            let (id, process) = line.split_once(' ').ok_or("an odd line")?;
+            made.push((id.parse()?, process.parse()?));
+        }
+    }
+}
+
+/// What the environment of a server holds, and nobody else may.
+pub(crate) const SECRET: &str = "a-secret-of-the-server";
+
+/// The beginning of a failure that is none.
+pub(crate) const SKIPPED: &str = "SKIPPED: ";
+
+/// A server that can be killed.
+pub(crate) struct Server {
+    child: Child,
+    /// Sandboxes, and the numbers of their counters.
+    pub(crate) made: Vec<(SandboxId, u64)>,
+}
+
+impl Server {
+    pub(crate) fn kill(mut self) -> std::io::Result<Vec<(SandboxId, u64)>> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(std::mem::take(&mut self.made))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const SERVER: &str = "--belljar-server";
+const AS_USER: &str = "--belljar-as-user";
+
+/// Plays another role than that of the test, if this process was started for one.
+pub(crate) fn other_roles() -> Option<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [SERVER, what, dir] => Some(report(server(what, Path::new(dir)))),
+        [AS_USER, name, dir] => Some(report(by_name(name, Path::new(dir)))),
+        _ => None,
+    }
+}
+
+fn report(done: Tested) -> ExitCode {
+    let Err(failed) = done else { return ExitCode::SUCCESS };
+    let _ = writeln!(std::io::stdout(), "{}", failed.message().unwrap_or("it failed"));
+    ExitCode::FAILURE
+}
+
+fn server(what: &str, dir: &Path) -> Tested {
+    let setting = Setting::new(dir)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let engine = setting.engine();
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            let sandbox = match what {
+                "tied" => engine.create(&spec()).await?,
+                "deadline" => engine.launch_as(&id()?, &spec(), Some(Duration::from_secs(2))).await?,
+                _ => engine.launch_as(&id()?, &spec(), None).await?,
+            };
+            let mut counter = sandbox.guest().start(shell(COUNTER)).await?;
+            until(&mut counter, "\n5\n").await?;
+            writeln!(std::io::stdout(), "{} {}", sandbox.id, counter.id)?;
+            made.push(sandbox);
+        }
+        writeln!(std::io::stdout(), "ready")?;
+        std::io::stdout().flush()?;
+        std::future::pending::<Tested>().await
+    })
+}
+
+/// Counts, aloud and in a file.
+const COUNTER: &str =
+    "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; echo $i; sleep 0.02; done";
+
+fn by_name(name: &str, dir: &Path) -> Tested {
+    let test = tests().into_iter().find(|test| test.name == name).ok_or("no such test")?;
+    Setting::new(dir)?.run(test).map(drop)
+}
+
+/// Runs a test as an ordinary user: this program runs itself again.
+pub(crate) fn as_user(test: Test) -> Result<Completion, Failed> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Completion::ignored_with("this is that user already"));
+    }
+    let Some((uid, gid)) = account::account() else {
+        return Ok(Completion::ignored_with(format!("there is no account {}", account::ACCOUNT)));
+    };
+    let dir = tempfile::tempdir()?;
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
+    // Where this program lies, that user may not be able to go.
+    let program = dir.path().join("program");
+    std::fs::copy("/proc/self/exe", &program)?;
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    let own = dir.path().join("own");
+    std::fs::create_dir(&own)?;
+    chown(&own, Some(uid), Some(gid))?;
+    let output = Command::new(&program)
+        .args([AS_USER, test.name])
+        .arg(&own)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .current_dir("/")
+        .gid(gid)
+        .uid(uid)
+        .output()?;
+    // Nobody else runs this copy, so whoever still does was left behind.
+    let deadline = Instant::now() + LIMIT;
+    while let Some(pid) = leftovers::runner_of(&program) {
+        if Instant::now() > deadline {
+            return Err(format!("the process {pid} was left behind").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if output.status.success() {
+        return Ok(Completion::Completed);
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Err(format!("{}{} ({})", text(&output.stdout), text(&output.stderr), output.status).into())
+}
+
+pub(crate) fn spec() -> SandboxSpec {
+    let is_root = rustix::process::geteuid().is_root();
+    let grade = if is_root { LimitsGrade::Cgroup } else { LimitsGrade::Watched };
+    SandboxSpec { grade, ..SandboxSpec::default() }
+}
+
+pub(crate) fn id() -> Result<SandboxId, Failed> {
+    let mut bytes = [0u8; 20];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(SandboxId::from_entropy(bytes))
+}
+
+pub(crate) fn shell(line: &str) -> v1::StartRequest {
+    v1::StartRequest { shell: line.as_bytes().to_vec().into(), ..Default::default() }
+}
+
+/// Follows a process until `wanted` has come.
+pub(crate) async fn until(execution: &mut Execution, wanted: &str) -> Result<String, Failed> {
+    let mut seen = String::from("\n");
+    while !seen.contains(wanted) {
+        match within("output", execution.next()).await?? {
+            Some(ProcessEvent::Output { data, .. }) => seen.push_str(&String::from_utf8_lossy(&data)),
+            Some(ProcessEvent::Started { .. }) => {}
+            other => return Err(format!("{wanted:?} did not come, but {other:?}").into()),
+        }
+    }
+    Ok(seen)
+}
+
+/// Where the counter is.
+pub(crate) async fn count(guest: &GuestClient, sandbox: &Sandbox) -> Result<u64, Failed> {
+    let text = guest.read_all(&sandbox.home.join("count"), 100).await?;
+    Ok(String::from_utf8_lossy(&text).trim().parse()?)
+}
+
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failed> {
+    Ok(tokio::time::timeout(LIMIT, future).await.map_err(|_| format!("{what} took longer than {LIMIT:?}"))?)
+}
+
+/// Waits until `check` says yes.
+pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Failed>) -> Tested {
+    let deadline = Instant::now() + LIMIT;
+    while !check().await? {
+        if Instant::now() > deadline {
+            return Err(format!("it did not come about that {what}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Waits until nothing is left of a sandbox.
+pub(crate) async fn nothing_left(id: &SandboxId) -> Tested {
+    eventually("nothing is left", async || Ok(leftovers::of(id).is_empty()))
+        .await
+        .map_err(|_| format!("there is left: {}", leftovers::of(id).join("; ")).into())
+}
+
+/// A running process whose arguments are so.
+pub(crate) fn find_process(is_it: impl Fn(&[String]) -> bool) -> Option<i32> {
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let arguments: Vec<String> = arguments
+            .split(|byte| *byte == 0)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        // Clones of it have its arguments too, but their own name.
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        (is_it(&arguments) && name.trim() == "belljar-launch").then_some(pid)
+    })
+}
+
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) -> Tested {
+    let pid = rustix::process::Pid::from_raw(pid).ok_or("no pid")?;
+    Ok(rustix::process::kill_process(pid, signal)?)
+}
+
+pub(crate) fn skipped(reason: &str) -> Tested {
+    Err(format!("{SKIPPED}{reason}").into())
+}

@@ -1,0 +1,194 @@
+//! A specification as it travels between processes of one machine: every value in full, checked again on arrival.
+//!
+//! It is not the form that people write ([`SpecFile`](crate::SpecFile)): paths are any bytes, and nothing is left out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::EngineKind;
+use crate::env::EnvVar;
+use crate::error::ModelError;
+use crate::files::FilePath;
+use crate::limits::{Limits, LimitsGrade};
+use crate::mount_policy::MountPolicy;
+use crate::mounts::{Mount, MountMode, check_targets};
+use crate::network::NetworkPolicy;
+use crate::spec::{Hostname, SandboxSpec};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpecWire {
+    engine: EngineKind,
+    limits: Limits,
+    grade: LimitsGrade,
+    network: NetworkPolicy,
+    mounts: Vec<MountWire>,
+    env: Vec<(String, String)>,
+    hostname: Hostname,
+    interactive: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MountWire {
+    source: FilePath,
+    target: FilePath,
+    mode: MountMode,
+}
+
+impl From<SandboxSpec> for SpecWire {
+    fn from(spec: SandboxSpec) -> Self {
+        let mounts = spec.mounts.iter().map(|mount| MountWire {
+            source: FilePath::from(mount.source.as_path()),
+            target: FilePath::from(mount.target.as_path()),
+            mode: mount.mode,
+        });
+        let env = spec.env.iter().map(|variable| (variable.name().to_owned(), variable.value().to_owned()));
+        Self {
+            engine: spec.engine,
+            limits: spec.limits,
+            grade: spec.grade,
+            network: spec.network,
+            mounts: mounts.collect(),
+            env: env.collect(),
+            hostname: spec.hostname,
+            interactive: spec.interactive,
+        }
+    }
+}
+
+impl TryFrom<SpecWire> for SandboxSpec {
+    type Error = ModelError;
+
+    fn try_from(wire: SpecWire) -> Result<Self, ModelError> {
+        let engine = EngineKind::parse_available("engine", wire.engine.as_str())?;
+        let mount =
+            |mount: MountWire| Mount::new(mount.source.to_path_buf(), mount.target.to_path_buf(), mount.mode);
+        let mounts = wire.mounts.into_iter().map(mount).collect::<Result<Vec<_>, _>>()?;
+        check_targets(&mounts)?;
+        let mut names = std::collections::BTreeSet::new();
+        let variable = |(name, value): (String, String)| {
+            if !names.insert(name.clone()) {
+                return Err(ModelError::DuplicateKey { key: format!("env.{name}") });
+            }
+            EnvVar::new(name, value)
+        };
+        let env = wire.env.into_iter().map(variable).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            engine,
+            limits: wire.limits,
+            grade: wire.grade,
+            network: wire.network,
+            mounts,
+            env,
+            hostname: wire.hostname,
+            interactive: wire.interactive,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyWire {
+    read: Vec<FilePath>,
+    write: Vec<FilePath>,
+    forbidden: Vec<FilePath>,
+}
+
+impl From<MountPolicy> for PolicyWire {
+    fn from(policy: MountPolicy) -> Self {
+        let paths =
+            |paths: &[std::path::PathBuf]| paths.iter().map(|path| FilePath::from(path.as_path())).collect();
+        let (read, write, forbidden) = policy.parts();
+        Self { read: paths(read), write: paths(write), forbidden: paths(forbidden) }
+    }
+}
+
+impl TryFrom<PolicyWire> for MountPolicy {
+    type Error = ModelError;
+
+    fn try_from(wire: PolicyWire) -> Result<Self, ModelError> {
+        // What no host may show is forbidden whatever came over the wire.
+        let mut policy = Self::new(&[]);
+        for path in wire.forbidden.iter().map(FilePath::to_path_buf) {
+            if !policy.forbidden().contains(&path) {
+                policy.forbid(path)?;
+            }
+        }
+        wire.read.iter().try_for_each(|path| policy.allow_read(path.to_path_buf()))?;
+        wire.write.iter().try_for_each(|path| policy.allow_write(path.to_path_buf()))?;
+        Ok(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::PathBuf;
+
+    fn spec() -> SandboxSpec {
+        let odd = PathBuf::from(OsStr::from_bytes(b"/data/a:b\xff"));
+        SandboxSpec {
+            engine: EngineKind::Process,
+            grade: LimitsGrade::Watched,
+            mounts: vec![
+                Mount::new("/data", "/data", MountMode::ReadOnly).unwrap(),
+                Mount::new(odd, "/data/in:ner", MountMode::ReadWrite).unwrap(),
+            ],
+            env: vec![EnvVar::new("A", "1").unwrap(), EnvVar::new("B", "two\nlines=").unwrap()],
+            hostname: "box".parse().unwrap(),
+            interactive: true,
+            ..SandboxSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_specification_arrives_as_it_was() {
+        for spec in [spec(), SandboxSpec::default()] {
+            let json = serde_json::to_string(&spec).unwrap();
+            assert_eq!(serde_json::from_str::<SandboxSpec>(&json).unwrap(), spec, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_specification_is_checked_on_arrival() {
+        let json = serde_json::to_string(&spec()).unwrap();
+        let cases = [
+            ("\"process\"", "\"docker\""),
+            ("\"process\"", "\"jail\""),
+            ("512 MiB", "1 MiB"),
+            ("\"box\"", "\"-box\""),
+            ("\"A\"", "\"A=\""),
+            ("\"A\"", "\"B\""),
+            ("\"/data/in:ner\"", "\"/data\""),
+            ("\"/data/in:ner\"", "\"/proc/self\""),
+            ("\"/data/in:ner\"", "\"/data/../etc\""),
+            ("\"/data/in:ner\"", "\"data\""),
+            ("\"interactive\"", "\"more\":1,\"interactive\""),
+            ("\"interactive\":true", "\"interactive\":1"),
+            ("\"rw\"", "\"rx\""),
+        ];
+        for (from, to) in cases {
+            let changed = json.replacen(from, to, 1);
+            assert_ne!(changed, json, "{from}");
+            assert!(serde_json::from_str::<SandboxSpec>(&changed).is_err(), "{changed}");
+        }
+    }
+
+    #[test]
+    fn a_policy_arrives_as_it_was_and_forbids_no_less() {
+        let mut policy = MountPolicy::new(&[PathBuf::from("/home/me")]);
+        policy.allow_read("/data".into()).unwrap();
+        policy.allow_write(PathBuf::from(OsStr::from_bytes(b"/out\xff"))).unwrap();
+        policy.forbid("/data/secret".into()).unwrap();
+        let json = serde_json::to_string(&policy).unwrap();
+        assert_eq!(serde_json::from_str::<MountPolicy>(&json).unwrap(), policy);
+        let bare = r#"{"read":[{"path":"/etc","path_encoding":"utf-8"}],"write":[],"forbidden":[]}"#;
+        let policy: MountPolicy = serde_json::from_str(bare).unwrap();
+        assert!(policy.forbidden().contains(&PathBuf::from("/etc/shadow")));
+        for bad in [bare.replace("/etc", "/"), bare.replace("/etc", "etc"), bare.replace("read", "reed")] {
+            assert!(serde_json::from_str::<MountPolicy>(&bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Keeps the file beside the database up to date. The database is the truth: the file takes what is committed, later if it
+//! must, and says how it stands.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::canonical;
+use super::error::AuditError;
+use super::head::Head;
+use super::mirror_file::{MirrorFile, Opened, Written};
+use super::record::AuditRecord;
+use super::table;
+use crate::database::Database;
+
+/// Records that are copied at once.
+const PAGE: u32 = 500;
+
+/// The file that repeats the records as JSON lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorOptions {
+    /// Where it is. Older records are beside it, as in `audit-00000000000000000001.jsonl` after their first one.
+    pub path: PathBuf,
+    /// From which size on it is put aside, and a new one begun.
+    pub max_bytes: u64,
+    /// How many older files are kept. The records of those that are removed are still in the database.
+    pub keep: usize,
+}
+
+impl MirrorOptions {
+    /// A file of at most 64 MiB, and 16 older ones.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), max_bytes: 64 << 20, keep: 16 }
+    }
+}
+
+/// How the file stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MirrorState {
+    /// There is to be none.
+    Off,
+    /// It has every record that this process added, and all before.
+    Current {
+        /// The last one.
+        seq: i64,
+    },
+    /// It could not be written. It is tried again until it can.
+    Behind {
+        /// The first record that it lacks.
+        next: i64,
+        /// Why.
+        reason: String,
+    },
+    /// Another process writes it.
+    Elsewhere,
+}
+
+pub(crate) struct Mirror {
+    database: Arc<Database>,
+    options: Option<MirrorOptions>,
+    file: Option<MirrorFile>,
+    /// The next record that the file takes, once that is known.
+    next: Option<i64>,
+    state: watch::Sender<MirrorState>,
+}
+
+impl Mirror {
+    pub(crate) async fn open(
+        database: Arc<Database>,
+        options: Option<MirrorOptions>,
+    ) -> Result<(Self, watch::Receiver<MirrorState>), AuditError> {
+        let (state, receiver) = watch::channel(MirrorState::Off);
+        let mut mirror = Self { database, options, file: None, next: None, state };
+        if let Some(options) = &mirror.options {
+            let path = options.path.clone();
+            mirror.open_file().await.map_err(|source| AuditError::File {
+                action: "open",
+                path,
+                source: Arc::new(source),
+            })?;
+            mirror.catch_up().await;
+        }
+        Ok((mirror, receiver))
+    }
+
+    pub(crate) fn state(&self) -> MirrorState {
+        self.state.borrow().clone()
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(*self.state.borrow(), MirrorState::Behind { .. } | MirrorState::Elsewhere)
+    }
+
+    /// Takes records that have been committed.
+    pub(crate) async fn add(&mut self, records: Vec<AuditRecord>) {
+        let first = records.first().map(|record| record.seq);
+        if self.file.is_none() || first != self.next {
+            // Another keeper added some in between, or there was no space for a while.
+            return self.catch_up().await;
+        }
+        if self.write(&records).await.is_err() {
+            // Where the file was moved away, a new one takes it. Otherwise this says what is wrong.
+            self.catch_up().await;
+        }
+    }
+
+    /// Copies what the file lacks.
+    pub(crate) async fn catch_up(&mut self) {
+        if self.options.is_none() {
+            return;
+        }
+        let result = self.copy().await;
+        let state = match result {
+            Ok(true) => MirrorState::Current { seq: self.next.unwrap_or(1) - 1 },
+            Ok(false) => MirrorState::Elsewhere,
+            Err(reason) => MirrorState::Behind { next: self.next.unwrap_or(1), reason },
+        };
+        self.set_state(state);
+    }
+
+    /// Says whether the file is this process's. An error says what is in the way.
+    async fn copy(&mut self) -> Result<bool, String> {
+        // Once more if the file was moved away meanwhile.
+        for _ in 0..2 {
+            if self.file.is_none() {
+                self.open_file().await.map_err(|error| error.to_string())?;
+            }
+            if self.file.is_none() {
+                return Ok(false);
+            }
+            match self.copy_to_open_file().await {
+                Ok(()) => return Ok(true),
+                Err(None) => {}
+                Err(Some(reason)) => return Err(reason),
+            }
+        }
+        Err("the file is moved away again and again".to_owned())
+    }
+
+    /// An error without a reason is that the file is not in its place any more.
+    async fn copy_to_open_file(&mut self) -> Result<(), Option<String>> {
+        loop {
+            let next = match self.next {
+                Some(next) => next,
+                None => self.find_next().await.map_err(Some)?,
+            };
+            self.next = Some(next);
+            let page = table::range(&self.database, next, i64::MAX, PAGE).await;
+            let page = page.map_err(|error| Some(error.to_string()))?;
+            let Some(last) = page.last().map(|record| record.seq) else { return Ok(()) };
+            let mut records = Vec::with_capacity(page.len());
+            for record in page {
+                let seq = record.seq;
+                match record.check() {
+                    Ok(record) => records.push(record),
+                    // The file goes on without it, and shows the gap.
+                    Err(why) => tracing::error!(seq, why, "an audit record was changed in the database"),
+                }
+            }
+            self.write(&records).await?;
+            self.next = Some(last + 1);
+        }
+    }
+
+    /// Finds out where the file ends. A file that does not belong to this chain is put aside.
+    async fn find_next(&mut self) -> Result<i64, String> {
+        let Some(file) = &mut self.file else { return Ok(1) };
+        let Some(end) = file.end() else {
+            return Ok(1);
+        };
+        let found =
+            table::range(&self.database, end.seq, end.seq, 1).await.map_err(|error| error.to_string())?;
+        if found.first().is_some_and(|record| record.hash == end.hash) {
+            return Ok(end.seq + 1);
+        }
+        let (head, _) = table::head_and_last(&self.database).await.map_err(|error| error.to_string())?;
+        let head = head.map_or(Head::EMPTY, |stored| stored.head);
+        tracing::warn!(
+            file = %file.path().display(),
+            file_ends_at = end.seq,
+            database_ends_at = head.seq,
+            "the audit file is not of this database; it is put aside, and a new one begun"
+        );
+        file.put_aside().map_err(|error| error.to_string())?;
+        // After a restore the file has more than the database, and what is common is in the file put aside.
+        Ok(if end.seq > head.seq { head.seq + 1 } else { 1 })
+    }
+
+    async fn open_file(&mut self) -> std::io::Result<()> {
+        let Some(options) = self.options.clone() else { return Ok(()) };
+        let opened = tokio::task::spawn_blocking(move || MirrorFile::open(options));
+        match opened.await.map_err(std::io::Error::other)?? {
+            Opened::Here(file) => {
+                // A new file goes on where the one before ended.
+                if !file.is_empty() {
+                    self.next = None;
+                }
+                self.file = Some(file);
+            }
+            Opened::LockedElsewhere => self.file = None,
+        }
+        Ok(())
+    }
+
+    /// Appends records. An error without a reason is that the file is not in its place any more.
+    async fn write(&mut self, records: &[AuditRecord]) -> Result<(), Option<String>> {
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
+        let (first, last) = (first.seq, last.head());
+        let mut bytes = Vec::with_capacity(records.len() * 1024);
+        for record in records {
+            bytes.extend_from_slice(canonical::line(record).as_bytes());
+            bytes.push(b'\n');
+        }
+        let Some(mut file) = self.file.take() else { return Err(None) };
+        let written = tokio::task::spawn_blocking(move || {
+            let result = file.append(first, last, &bytes);
+            (file, result)
+        });
+        let (file, result) = written.await.map_err(|error| Some(error.to_string()))?;
+        match result {
+            Written::Done => {
+                self.file = Some(file);
+                self.next = Some(last.seq + 1);
+                self.set_state(MirrorState::Current { seq: last.seq });
+                Ok(())
+            }
+            Written::Moved => Err(None),
+            Written::Failed(error) => {
+                self.file = Some(file);
+                Err(Some(error.to_string()))
+            }
+        }
+    }
+
+    fn set_state(&self, new: MirrorState) {
+        self.state.send_if_modified(|state| {
+            if *state == new {
+                return false;
+            }
+            match (&new, &*state) {
+                // Said once, not with every try.
+                (MirrorState::Behind { next, reason }, MirrorState::Current { .. } | MirrorState::Off) => {
+                    tracing::error!(
+                        next,
+                        reason,
+                        "the audit file cannot be written; records are in the database only"
+                    );
+                }
+                (MirrorState::Current { seq }, MirrorState::Behind { .. }) => {
+                    tracing::warn!(seq, "the audit file is complete again");
+                }
+                _ => {}
+            }
+            *state = new;
+            true
+        });
+    }
+}

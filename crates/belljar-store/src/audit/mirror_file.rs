@@ -1,0 +1,279 @@
+//! The file beside the database, and those before it.
+
+use std::fs::{File, Permissions, TryLockError};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::canonical::{MAX_LINE_BYTES, read_line};
+use super::head::Head;
+use super::mirror::MirrorOptions;
+use crate::place::{directory, private_file};
+
+/// How much a file grows over its bound before it is tried again to begin a new one.
+const RETRY_BYTES: u64 = 1 << 20;
+
+pub(crate) struct MirrorFile {
+    options: MirrorOptions,
+    /// Locked as long as it is open.
+    file: File,
+    /// The length up to the end of the last whole line.
+    len: u64,
+    /// The first record in it.
+    first: Option<i64>,
+    end: End,
+    rotate_at: u64,
+    /// Whether there may be part of a line after `len`.
+    is_ragged: bool,
+}
+
+/// The last record, as far as it is known.
+#[derive(Clone, Copy)]
+enum End {
+    /// There is none.
+    Empty,
+    /// In this file, or in the one before if this one is empty.
+    At(Head),
+    /// The last line is no record.
+    Foreign,
+}
+
+pub(crate) enum Opened {
+    Here(MirrorFile),
+    LockedElsewhere,
+}
+
+pub(crate) enum Written {
+    Done,
+    /// The file is not in its place any more. Nothing was written.
+    Moved,
+    /// Nothing was written, or nothing of it is left.
+    Failed(io::Error),
+}
+
+impl MirrorFile {
+    /// Opens the file, makes it if there is none, and takes away what is left of a line that was being written.
+    pub(crate) fn open(options: MirrorOptions) -> io::Result<Opened> {
+        let Some(file) = open_locked(&options.path)? else { return Ok(Opened::LockedElsewhere) };
+        let mut opened = Self {
+            rotate_at: options.max_bytes,
+            options,
+            file,
+            len: 0,
+            first: None,
+            end: End::Empty,
+            is_ragged: false,
+        };
+        opened.look()?;
+        Ok(Opened::Here(opened))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.options.path
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The last record of this file, or of the one before if this one is empty. A file whose last line is no record has an
+    /// end that no database has.
+    pub(crate) fn end(&self) -> Option<Head> {
+        match self.end {
+            End::Empty => None,
+            End::At(head) => Some(head),
+            End::Foreign => Some(Head { seq: 0, hash: [0; 32] }),
+        }
+    }
+
+    /// Appends whole lines with the records from `first` to `last`. Begins a new file before, if this one is too long.
+    pub(crate) fn append(&mut self, first: i64, last: Head, lines: &[u8]) -> Written {
+        match self.is_in_place() {
+            Ok(true) => {}
+            Ok(false) => return Written::Moved,
+            Err(error) => return Written::Failed(error),
+        }
+        if self.len >= self.rotate_at
+            && let Err(error) = self.rotate()
+        {
+            tracing::error!(file = %self.path().display(), %error, "no new audit file can be begun; the old one grows on");
+            self.rotate_at = self.len + RETRY_BYTES;
+        }
+        if let Err(error) = self.write(lines) {
+            return Written::Failed(error);
+        }
+        self.first.get_or_insert(first);
+        self.end = End::At(last);
+        Written::Done
+    }
+
+    /// Renames the file, which is not of this database, and begins a new one.
+    pub(crate) fn put_aside(&mut self) -> io::Result<()> {
+        if self.is_empty() {
+            self.end = End::Empty;
+            return Ok(());
+        }
+        let name = |number: u32| format!("{}-put-aside-{number}", self.stem());
+        let target = self.free_place(&name)?;
+        self.replace(&target)
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_ragged {
+            self.file.set_len(self.len)?;
+        }
+        self.is_ragged = true;
+        match self.file.write_all(lines) {
+            Ok(()) => {
+                self.len += u64::try_from(lines.len()).unwrap_or(u64::MAX);
+                self.is_ragged = false;
+                Ok(())
+            }
+            Err(error) => {
+                // If this fails too, it is tried again before the next line is written.
+                self.is_ragged = self.file.set_len(self.len).is_err();
+                Err(error)
+            }
+        }
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        let first = self.first.unwrap_or(0);
+        let name = |number: u32| match number {
+            0 => format!("{}-{first:020}", self.stem()),
+            _ => format!("{}-{first:020}-{number}", self.stem()),
+        };
+        let target = self.free_place(&name)?;
+        self.replace(&target)?;
+        for old in self.older()?.iter().rev().skip(self.options.keep) {
+            std::fs::remove_file(old)?;
+        }
+        Ok(())
+    }
+
+    /// Renames the file, and goes on with a new one. If that fails, it goes on with this one, in its place.
+    fn replace(&mut self, target: &Path) -> io::Result<()> {
+        std::fs::rename(self.path(), target)?;
+        let fresh =
+            open_locked(self.path()).and_then(|file| file.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
+        match fresh {
+            Ok(file) => {
+                self.file = file;
+                self.len = 0;
+                self.first = None;
+                self.rotate_at = self.options.max_bytes;
+                self.is_ragged = false;
+                Ok(())
+            }
+            Err(error) => {
+                std::fs::rename(target, self.path())?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Somebody may have removed the file, or moved it away.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let open = self.file.metadata()?;
+        match std::fs::symlink_metadata(self.path()) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        let (len, end) = last_line(&mut self.file)?;
+        if len < self.file.metadata()?.len() {
+            self.file.set_len(len)?;
+        }
+        self.len = len;
+        self.end = end;
+        if len > 0 {
+            self.first = first_line(&mut self.file)?;
+        } else if let Some(before) = self.older()?.last() {
+            self.end = last_line(&mut File::open(before)?)?.1;
+        }
+        Ok(())
+    }
+
+    /// The files before this one, the oldest first.
+    fn older(&self) -> io::Result<Vec<PathBuf>> {
+        let begin = format!("{}-", self.stem());
+        let end = self.ending();
+        let mut older = Vec::new();
+        for entry in std::fs::read_dir(directory(self.path()))? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let middle =
+                name.strip_prefix(&begin).and_then(|rest| rest.strip_suffix(&end)).unwrap_or_default();
+            if middle.len() >= 20 && middle.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+                older.push(path);
+            }
+        }
+        older.sort();
+        Ok(older)
+    }
+
+    /// A path beside the file that is not taken.
+    fn free_place(&self, name: &dyn Fn(u32) -> String) -> io::Result<PathBuf> {
+        for number in 0..=u32::MAX {
+            let path = directory(self.path()).join(format!("{}{}", name(number), self.ending()));
+            if !path.try_exists()? {
+                return Ok(path);
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn stem(&self) -> String {
+        self.path().file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn ending(&self) -> String {
+        self.path().extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default()
+    }
+}
+
+/// Opens and locks the file. Says nothing if another process has it.
+fn open_locked(path: &Path) -> io::Result<Option<File>> {
+    let file = private_file(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(Some(file))
+}
+
+/// The length up to the end of the last whole line, and what that line is.
+fn last_line(file: &mut File) -> io::Result<(u64, End)> {
+    let total = file.metadata()?.len();
+    let window = u64::try_from(2 * MAX_LINE_BYTES).unwrap_or(u64::MAX).min(total);
+    let begin = total - window;
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(window).read_to_end(&mut bytes)?;
+    let Some(newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+        // Part of a first line. What is longer than any line is not ours to take away.
+        return Ok(if begin == 0 { (0, End::Empty) } else { (total, End::Foreign) });
+    };
+    let len = begin + u64::try_from(newline + 1).unwrap_or(window);
+    let line = &bytes[..newline];
+    let line = line.iter().rposition(|byte| *byte == b'\n').map_or(line, |before| &line[before + 1..]);
+    let record = std::str::from_utf8(line).ok().and_then(|line| read_line(line).ok());
+    Ok((len, record.map_or(End::Foreign, |record| End::At(record.head()))))
+}
+
+/// The number of the first record.
+fn first_line(file: &mut File) -> io::Result<Option<i64>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut line = Vec::new();
+    let bound = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX);
+    BufReader::new(file.take(bound)).read_until(b'\n', &mut line)?;
+    let text = std::str::from_utf8(&line).unwrap_or_default();
+    Ok(read_line(text.trim_end_matches('\n')).ok().map(|record| record.seq))
+}

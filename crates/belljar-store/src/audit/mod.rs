@@ -1,0 +1,36 @@
+//! The audit trail: who did what, when, and what came of it, in a chain that shows where it was tampered with.
+//!
+//! ```text
+//!  append ──► queue ──► writer: one transaction for all that wait ──► acknowledged
+//!                          │                                              │
+//!                          │ fails: the whole group is told               ▼
+//!                          ▼                                    audit.jsonl, a copy
+//!                       nothing is written                       fails: reported, caught up later
+//! ```
+//!
+//! `docs/audit.md` says how a record is hashed, so that somebody else can verify an export.
+
+mod canonical;
+mod chain;
+mod details;
+mod error;
+mod export;
+mod filter;
+mod head;
+mod log;
+mod mirror;
+mod mirror_file;
+mod record;
+mod table;
+mod verify;
+mod writer;
+
+pub use chain::{Broken, Fault, Verification, Verified};
+pub use details::{DetailValue, Details, MAX_DETAILS, MAX_FIELD_BYTES, Redacted};
+pub use error::AuditError;
+pub use export::{Expected, verify_export};
+pub use filter::AuditFilter;
+pub use head::Head;
+pub use log::{AuditLog, AuditOptions};
+pub use mirror::{MirrorOptions, MirrorState};
+pub use record::{AuditRecord, NewRecord};

@@ -1,0 +1,232 @@
+//! The audit's tables.
+
+use std::fmt::Write as _;
+
+use sqlx::any::AnyRow;
+use sqlx::{Any, AssertSqlSafe, Transaction};
+
+use super::canonical::read_body;
+use super::filter::AuditFilter;
+use super::head::Head;
+use super::record::AuditRecord;
+use crate::database::{Backend, Database};
+use crate::error::{StoreError, failed};
+use crate::filter::Filter;
+use crate::reader::{Reader, stored_time};
+
+/// Rows that one statement writes. Statements are kept prepared, so there are only a few sizes of them.
+const ROWS_AT_ONCE: [usize; 4] = [64, 16, 4, 1];
+
+const COLUMNS: usize = 8;
+
+/// The head, and what the server vouches for it with.
+pub(crate) struct StoredHead {
+    pub(crate) head: Head,
+    pub(crate) mac: Vec<u8>,
+}
+
+/// A row of the table, before it is known whether it is what was written.
+pub(crate) struct StoredRecord {
+    pub(crate) seq: i64,
+    pub(crate) hash: [u8; 32],
+    at: i64,
+    tenant: String,
+    key_id: Option<String>,
+    action: String,
+    sandbox: Option<String>,
+    body: String,
+}
+
+impl StoredRecord {
+    /// The record, if it is exactly what was written; otherwise what is wrong with it.
+    pub(crate) fn check(self) -> Result<AuditRecord, String> {
+        let record = read_body(&self.body, self.hash)?;
+        let columns = [
+            ("seq", record.seq == self.seq),
+            ("at", stored_time(record.at) == self.at),
+            ("tenant", record.tenant == self.tenant),
+            ("key_id", record.key_id == self.key_id),
+            ("action", record.action == self.action),
+            (
+                "sandbox",
+                record.sandbox.as_ref().map(belljar_model::SandboxId::as_str) == self.sandbox.as_deref(),
+            ),
+        ];
+        match columns.iter().find(|(_, agrees)| !agrees) {
+            Some((column, _)) => Err(format!("the column {column} does not agree with its content")),
+            None => Ok(record),
+        }
+    }
+}
+
+/// Reads the head, and keeps other keepers from adding anything until the transaction ends.
+pub(crate) async fn lock_head(
+    database: &Database,
+    transaction: &mut Transaction<'static, Any>,
+) -> Result<Option<StoredHead>, StoreError> {
+    let text = match database.backend {
+        // The transaction holds the only right to write anyway.
+        Backend::Sqlite => "SELECT seq, hash, mac FROM audit_head WHERE id = 1",
+        Backend::Postgres => "SELECT seq, hash, mac FROM audit_head WHERE id = 1 FOR UPDATE",
+    };
+    let row = sqlx::query(text)
+        .fetch_optional(&mut **transaction)
+        .await
+        .map_err(failed("read the audit's head"))?;
+    row.as_ref().map(stored_head).transpose()
+}
+
+/// Reads the head, and the last record that there is, at one instant.
+pub(crate) async fn head_and_last(database: &Database) -> Result<(Option<StoredHead>, i64), StoreError> {
+    let text = "SELECT (SELECT COALESCE(MAX(seq), 0) FROM audit) AS last, head.seq, head.hash, head.mac \
+         FROM (SELECT 1 AS one) AS always LEFT JOIN audit_head AS head ON head.id = 1";
+    let Some(row) = database.read_one("read the audit's head", sqlx::query(text)).await? else {
+        return Ok((None, 0));
+    };
+    let reader = Reader { table: "audit_head", row: &row };
+    let last = reader.number("last")?;
+    // Without a head its columns are empty.
+    let head = reader.optional_bytes("hash")?.map(|_| stored_head(&row)).transpose()?;
+    Ok((head, last))
+}
+
+/// Writes the head of a new chain. It is left alone if there is one, or if there are records without one.
+pub(crate) async fn begin_chain(database: &Database, secret: &[u8; 32]) -> Result<(), StoreError> {
+    let text = "INSERT INTO audit_head (id, seq, hash, mac) SELECT 1, 0, $1, $2 WHERE NOT EXISTS (SELECT 1 FROM audit) \
+         ON CONFLICT (id) DO NOTHING";
+    let head = Head::EMPTY;
+    let statement = sqlx::query(text).bind(head.hash.as_slice().to_vec()).bind(head.mac(secret));
+    database.write(statement).await.map_err(failed("begin the audit"))?;
+    Ok(())
+}
+
+/// Adds records, and makes the last of them the head.
+pub(crate) async fn add(
+    transaction: &mut Transaction<'static, Any>,
+    records: &[(AuditRecord, String)],
+    secret: &[u8; 32],
+) -> Result<(), StoreError> {
+    let mut rest = records;
+    while !rest.is_empty() {
+        let count = ROWS_AT_ONCE.into_iter().find(|count| *count <= rest.len()).unwrap_or(1);
+        let (rows, others) = rest.split_at(count);
+        rest = others;
+        let mut statement = sqlx::query(AssertSqlSafe(insert_text(count)));
+        for (record, body) in rows {
+            statement = statement
+                .bind(record.seq)
+                .bind(stored_time(record.at))
+                .bind(&record.tenant)
+                .bind(&record.key_id)
+                .bind(&record.action)
+                .bind(record.sandbox.as_ref().map(belljar_model::SandboxId::as_str))
+                .bind(body)
+                .bind(record.hash.as_slice());
+        }
+        statement.execute(&mut **transaction).await.map_err(failed("write an audit record"))?;
+    }
+    let Some((last, _)) = records.last() else { return Ok(()) };
+    let head = last.head();
+    let text = "UPDATE audit_head SET seq = $1, hash = $2, mac = $3 WHERE id = 1";
+    let statement = sqlx::query(text).bind(head.seq).bind(last.hash.as_slice()).bind(head.mac(secret));
+    statement.execute(&mut **transaction).await.map_err(failed("write the audit's head"))?;
+    Ok(())
+}
+
+fn insert_text(rows: usize) -> String {
+    let mut text =
+        "INSERT INTO audit (seq, at, tenant, key_id, action, sandbox, body, hash) VALUES ".to_owned();
+    for row in 0..rows {
+        for column in 0..COLUMNS {
+            let begin = if column > 0 { ", " } else { ["(", ", ("][usize::from(row > 0)] };
+            // Writing to a String does not fail.
+            let _ = write!(text, "{begin}${}", row * COLUMNS + column + 1);
+        }
+        text.push(')');
+    }
+    text
+}
+
+/// Records with numbers in the range, in order.
+pub(crate) async fn range(
+    database: &Database,
+    first: i64,
+    last: i64,
+    limit: u32,
+) -> Result<Vec<StoredRecord>, StoreError> {
+    let mut query = Filter::new(SELECT);
+    query.and("seq >= ?", &[first])?;
+    query.and("seq <= ?", &[last])?;
+    query.push(" ORDER BY seq LIMIT ?", &[i64::from(limit)])?;
+    let rows = database.read("read the audit", query.finish()).await?;
+    rows.iter().map(stored_record).collect()
+}
+
+/// Records that fit: the first ones after a number, or the last ones of all. In order either way.
+pub(crate) async fn matching(
+    database: &Database,
+    filter: &AuditFilter,
+    after: Option<i64>,
+    limit: u32,
+) -> Result<Vec<StoredRecord>, StoreError> {
+    let mut query = Filter::new(SELECT);
+    if let Some(tenant) = &filter.tenant {
+        query.and("tenant = ?", std::slice::from_ref(tenant))?;
+    }
+    if let Some(key_id) = &filter.key_id {
+        query.and("key_id = ?", std::slice::from_ref(key_id))?;
+    }
+    match &filter.action {
+        Some(begin) if begin.ends_with('.') => {
+            let length = i64::try_from(begin.chars().count()).unwrap_or(i64::MAX);
+            query.and("substr(action, 1, CAST(? AS INTEGER))", &[length])?;
+            query.push(" = ?", std::slice::from_ref(begin))?;
+        }
+        Some(action) => query.and("action = ?", std::slice::from_ref(action))?,
+        None => {}
+    }
+    if let Some(sandbox) = &filter.sandbox {
+        query.and("sandbox = ?", &[sandbox.to_string()])?;
+    }
+    if let Some(since) = filter.since {
+        query.and("at >= ?", &[stored_time(since)])?;
+    }
+    if let Some(until) = filter.until {
+        query.and("at < ?", &[stored_time(until)])?;
+    }
+    if let Some(after) = after {
+        query.and("seq > ?", &[after])?;
+        query.push(" ORDER BY seq LIMIT ?", &[i64::from(limit)])?;
+    } else {
+        query.push(" ORDER BY seq DESC LIMIT ?", &[i64::from(limit)])?;
+    }
+    let rows = database.read("read the audit", query.finish()).await?;
+    let mut records: Vec<_> = rows.iter().map(stored_record).collect::<Result<_, _>>()?;
+    if after.is_none() {
+        records.reverse();
+    }
+    Ok(records)
+}
+
+const SELECT: &str = "SELECT seq, at, tenant, key_id, action, sandbox, body, hash FROM audit";
+
+fn stored_record(row: &AnyRow) -> Result<StoredRecord, StoreError> {
+    let row = Reader { table: "audit", row };
+    Ok(StoredRecord {
+        seq: row.number("seq")?,
+        // A hash of another length is no other error than a wrong one.
+        hash: row.bytes("hash")?.try_into().unwrap_or([0; 32]),
+        at: row.number("at")?,
+        tenant: row.text("tenant")?,
+        key_id: row.optional_text("key_id")?,
+        action: row.text("action")?,
+        sandbox: row.optional_text("sandbox")?,
+        body: row.text("body")?,
+    })
+}
+
+fn stored_head(row: &AnyRow) -> Result<StoredHead, StoreError> {
+    let row = Reader { table: "audit_head", row };
+    let head = Head { seq: row.number("seq")?, hash: row.bytes("hash")?.try_into().unwrap_or([0; 32]) };
+    Ok(StoredHead { head, mac: row.bytes("mac")? })
+}

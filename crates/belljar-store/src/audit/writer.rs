@@ -1,0 +1,173 @@
+//! The one task that adds records: all that wait go in one transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{Any, Transaction};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::error::AuditError;
+use super::mirror::{Mirror, MirrorOptions, MirrorState};
+use super::record::{AuditRecord, NewRecord};
+use super::table;
+use crate::database::Database;
+use crate::durability::Durability;
+use crate::error::failed;
+
+/// Records that go in one transaction at most.
+const GROUP: usize = 256;
+
+/// How long a file that is behind waits for the next try, if no record comes.
+const RETRY: Duration = Duration::from_millis(500);
+
+type Reply = oneshot::Sender<Result<i64, AuditError>>;
+
+/// What the task is asked for.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Append { record: Box<NewRecord>, reply: Reply },
+    Flush { reply: oneshot::Sender<MirrorState> },
+    Close { reply: oneshot::Sender<()> },
+}
+
+pub(crate) struct Writer {
+    database: Arc<Database>,
+    secret: [u8; 32],
+    durability: Durability,
+    mirror: Mirror,
+}
+
+/// What ends a group.
+enum Then {
+    GoOn,
+    Flush(oneshot::Sender<MirrorState>),
+    Close(oneshot::Sender<()>),
+}
+
+impl Writer {
+    pub(crate) async fn new(
+        database: Arc<Database>,
+        secret: [u8; 32],
+        durability: Durability,
+        options: Option<MirrorOptions>,
+    ) -> Result<(Self, watch::Receiver<MirrorState>), AuditError> {
+        let (mirror, state) = Mirror::open(Arc::clone(&database), options).await?;
+        Ok((Self { database, secret, durability, mirror }, state))
+    }
+
+    /// Works until the last sender is gone.
+    pub(crate) async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        loop {
+            let first = if self.mirror.is_behind() {
+                match timeout(RETRY, messages.recv()).await {
+                    Ok(first) => first,
+                    Err(_) => {
+                        self.mirror.catch_up().await;
+                        continue;
+                    }
+                }
+            } else {
+                messages.recv().await
+            };
+            let Some(first) = first else { return };
+            let (group, then) = gather(first, &mut messages);
+            self.write(group).await;
+            match then {
+                Then::GoOn => {}
+                // Nobody has to be there any more to hear it.
+                Then::Flush(reply) => {
+                    self.mirror.catch_up().await;
+                    drop(reply.send(self.mirror.state()));
+                }
+                Then::Close(reply) => {
+                    messages.close();
+                    while let Some(message) = messages.recv().await {
+                        let (group, _) = gather(message, &mut messages);
+                        self.write(group).await;
+                    }
+                    drop(self);
+                    let _ = reply.send(());
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, group: Vec<(Box<NewRecord>, Reply)>) {
+        if group.is_empty() {
+            return;
+        }
+        let (records, replies): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        match self.commit(&records).await {
+            Ok(written) => {
+                for ((record, _), reply) in written.iter().zip(replies) {
+                    // A caller that stopped waiting does not hear it.
+                    drop(reply.send(Ok(record.seq)));
+                }
+                self.mirror.add(written.into_iter().map(|(record, _)| record).collect()).await;
+            }
+            Err(error) => {
+                tracing::error!(records = records.len(), %error, "audit records were not kept");
+                for reply in replies {
+                    drop(reply.send(Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    /// Writes records and the head, all or none.
+    async fn commit(&self, records: &[Box<NewRecord>]) -> Result<Vec<(AuditRecord, String)>, AuditError> {
+        let mut transaction = self.database.begin("write audit records").await?;
+        let written = match self.add(&mut transaction, records).await {
+            Ok(written) => written,
+            Err(error) => {
+                // Whatever it says, the transaction is not committed.
+                drop(transaction.rollback().await);
+                return Err(error);
+            }
+        };
+        transaction.commit().await.map_err(failed("write audit records"))?;
+        if self.durability == Durability::Power {
+            self.database.sync().await?;
+        }
+        Ok(written)
+    }
+
+    async fn add(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        records: &[Box<NewRecord>],
+    ) -> Result<Vec<(AuditRecord, String)>, AuditError> {
+        let stored = table::lock_head(&self.database, transaction).await?;
+        let stored = match stored {
+            Some(stored) if stored.head.is_vouched_for(&self.secret, &stored.mac) => stored,
+            // A head that somebody else wrote is not confirmed by writing a new one over it.
+            other => return Err(AuditError::HeadForged { seq: other.map_or(0, |stored| stored.head.seq) }),
+        };
+        let mut head = stored.head;
+        let mut written = Vec::with_capacity(records.len());
+        for record in records {
+            let (record, body) = AuditRecord::after(head, record);
+            head = record.head();
+            written.push((record, body));
+        }
+        table::add(transaction, &written, &self.secret).await?;
+        Ok(written)
+    }
+}
+
+/// Takes what waits already, up to something that has to come after it.
+fn gather(first: Message, messages: &mut mpsc::Receiver<Message>) -> (Vec<(Box<NewRecord>, Reply)>, Then) {
+    let mut group = Vec::new();
+    let mut next = Some(first);
+    loop {
+        match next {
+            Some(Message::Append { record, reply }) => group.push((record, reply)),
+            Some(Message::Flush { reply }) => return (group, Then::Flush(reply)),
+            Some(Message::Close { reply }) => return (group, Then::Close(reply)),
+            None => return (group, Then::GoOn),
+        }
+        next = if group.len() < GROUP { messages.try_recv().ok() } else { None };
+    }
+}

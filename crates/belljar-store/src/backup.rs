@@ -1,0 +1,56 @@
+//! A copy of the store, made while it is in use.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::database::{Backend, Database};
+use crate::error::{StoreError, failed};
+use crate::place::directory;
+
+/// Copies a SQLite store into a new file (0600), as it is at one instant. The file is on the disk when this returns.
+pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreError> {
+    if database.backend == Backend::Postgres {
+        return Err(StoreError::Elsewhere {
+            what: "a backup",
+            backend: "PostgreSQL",
+            instead: "use pg_dump",
+        });
+    }
+    let Some(text) = to.to_str() else {
+        let source = io::Error::new(io::ErrorKind::InvalidFilename, "the path is not UTF-8");
+        return Err(StoreError::File { action: "create", path: to.to_owned(), source });
+    };
+    // SQLite takes an empty file for a place to write to, and leaves its mode as it is.
+    blocking(to, "create", |path| {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(|_| ())
+    })
+    .await?;
+    let result = match database.copy_into(text).await.map_err(failed("write a backup")) {
+        Ok(()) => {
+            blocking(to, "sync", |path| {
+                File::open(path)?.sync_all()?;
+                File::open(directory(path))?.sync_all()
+            })
+            .await
+        }
+        Err(error) => Err(error),
+    };
+    if result.is_err() {
+        // Half of a backup is none. What went wrong is said either way.
+        drop(blocking(to, "remove", |path| std::fs::remove_file(path)).await);
+    }
+    result
+}
+
+async fn blocking(
+    path: &Path,
+    action: &'static str,
+    work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
+) -> Result<(), StoreError> {
+    let path: PathBuf = path.to_owned();
+    let owned = path.clone();
+    let result = tokio::task::spawn_blocking(move || work(&owned)).await.map_err(io::Error::other);
+    result.and_then(|result| result).map_err(|source| StoreError::File { action, path, source })
+}

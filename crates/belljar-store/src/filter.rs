@@ -1,0 +1,57 @@
+//! Builds the condition of a query from what the caller asks for. Values are always bound, never written into the text.
+
+use std::fmt::Write as _;
+
+use sqlx::any::AnyArguments;
+use sqlx::{Any, Arguments as _, AssertSqlSafe, Encode, Type};
+
+use crate::database::Statement;
+use crate::error::StoreError;
+
+/// A query under construction.
+pub(crate) struct Filter {
+    sql: String,
+    arguments: AnyArguments,
+    count: usize,
+    conditions: usize,
+}
+
+impl Filter {
+    /// Begins with everything up to the condition, as in `SELECT a FROM b`.
+    pub(crate) fn new(select: &'static str) -> Self {
+        Self { sql: select.to_owned(), arguments: AnyArguments::default(), count: 0, conditions: 0 }
+    }
+
+    /// Adds a condition that must hold too. Each `?` in it stands for the value of the same place.
+    pub(crate) fn and<T>(&mut self, condition: &'static str, values: &[T]) -> Result<(), StoreError>
+    where
+        T: Clone + for<'q> Encode<'q, Any> + Type<Any>,
+    {
+        self.sql.push_str(if self.conditions == 0 { " WHERE " } else { " AND " });
+        self.conditions += 1;
+        self.push(condition, values)
+    }
+
+    /// Adds text. Each `?` in it stands for the value of the same place.
+    pub(crate) fn push<T>(&mut self, text: &'static str, values: &[T]) -> Result<(), StoreError>
+    where
+        T: Clone + for<'q> Encode<'q, Any> + Type<Any>,
+    {
+        let mut pieces = text.split('?');
+        self.sql.push_str(pieces.next().unwrap_or_default());
+        for (piece, value) in pieces.zip(values) {
+            self.arguments.add(value.clone()).map_err(|source| StoreError::Statement {
+                action: "ask the store",
+                source: sqlx::Error::Encode(source),
+            })?;
+            self.count += 1;
+            // Writing to a String does not fail.
+            let _ = write!(self.sql, "${}{piece}", self.count);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Statement<'static> {
+        sqlx::query_with(AssertSqlSafe(self.sql), self.arguments)
+    }
+}

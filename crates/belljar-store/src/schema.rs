@@ -1,0 +1,60 @@
+//! The tables, and how they come up to date.
+
+use std::borrow::Cow;
+
+use sqlx::AnyConnection;
+use sqlx::SqlSafeStr as _;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+
+use crate::database::Backend;
+use crate::error::StoreError;
+
+/// One step: its number, what it does, and the statements for both databases.
+struct Step {
+    version: i64,
+    description: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+/// Every step there ever was, in order. A step that was released is never edited.
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    description: "first tables",
+    sqlite: include_str!("../migrations/sqlite/0001_first.sql"),
+    postgres: include_str!("../migrations/postgres/0001_first.sql"),
+}];
+
+/// Brings the tables up to date. With PostgreSQL other keepers wait meanwhile.
+pub(crate) async fn migrate(
+    connection: &mut AnyConnection,
+    backend: Backend,
+    url: &str,
+) -> Result<(), StoreError> {
+    let migration = |step: &Step| {
+        let sql = match backend {
+            Backend::Sqlite => step.sqlite,
+            Backend::Postgres => step.postgres,
+        };
+        let description = Cow::Borrowed(step.description);
+        Migration::new(step.version, description, MigrationType::Simple, sql.into_sql_str(), false)
+    };
+    let migrator = Migrator::with_migrations(STEPS.iter().map(migration).collect());
+    let known = STEPS.last().map_or(0, |step| step.version);
+    migrator.run_direct(None, connection, false).await.map_err(|source| match source {
+        MigrateError::VersionMissing(found) if found > known => {
+            StoreError::SchemaTooNew { url: url.to_owned(), found, known }
+        }
+        source => StoreError::Migrate { url: url.to_owned(), source },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_in_order() {
+        assert!(STEPS.windows(2).all(|pair| pair[0].version < pair[1].version));
+    }
+}

@@ -1,0 +1,120 @@
+//! The store as a whole.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::database::Database;
+use crate::durability::Durability;
+use crate::error::StoreError;
+use crate::idempotency::Idempotency;
+use crate::keys::Keys;
+use crate::meta::Meta;
+use crate::ports::Ports;
+use crate::sandboxes::Sandboxes;
+use crate::templates::Templates;
+use crate::url::StoreUrl;
+
+/// What must outlive the server, in SQLite or PostgreSQL. A clone is the same store.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) database: Arc<Database>,
+}
+
+impl Store {
+    /// Opens a store, makes it if there is none, and brings its tables up to date. Ordinary rows survive the death of the
+    /// process; keys, settings and the audit trail a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Open`], [`StoreError::File`], [`StoreError::SchemaTooNew`], [`StoreError::Migrate`].
+    pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
+        Self::open_with(url, Durability::Process).await
+    }
+
+    /// Opens a store, and says what its ordinary rows survive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Store::open`].
+    pub async fn open_with(url: &StoreUrl, durability: Durability) -> Result<Self, StoreError> {
+        Ok(Self { database: Arc::new(Database::open(url, durability).await?) })
+    }
+
+    /// A store that ends with this process, for tests.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Open`] and [`StoreError::Migrate`].
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        Self::open(&StoreUrl::memory()).await
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &StoreUrl {
+        &self.database.url
+    }
+
+    /// The records of sandboxes.
+    pub fn sandboxes(&self) -> Sandboxes<'_> {
+        Sandboxes { database: &self.database }
+    }
+
+    /// The keys with which callers prove who they are.
+    pub fn keys(&self) -> Keys<'_> {
+        Keys { database: &self.database }
+    }
+
+    /// What sandboxes are made from.
+    pub fn templates(&self) -> Templates<'_> {
+        Templates { database: &self.database }
+    }
+
+    /// Requests that callers may repeat.
+    pub fn idempotency(&self) -> Idempotency<'_> {
+        Idempotency { database: &self.database }
+    }
+
+    /// Ports of sandboxes that may be reached from outside.
+    pub fn ports(&self) -> Ports<'_> {
+        Ports { database: &self.database }
+    }
+
+    /// Small things that are there once.
+    pub fn meta(&self) -> Meta<'_> {
+        Meta { database: &self.database }
+    }
+
+    /// 32 random bytes, made once for all who share the store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Meta::server_secret`].
+    pub async fn server_secret(&self) -> Result<[u8; 32], StoreError> {
+        self.meta().server_secret().await
+    }
+
+    /// Asks the database for an answer, which shows that it is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.database.read_one("reach the store", sqlx::query("SELECT 1 AS one")).await.map(|_| ())
+    }
+
+    /// Copies a SQLite store into a new file (0600), as it is at one instant, while it is in use. The copy holds the server's
+    /// secret and the hashes of keys.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`], also if the file is there already; [`StoreError::Full`]; [`StoreError::Elsewhere`] with
+    /// PostgreSQL, where `pg_dump` does it.
+    pub async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        crate::backup::backup(&self.database, to).await
+    }
+
+    /// Ends all connections, once what is under way has been done. Nothing can be asked afterwards, of any clone.
+    pub async fn close(&self) {
+        self.database.close().await;
+    }
+}

@@ -1,0 +1,184 @@
+//! What sandboxes are made from.
+
+use std::fmt;
+use std::str::FromStr;
+
+use belljar_model::SandboxId;
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+
+use crate::database::Database;
+use crate::error::{StoreError, failed, is_clash};
+use crate::filter::Filter;
+use crate::reader::{Reader, no_nul, stored_time};
+
+/// Where a template comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplateKind {
+    /// It came with Belljar, for all tenants.
+    Builtin,
+    /// It is what was in a sandbox at some time.
+    Snapshot,
+}
+
+impl TemplateKind {
+    /// The kind's name: `builtin` or `snapshot`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
+impl fmt::Display for TemplateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for TemplateKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Builtin, Self::Snapshot]
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is neither builtin nor snapshot"))
+    }
+}
+
+/// What sandboxes are made from. Times are stored to the microsecond.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateRow {
+    /// Its id.
+    pub id: String,
+    /// To whom it belongs. One of the kind `builtin` is everybody's.
+    pub tenant: String,
+    /// Its name, which no other of the tenant has.
+    pub name: Option<String>,
+    /// Where it comes from.
+    pub kind: TemplateKind,
+    /// The sandbox that it was taken from.
+    pub source_sandbox: Option<SandboxId>,
+    /// SHA-256 of its content, in hexadecimal.
+    pub digest: String,
+    /// The size of its content, in bytes.
+    pub bytes: i64,
+    /// What a sandbox made from it is, as JSON.
+    pub spec: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What somebody wrote about it.
+    pub note: String,
+}
+
+/// What sandboxes are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Templates<'s> {
+    pub(crate) database: &'s Database,
+}
+
+const SELECT: &str =
+    "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note FROM templates";
+
+impl Templates<'_> {
+    /// Adds a template.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NameTaken`], [`StoreError::Exists`], [`StoreError::Nul`], and those of writing.
+    pub async fn insert(&self, row: &TemplateRow) -> Result<(), StoreError> {
+        no_nul([
+            ("the template's id", row.id.as_str()),
+            ("the tenant", &row.tenant),
+            ("the name", row.name.as_deref().unwrap_or_default()),
+            ("the digest", &row.digest),
+            ("the specification", &row.spec),
+            ("the note", &row.note),
+        ])?;
+        let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let statement = sqlx::query(text)
+            .bind(&row.id)
+            .bind(&row.tenant)
+            .bind(&row.name)
+            .bind(row.kind.as_str())
+            .bind(row.source_sandbox.as_ref().map(SandboxId::as_str))
+            .bind(&row.digest)
+            .bind(row.bytes)
+            .bind(&row.spec)
+            .bind(stored_time(row.created_at))
+            .bind(&row.note);
+        let written = self.database.write(statement).await;
+        written.map(|_| ()).map_err(|error| match &row.name {
+            Some(name) if is_clash(&error, "templates_name", "templates.name") => {
+                StoreError::NameTaken { what: "template", name: name.clone() }
+            }
+            _ if is_clash(&error, "templates_pkey", "templates.id") => {
+                StoreError::Exists { what: "template", id: row.id.clone() }
+            }
+            _ => failed("write a template")(error),
+        })
+    }
+
+    /// The template with this id or name: the tenant's own, or else one that came with Belljar. An id comes before a name.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn get(&self, tenant: &str, id_or_name: &str) -> Result<Option<TemplateRow>, StoreError> {
+        let text = id_or_name.to_owned();
+        let mut query = Filter::new(SELECT);
+        query.and("(tenant = ? OR kind = 'builtin')", &[tenant.to_owned()])?;
+        query.and("(id = ? OR name = ?)", &[text.clone(), text.clone()])?;
+        query.push(" ORDER BY CASE WHEN id = ? THEN 0", &[text])?;
+        query.push(" WHEN tenant = ? THEN 1 ELSE 2 END LIMIT 1", &[tenant.to_owned()])?;
+        let row = self.database.read_one("read a template", query.finish()).await?;
+        row.as_ref().map(template).transpose()
+    }
+
+    /// The templates that a tenant may use, or all; the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<TemplateRow>, StoreError> {
+        let mut query = Filter::new(SELECT);
+        if let Some(tenant) = tenant {
+            query.and("(tenant = ? OR kind = 'builtin')", &[tenant.to_owned()])?;
+        }
+        query.push::<i64>(" ORDER BY created_at, id", &[])?;
+        let rows = self.database.read("list templates", query.finish()).await?;
+        rows.iter().map(template).collect()
+    }
+
+    /// Removes a template. Sandboxes that were made from it stay.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`], and those of writing.
+    pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
+        let statement = sqlx::query("DELETE FROM templates WHERE id = $1").bind(id);
+        match self.database.write(statement).await.map_err(failed("remove a template"))? {
+            0 => Err(StoreError::NotFound { what: "template", id: id.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn template(row: &AnyRow) -> Result<TemplateRow, StoreError> {
+    let row = Reader { table: "templates", row };
+    Ok(TemplateRow {
+        id: row.text("id")?,
+        tenant: row.text("tenant")?,
+        name: row.optional_text("name")?,
+        kind: row.parsed("kind")?,
+        source_sandbox: row.optional_parsed("source_sandbox")?,
+        digest: row.text("digest")?,
+        bytes: row.number("bytes")?,
+        spec: row.text("spec")?,
+        created_at: row.time("created_at")?,
+        note: row.text("note")?,
+    })
+}

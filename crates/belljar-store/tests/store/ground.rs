@@ -1,0 +1,148 @@
+//! A database of its own for each case.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_store::{Store, StoreUrl};
+
+use sqlx::{AnyConnection, Connection as _, Executor as _};
+
+use crate::postgres::Server;
+
+/// How long a server may take to come up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        })
+    }
+}
+
+/// An empty place for stores. It goes away at the end, also of a case that fails.
+pub(crate) struct Ground {
+    pub(crate) backend: Backend,
+    pub(crate) dir: tempfile::TempDir,
+    url: OnceLock<String>,
+}
+
+impl Ground {
+    /// Says why, if the machine lacks what it takes.
+    pub(crate) fn new(backend: Backend) -> Result<Self, String> {
+        if backend == Backend::Postgres {
+            server()?;
+        }
+        let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+        Ok(Self { backend, dir, url: OnceLock::new() })
+    }
+
+    /// The address as text.
+    pub(crate) async fn address(&self) -> String {
+        if let Some(url) = self.url.get() {
+            return url.clone();
+        }
+        let url = match self.backend {
+            Backend::Sqlite => format!("sqlite:{}", self.file().display()),
+            Backend::Postgres => new_database("").await,
+        };
+        self.url.get_or_init(|| url).clone()
+    }
+
+    pub(crate) async fn url(&self) -> StoreUrl {
+        self.address().await.parse().unwrap()
+    }
+
+    /// Opens the store, as often as it is asked for.
+    pub(crate) async fn store(&self) -> Store {
+        Store::open(&self.url().await).await.unwrap()
+    }
+
+    /// The file of SQLite.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("home/belljar.db")
+    }
+
+    /// Bytes as they are written in a statement.
+    pub(crate) fn bytes(&self, hex: &str) -> String {
+        match self.backend {
+            Backend::Sqlite => format!("X'{hex}'"),
+            Backend::Postgres => format!("'\\x{hex}'::bytea"),
+        }
+    }
+
+    /// Carries out statements behind the store's back.
+    pub(crate) async fn meddle(&self, text: &str) {
+        self.try_meddle(text).await.unwrap();
+    }
+
+    pub(crate) async fn try_meddle(&self, text: &str) -> Result<(), sqlx::Error> {
+        let mut connection = connect(&self.address().await).await;
+        let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
+        connection.close().await?;
+        result.map(|_| ())
+    }
+
+    /// A database with the same rows. Nobody may have this one open.
+    pub(crate) async fn copy(&self) -> Self {
+        let copy = Self::new(self.backend).unwrap();
+        match self.backend {
+            Backend::Sqlite => {
+                fs::create_dir_all(copy.file().parent().unwrap()).unwrap();
+                fs::copy(self.file(), copy.file()).unwrap();
+            }
+            Backend::Postgres => {
+                let from = self.address().await;
+                let from = from.split(['/', '?']).nth(3).unwrap();
+                copy.url.set(new_database(&format!(" TEMPLATE {from}")).await).unwrap();
+            }
+        }
+        copy
+    }
+}
+
+/// Makes a database on the server, and gives its address.
+async fn new_database(options: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("case_{}", COUNT.fetch_add(1, Ordering::SeqCst));
+    let server = server().unwrap();
+    let mut connection = connect(&server.address("postgres")).await;
+    let text = format!("CREATE DATABASE {name}{options}");
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text))).await.unwrap();
+    server.address(&name)
+}
+
+async fn connect(url: &str) -> AnyConnection {
+    sqlx::any::install_default_drivers();
+    let url = url.replacen("sqlite:/", "sqlite:///", 1);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match AnyConnection::connect(&url).await {
+            Ok(connection) => return connection,
+            // A server that has just been started listens some time before it answers (cannot_connect_now).
+            Err(sqlx::Error::Database(error))
+                if error.code().as_deref() == Some("57P03") && Instant::now() < end =>
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => panic!("{url}: {error:?}"),
+        }
+    }
+}
+
+/// One server for this process.
+fn server() -> Result<&'static Server, String> {
+    static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
+    SERVER.get_or_init(Server::start).as_ref().map_err(Clone::clone)
+}

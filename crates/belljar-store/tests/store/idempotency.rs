@@ -1,0 +1,96 @@
+use belljar_store::{Claim, Claimed, Store, StoreError};
+use futures::future::join_all;
+
+use crate::ground::Ground;
+use crate::samples::time;
+
+fn claim(key: &str, at: i64) -> Claim<'_> {
+    Claim {
+        scope: "acme/create",
+        key,
+        request: [1; 32],
+        owner: "keeper-1",
+        now: time(at),
+        expires_at: time(at + 100),
+    }
+}
+
+async fn claimed(store: &Store, claim: Claim<'_>) -> Claimed {
+    store.idempotency().claim(&claim).await.unwrap()
+}
+
+pub(crate) async fn a_request_is_answered_once(ground: Ground) {
+    let store = ground.store().await;
+    assert_eq!(claimed(&store, claim("a", 0)).await, Claimed::New);
+    assert_eq!(claimed(&store, claim("a", 1)).await, Claimed::Running);
+    let other = Claim { request: [2; 32], ..claim("a", 1) };
+    assert_eq!(claimed(&store, other.clone()).await, Claimed::Mismatch);
+    assert_eq!(claimed(&store, Claim { scope: "other/create", ..other.clone() }).await, Claimed::New);
+    let answer: Vec<u8> = (0..=255).collect();
+    store.idempotency().finish("acme/create", "a", &answer).await.unwrap();
+    assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer.clone() });
+    assert_eq!(claimed(&store, Claim { request: [2; 32], ..claim("a", 99) }).await, Claimed::Mismatch);
+    // An answer stays as it is.
+    let error = store.idempotency().finish("acme/create", "a", b"again").await.unwrap_err();
+    assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
+    store.idempotency().abandon("acme/create", "a").await.unwrap();
+    assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer });
+    // It expires.
+    assert_eq!(claimed(&store, Claim { now: time(100), ..other }).await, Claimed::New);
+}
+
+pub(crate) async fn claims_are_given_back(ground: Ground) {
+    let store = ground.store().await;
+    for key in ["a", "b", "c"] {
+        assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
+    }
+    store.idempotency().finish("acme/create", "c", b"").await.unwrap();
+    assert_eq!(claimed(&store, Claim { owner: "keeper-2", ..claim("d", 0) }).await, Claimed::New);
+    store.idempotency().abandon("acme/create", "a").await.unwrap();
+    assert_eq!(claimed(&store, claim("a", 1)).await, Claimed::New);
+    // As when the keeper comes back after a crash.
+    assert_eq!(store.idempotency().abandon_all("keeper-1").await.unwrap(), 2);
+    assert_eq!(claimed(&store, claim("b", 1)).await, Claimed::New);
+    assert_eq!(claimed(&store, claim("c", 1)).await, Claimed::Done { response: Vec::new() });
+    assert_eq!(claimed(&store, claim("d", 1)).await, Claimed::Running);
+    assert_eq!(store.idempotency().forget_expired(time(100)).await.unwrap(), 2);
+    assert_eq!(claimed(&store, claim("d", 100)).await, Claimed::New);
+}
+
+pub(crate) async fn one_of_many_claims_wins(ground: Ground) {
+    let stores = [ground.store().await, ground.store().await];
+    for round in 0..10 {
+        let key = format!("key-{round}");
+        let claims = (0..20).map(|number| {
+            let (store, key) = (&stores[number % 2], &key);
+            async move { claimed(store, claim(key, 0)).await }
+        });
+        let results = join_all(claims).await;
+        assert_eq!(results.iter().filter(|result| **result == Claimed::New).count(), 1);
+        assert_eq!(results.iter().filter(|result| **result == Claimed::Running).count(), 19);
+    }
+}
+
+/// Whoever abandons and claims again meanwhile, nobody is told anything wrong, and at most one works at a time.
+pub(crate) async fn claims_race_with_abandoning(ground: Ground) {
+    let stores = [ground.store().await, ground.store().await];
+    let working = std::cell::Cell::new(0);
+    let done = std::cell::Cell::new(0);
+    let workers = (0..8).map(|number| {
+        let (store, working, done) = (&stores[number % 2], &working, &done);
+        async move {
+            for _ in 0..25 {
+                if claimed(store, claim("one", 0)).await == Claimed::New {
+                    working.set(working.get() + 1);
+                    assert_eq!(working.get(), 1);
+                    done.set(done.get() + 1);
+                    tokio::task::yield_now().await;
+                    working.set(working.get() - 1);
+                    store.idempotency().abandon("acme/create", "one").await.unwrap();
+                }
+            }
+        }
+    });
+    join_all(workers).await;
+    assert!(done.get() > 0);
+}

@@ -1,0 +1,60 @@
+//! Rows to begin with.
+
+use std::collections::BTreeMap;
+
+use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_store::{KeyRow, SandboxRow};
+use jiff::Timestamp;
+
+/// A time, in seconds since some morning.
+pub(crate) fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_microsecond(1_790_000_000_000_000 + seconds * 1_000_000).unwrap()
+}
+
+/// The id of sandbox number `number`, in their order.
+pub(crate) fn id(number: u32) -> SandboxId {
+    format!("s{number:019}").parse().unwrap()
+}
+
+pub(crate) fn sandbox(number: u32) -> SandboxRow {
+    SandboxRow {
+        id: id(number),
+        tenant: "acme".to_owned(),
+        key_id: "key-1".to_owned(),
+        keeper: "keeper-1".to_owned(),
+        name: None,
+        state: SandboxState::Creating,
+        reason: None,
+        template: "default".to_owned(),
+        spec: "{\"cpus\":1}".to_owned(),
+        settings: "{}".to_owned(),
+        labels: BTreeMap::new(),
+        created_at: time(i64::from(number)),
+        updated_at: time(i64::from(number)),
+        started_at: None,
+        deadline_at: None,
+        paused_at: None,
+        ended_at: None,
+        generation: 1,
+    }
+}
+
+pub(crate) fn key(number: u8) -> KeyRow {
+    KeyRow {
+        id: format!("key-{number}"),
+        hash: [number; 32],
+        hint: "bj_abcd".to_owned(),
+        name: "for tests".to_owned(),
+        tenant: "acme".to_owned(),
+        role: Role::User,
+        quotas: "{}".to_owned(),
+        created_at: time(i64::from(number)),
+        expires_at: None,
+        revoked_at: None,
+        last_used_at: None,
+    }
+}
+
+pub(crate) fn labels<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
