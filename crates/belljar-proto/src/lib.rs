@@ -8,7 +8,9 @@ mod transport;
 #[rustfmt::skip]
 mod generated;
 
-pub use buffa::{EnumValue, Enumeration, HasMessageView};
+pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
+pub use connectrpc::client::{CallOptions, UnaryResponse};
+pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
     CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream, RequestContext, Response,
     ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
