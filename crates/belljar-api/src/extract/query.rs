@@ -76,6 +76,8 @@ mod tests {
         };
         assert_eq!(asked, expected);
         assert_eq!(parse::<Asked>("").unwrap().label, Vec::<String>::new());
+        // As with null in a body, nothing is not given.
+        assert_eq!(parse::<Asked>("limit=").unwrap().limit, None);
     }
 
     #[test]
@@ -84,7 +86,6 @@ mod tests {
             ("limti=1", "limti"),
             ("limit=x", "limit"),
             ("limit=-1", "limit"),
-            ("limit=", "limit"),
             ("limit=1&limit=2", "limit"),
             ("follow=maybe", "follow"),
             ("path=%ff", "path"),
