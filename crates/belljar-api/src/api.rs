@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
-use crate::{guard, rest};
+use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
 #[derive(Debug, Clone)]
@@ -121,7 +121,7 @@ impl Api {
 
     /// All routes with all guards before them.
     pub fn router(&self) -> Router {
-        let mut router = rest::router(&self.shared);
+        let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
         for (prefix, mounted) in &self.mounts {
             router = router.nest_service(prefix, mounted.clone());
         }
