@@ -7,7 +7,8 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 
 use crate::message::Quit;
-use crate::{doctor, languages, run, shell};
+use crate::service::args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use crate::{doctor, languages, run, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +49,14 @@ enum Command {
     Doctor(DoctorArgs),
     /// List the languages that can be run here, with versions
     Languages(LanguagesArgs),
+    /// Make, use and end sandboxes that live on
+    Sandbox(Box<SandboxCommandArgs>),
+    /// Make keys to the service, list them, take them back
+    Key(Box<KeyCommandArgs>),
+    /// List what sandboxes can start from
+    Template(Box<TemplateCommandArgs>),
+    /// Read and check the audit trail
+    Audit(Box<AuditCommandArgs>),
 }
 
 /// Arguments of `belljar run`.
@@ -182,6 +191,10 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Shell(args) => shell::shell(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Languages(args) => languages::languages(&args),
+        Command::Sandbox(args) => service::sandbox(&args),
+        Command::Key(args) => service::key(&args),
+        Command::Template(args) => service::template(&args),
+        Command::Audit(args) => service::audit(&args),
     };
     done.unwrap_or_else(Quit::report)
 }

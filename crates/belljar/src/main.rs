@@ -13,6 +13,7 @@ mod policy;
 mod progress;
 mod run;
 mod self_test;
+mod service;
 mod shell;
 mod signals;
 mod spec;

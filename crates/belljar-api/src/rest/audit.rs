@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use belljar_keeper::{AuditFilter, Verification};
-use futures::StreamExt as _;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -69,14 +69,16 @@ pub(super) async fn records(
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
     let sandbox = query.sandbox.map(|id| id.parse()).transpose();
     let sandbox = sandbox.map_err(|_| Problem::field("sandbox", "it is not allowed; give a sandbox's id"))?;
-    let filter = AuditFilter { sandbox, action: query.action, tenant: query.tenant, ..AuditFilter::default() };
+    let filter =
+        AuditFilter { sandbox, action: query.action, tenant: query.tenant, ..AuditFilter::default() };
     let after = query.after.unwrap_or(0);
     let after_seq = i64::try_from(after).unwrap_or(i64::MAX);
     let found = shared.keeper.audit_records(&caller, &filter, Some(after_seq), limit).await?;
     let head = shared.keeper.audit_head(&caller).await?;
     let head = HeadBody { seq: head.seq.unsigned_abs(), hash: hex(&head.hash) };
     let next = found.last().map_or(after, |record| record.seq.unsigned_abs());
-    let records = found.iter().map(|record| serde_json::from_str(&record.line()).unwrap_or_default()).collect();
+    let records =
+        found.iter().map(|record| serde_json::from_str(&record.line()).unwrap_or_default()).collect();
     Ok(axum::Json(RecordsBody { records, next, head }))
 }
 
