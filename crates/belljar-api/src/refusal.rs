@@ -34,7 +34,8 @@ impl From<KeeperError> for Problem {
                 if code.status().is_server_error() =>
             {
                 tracing::error!(code = code.as_str(), error = chain(&error), "a request failed");
-                let detail = format!("{}; the server's log has the reason under this request_id", code.title());
+                let detail =
+                    format!("{}; the server's log has the reason under this request_id", code.title());
                 Self::new(code, detail)
             }
             _ => Self::new(code, error.to_string()),

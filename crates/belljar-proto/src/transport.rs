@@ -49,7 +49,8 @@ where
         .with_max_message_size(MAX_MESSAGE_BYTES)
         .with_max_request_body_size(MAX_MESSAGE_BYTES);
     // What is not offered cannot be abused: nothing that comes from the other side is ever unpacked.
-    let service = ConnectRpcService::new(router).with_limits(limits).with_compression(CompressionRegistry::new());
+    let service =
+        ConnectRpcService::new(router).with_limits(limits).with_compression(CompressionRegistry::new());
     let service = hyper_util::service::TowerToHyperService::new(service);
     hyper::server::conn::http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)

@@ -16,8 +16,8 @@ use crate::remote::RemoteEngine;
 use crate::world::World;
 
 use Capability::{
-    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts, OpenFilesLimit,
-    OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts,
+    OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
 };
 
 /// All that the local engine has as root, but the count of refused forks, of which the server does not tell.
@@ -92,7 +92,8 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
     let config_of_api = ApiConfig { drain: Duration::from_secs(3), ..ApiConfig::default() };
     let world = World::with(config_of_api, Arc::new(LocalEngine::new(config))).await;
     let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineKind::Local };
-    let spec = SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
+    let spec =
+        SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
     let context = Context::new(Arc::new(engine), spec, CAPABILITIES, make("scratch")?, programs)
         .with_host_dirs(dirs)

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::GuestError;
-use belljar_proto::{
-    ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config,
-};
+use belljar_proto::{ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 
