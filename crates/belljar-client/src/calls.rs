@@ -29,7 +29,8 @@ macro_rules! calls {
     };
 }
 
-/// Calls with one message and a stream of answers.
+/// Calls with one message and a stream of answers, of which the first may be long in coming: what is wrong with the
+/// request comes in its place.
 macro_rules! streams {
     ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident;)*) => {
         impl Client {
@@ -102,8 +103,6 @@ calls! {
 }
 
 streams! {
-    /// Copies a sandbox's files into new sandboxes: one message for each.
-    fork: SandboxesClient.fork(ForkSandboxRequest) -> ForkSandboxResponse;
     /// What happened to a sandbox, and if asked for what happens to it.
     logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
     /// Records of the audit trail as they come. For administrators.
@@ -142,10 +141,23 @@ impl Client {
             Some(key) => (keyed(key.to_owned())?, Safe::Always),
             None => (CallOptions::default(), Safe::NotBegun),
         };
-        let stream = retried(&self.target, self.attempts, safe, || {
-            client.exec_with_options(request.clone(), options.clone())
-        });
-        Ok(Messages::new(stream.await?, self.target.clone()))
+        retried(&self.target, self.attempts, safe, || async {
+            let stream = client.exec_with_options(request.clone(), options.clone()).await?;
+            Messages::new(stream, self.target.clone()).begun().await
+        })
+        .await
+    }
+
+    /// Copies a sandbox's files into new sandboxes: one message for each.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn fork(&self, request: v1::ForkSandboxRequest) -> Result<Messages<v1::ForkSandboxResponse>> {
+        let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
+        retried(&self.target, self.attempts, Safe::NotBegun, || async {
+            Messages::new(client.fork(request.clone()).await?, self.target.clone()).begun().await
+        })
+        .await
     }
 }
 

@@ -145,7 +145,12 @@ impl Wire {
 
 /// The answer to an RPC that a guard has refused.
 pub(crate) fn refusal(problem: &Problem, wire: &Wire, request_id: &str) -> Response {
-    let mut response = error(problem, request_id).into_http_response(&wire.0).map(Body::new);
+    let error = match problem.code() {
+        // No such place is no such procedure.
+        Code::NotFound => with_code(ErrorCode::Unimplemented, problem, request_id),
+        _ => error(problem, request_id),
+    };
+    let mut response = error.into_http_response(&wire.0).map(Body::new);
     if problem.code() == Code::Unauthenticated {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }

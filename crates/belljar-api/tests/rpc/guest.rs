@@ -208,23 +208,24 @@ async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(world: World) {
 }
 
 async fn streams_of_a_key_are_bounded(world: World) {
+    drop(world);
+    let config = belljar_api::ApiConfig { max_streams_per_key: 5, ..Default::default() };
+    let world = World::with(config, crate::world::engine()).await;
     let user = world.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
-    let most = belljar_api::ApiConfig::default().max_streams_per_key;
     let mut open = Vec::new();
     let refused = loop {
-        match guest.watch(Path::new("."), false).await {
-            Ok(mut watch) => match watch.next().await {
-                Ok(_) => open.push(watch),
-                Err(error) => break error,
-            },
+        let mut watch = guest.watch(Path::new("."), false).await.unwrap();
+        match watch.next().await {
+            Ok(_) => open.push(watch),
             Err(error) => break error,
         }
-        assert!(open.len() <= most, "{} streams are open", open.len());
+        assert!(open.len() <= 5, "{} streams are open", open.len());
     };
-    assert!(refused.is(ErrorCode::ResourceExhausted), "{refused:?} after {}", open.len());
-    assert!(!open.is_empty());
+    assert_eq!(open.len(), 5);
+    assert!(refused.is(ErrorCode::ResourceExhausted), "{refused:?}");
+    assert!(guest.stat(Path::new("."), true).await.is_ok());
     open.clear();
     until("streams can be opened again", || async {
         match guest.watch(Path::new("."), false).await {
@@ -233,4 +234,5 @@ async fn streams_of_a_key_are_bounded(world: World) {
         }
     })
     .await;
+    world.keeper.close(belljar_keeper::Leave::Nothing).await.unwrap();
 }

@@ -47,7 +47,7 @@ pub(crate) const ORIGIN: &str = "https://console.example.com";
 pub(crate) struct World {
     pub(crate) keeper: Keeper,
     pub(crate) address: SocketAddr,
-    pub(crate) dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
@@ -71,8 +71,7 @@ impl World {
             drain: Duration::from_secs(3),
             ..ApiConfig::default()
         };
-        let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-        Self::with(config, Arc::new(engine)).await
+        Self::with(config, engine()).await
     }
 
     pub(crate) async fn with(config: ApiConfig, engine: Arc<LocalEngine>) -> Self {
@@ -95,7 +94,7 @@ impl World {
             .await
             .unwrap();
         });
-        Self { keeper, address, dir, stop: Some(stop), serving }
+        Self { keeper, address, _dir: dir, stop: Some(stop), serving }
     }
 
     /// Tells the server to stop, and waits until it has.
@@ -135,6 +134,11 @@ impl World {
     pub(crate) async fn admin(&self) -> Client {
         self.client("default", Role::Admin).await
     }
+}
+
+/// The local engine with all its walls.
+pub(crate) fn engine() -> Arc<LocalEngine> {
+    Arc::new(LocalEngine::new(LocalConfig::new(EngineKind::Local)))
 }
 
 /// Makes a sandbox, and hands back its id.

@@ -1,6 +1,7 @@
 //! Processes.
 
 use belljar_engine::v1;
+use belljar_keeper::CODE_DIGEST;
 use belljar_proto::{
     InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
@@ -22,7 +23,8 @@ impl v1::Process for Process {
     ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
         let request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
-        let details = vec![("command_sha256", command_digest(&request))];
+        self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
+        let details = vec![(CODE_DIGEST, command_digest(&request))];
         let opened = inside.opened(About::File, inside.streams(v1::ProcessClient::new).start(request)).await;
         let opened = inside.recorded("exec.start", details, opened).await?;
         Response::ok(stream!(inside, About::File, v1::ProcessEvent, opened))
