@@ -3,8 +3,10 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{AuditFilter, AuditVerdict};
+use belljar_keeper::{AuditFilter, Head, Verification};
+use belljar_model::SandboxId;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -14,7 +16,7 @@ use crate::api::Shared;
 use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
 
-/// Records of one page, and of one step of an export.
+/// The most records of one page.
 const MAX_RECORDS: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -42,7 +44,7 @@ pub(super) struct RecordsBody {
     #[schema(value_type = Vec<Object>)]
     records: Vec<serde_json::Value>,
     /// What `after` is to be next time.
-    next: u64,
+    next: i64,
     /// The last record of the trail.
     head: HeadBody,
 }
@@ -51,10 +53,16 @@ pub(super) struct RecordsBody {
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditHead)]
 pub(super) struct HeadBody {
-    /// Its number.
-    seq: u64,
-    /// Its digest, which covers all before it.
+    /// Its number; 0 if there is none.
+    seq: i64,
+    /// Its digest in hexadecimal, which covers all before it.
     hash: String,
+}
+
+impl From<Head> for HeadBody {
+    fn from(head: Head) -> Self {
+        Self { seq: head.seq, hash: head.hash.iter().map(|byte| format!("{byte:02x}")).collect() }
+    }
 }
 
 /// Shows the audit trail. Needs the role admin.
@@ -66,10 +74,20 @@ pub(super) async fn records(
     Query(query): Query<RecordsQuery>,
 ) -> Result<axum::Json<RecordsBody>, Problem> {
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
-    let filter = AuditFilter { sandbox: query.sandbox, action: query.action, tenant: query.tenant };
-    let page = shared.keeper.audit_records(&caller, filter, query.after.unwrap_or(0), limit).await?;
-    let head = HeadBody { seq: page.head_seq, hash: page.head_hash };
-    Ok(axum::Json(RecordsBody { records: page.records, next: page.next, head }))
+    let sandbox = query.sandbox.map(|id| id.parse::<SandboxId>()).transpose();
+    let filter = AuditFilter {
+        sandbox: sandbox.map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
+        action: query.action,
+        tenant: query.tenant,
+        ..AuditFilter::default()
+    };
+    let after = query.after.unwrap_or(0);
+    let after = i64::try_from(after).map_err(|_| Problem::field("after", format!("{after} is too large")))?;
+    let found = shared.keeper.audit_records(&caller, &filter, Some(after), limit).await?;
+    let head = HeadBody::from(shared.keeper.audit_head(&caller).await?);
+    let next = found.last().map_or(after, |record| record.seq);
+    let records = found.iter().filter_map(|record| serde_json::from_str(&record.to_line()).ok()).collect();
+    Ok(axum::Json(RecordsBody { records, next, head }))
 }
 
 /// The whole audit trail as lines of JSON. Needs the role admin.
@@ -77,36 +95,16 @@ pub(super) async fn records(
     responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
 pub(super) async fn export(State(shared): State<Shared>, Auth(caller): Auth) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let mut page = shared.keeper.audit_records(&caller, AuditFilter::default(), 0, MAX_RECORDS).await?;
     // What comes while it is read is not part of it, so that it ends.
-    let end = page.head_seq;
-    let stream = async_stream::try_stream! {
-        let _slot = slot;
-        loop {
-            let mut lines = Vec::new();
-            for record in &page.records {
-                serde_json::to_writer(&mut lines, record).map_err(std::io::Error::other)?;
-                lines.push(b'\n');
-            }
-            let more = !page.records.is_empty() && page.next < end;
-            yield Bytes::from(lines);
-            if !more {
-                break;
-            }
-            let next = shared.keeper.audit_records(&caller, AuditFilter::default(), page.next, MAX_RECORDS).await;
-            page = next.map_err(std::io::Error::other)?;
-        }
-    };
-    let mut response = Response::new(Body::from_stream::<_>(pinned(stream)));
+    let last = shared.keeper.audit_head(&caller).await?.seq;
+    let lines = shared.keeper.audit_export(&caller, 1, Some(last))?;
+    let lines = lines.map(move |line| {
+        let _held = &slot;
+        line.map(|line| Bytes::from(line + "\n")).map_err(std::io::Error::other)
+    });
+    let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
-}
-
-fn pinned<S>(stream: S) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send
-where
-    S: futures::Stream<Item = Result<Bytes, std::io::Error>> + Send,
-{
-    stream
 }
 
 /// Whether the audit trail is whole.
@@ -115,9 +113,23 @@ where
 #[schema(as = AuditVerdict)]
 pub(super) enum VerdictBody {
     /// It is.
-    Whole { ok: bool, records: u64, head: String },
+    Whole {
+        /// `true`.
+        ok: bool,
+        /// How many records there are.
+        records: u64,
+        /// The last of them. Note it elsewhere: a trail that is cut later shows by it.
+        head: HeadBody,
+    },
     /// It is not.
-    Broken { ok: bool, seq: u64, why: String },
+    Broken {
+        /// `false`.
+        ok: bool,
+        /// The first record that is not what it was.
+        seq: i64,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// Checks the whole audit trail. Needs the role admin.
@@ -128,8 +140,12 @@ pub(super) async fn verify(
     Auth(caller): Auth,
     Json(Nothing {}): Json<Nothing>,
 ) -> Result<axum::Json<VerdictBody>, Problem> {
-    Ok(axum::Json(match shared.keeper.audit_verify(&caller).await? {
-        AuditVerdict::Whole { records, head } => VerdictBody::Whole { ok: true, records, head },
-        AuditVerdict::Broken { seq, why } => VerdictBody::Broken { ok: false, seq, why },
+    Ok(axum::Json(match shared.keeper.audit_verify(&caller, 1, None).await? {
+        Verification::Verified(found) => {
+            VerdictBody::Whole { ok: true, records: found.records, head: found.head.into() }
+        }
+        Verification::Broken(broken) => {
+            VerdictBody::Broken { ok: false, seq: broken.seq, why: broken.fault.to_string() }
+        }
     }))
 }

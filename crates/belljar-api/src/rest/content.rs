@@ -314,7 +314,7 @@ pub(super) async fn receive_file(
             Some(length)
         }
     };
-    let source = StreamReader::new(exactly(body.stream().boxed(), expected).boxed());
+    let source = StreamReader::new(exactly(expected, body.stream().boxed()).boxed());
     let written = match entered.guest().write_from(open, source).await {
         Ok(entry) => Ok(axum::Json(FileEntry::from(entry))),
         Err(error) => Err(guest_problem(&entered, error, About::Content).await),
@@ -323,7 +323,7 @@ pub(super) async fn receive_file(
 }
 
 /// The same bytes, but an error at the end if they are not as many as expected.
-fn exactly<S>(source: S, expected: Option<u64>) -> impl Stream<Item = io::Result<Bytes>> + Send
+pub(super) fn exactly<S>(expected: Option<u64>, source: S) -> impl Stream<Item = io::Result<Bytes>> + Send
 where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
 {

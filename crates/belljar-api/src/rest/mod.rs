@@ -1,5 +1,6 @@
 //! The routes of version 1, by resource.
 
+mod archive;
 mod attach;
 mod audit;
 mod content;
@@ -69,6 +70,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(files::make_dir))
         .routes(routes!(files::rename))
         .routes(routes!(upload::upload))
+        .routes(routes!(archive::pack, archive::unpack))
         .routes(routes!(watch::watch))
         .routes(routes!(signed::sign))
         .routes(routes!(signed::download, signed::upload))
