@@ -13,7 +13,10 @@ pub use connectrpc::{
     ServiceResult, ServiceStream, StreamMessage,
 };
 pub use generated::belljar::v1;
-pub use transport::{BidiReceiver, BidiSender, BidiStream, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config, connect, serve};
+pub use transport::{
+    BidiReceiver, BidiSender, BidiStream, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config,
+    connect, serve,
+};
 
 /// A message inside a message, which may be missing.
 pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;
