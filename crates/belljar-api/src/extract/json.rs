@@ -107,15 +107,16 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        refusal(&path, error.inner())
+        refusal(&path, error.inner(), bytes)
     })?;
-    deserializer.end().map_err(|error| refusal(".", &error))?;
+    deserializer.end().map_err(|error| refusal(".", &error, bytes))?;
     Ok(value)
 }
 
-fn refusal(path: &str, error: &serde_json::Error) -> Problem {
+fn refusal(path: &str, error: &serde_json::Error, bytes: &[u8]) -> Problem {
     let text = error.to_string();
-    if !error.is_data() {
+    // A number where a name is expected counts as a fault of the form, though the body is JSON.
+    if !error.is_data() && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err() {
         return Problem::new(Code::InvalidJson, format!("the body is not JSON: {text}"));
     }
     // The position is of no use: the field is named.
@@ -168,6 +169,15 @@ mod tests {
         env: Option<UniqueMap<String>>,
         #[serde(default)]
         list: Option<Vec<Inner>>,
+        #[serde(default)]
+        #[expect(dead_code, reason = "only its refusal is of interest")]
+        way: Option<Way>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Way {
+        Up,
     }
 
     #[test]
@@ -187,10 +197,11 @@ mod tests {
             (br#"{"name":"a","env":{"A":"1","A":"2"}}"#, "invalid_field", Some("env.A")),
             (br#"{"name":"a","env":{"A":1}}"#, "invalid_field", Some("env.A")),
             (br#"{"name":"a","list":[{},{"memory":true}]}"#, "invalid_field", Some("list[1].memory")),
+            (br#"{"name":"a","way":7}"#, "invalid_field", Some("way")),
             (br#"[]"#, "invalid_field", None),
             (br#"7"#, "invalid_field", None),
             (br#"{"name":NaN}"#, "invalid_json", None),
-            (br#"{"name":1e999}"#, "invalid_json", None),
+            (br#"{"name":1e999}"#, "invalid_field", Some("name")),
             (br#"{"name":"a"} x"#, "invalid_json", None),
             (br#"{"name":"a"#, "invalid_json", None),
             (br#"{"name":"\ud800"}"#, "invalid_json", None),

@@ -255,6 +255,7 @@ pub(super) struct UploadQuery {
     /// The same in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Permission bits in octal. `0644` if not given.
+    #[param(inline)]
     mode: Option<Mode>,
     /// Whether missing directories are made. `true` if not given.
     make_parents: Option<bool>,

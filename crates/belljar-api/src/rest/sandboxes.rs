@@ -67,6 +67,7 @@ pub(super) struct ListQuery {
     /// Where the last page ended.
     cursor: Option<String>,
     /// Newest first (`desc`) or oldest first (`asc`).
+    #[param(inline)]
     order: Option<Order>,
 }
 
