@@ -1,8 +1,8 @@
 import { utf8 } from "./bytes.js";
-import { unlessAborted } from "./command-handle.js";
 import type { RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
 import { ProcessApi } from "./process-api.js";
+import { unlessAborted } from "./signal.js";
 import { type OnData, TerminalConnection } from "./terminal-connection.js";
 import type { Transport } from "./transport.js";
 import type { Outcome } from "./types.js";
