@@ -36,8 +36,11 @@ export interface WriteOptions extends RequestOptions {
 
 /** One of several files to write. */
 export interface WriteEntry {
+  /** Where it is written. */
   path: SandboxPath;
+  /** What is written. */
   data: FileData;
+  /** Permission bits. */
   mode?: FileMode;
 }
 
@@ -65,6 +68,7 @@ export interface SearchOptions extends RequestOptions {
 
 /** What a search found. */
 export interface SearchResult {
+  /** The places. */
   matches: SearchMatch[];
   /** Whether there are more. */
   truncated: boolean;
@@ -83,7 +87,9 @@ export interface ExtractOptions extends RequestOptions {
 
 /** A link to one file that works without a key. */
 export interface SignedUrl {
+  /** The link. */
   url: string;
+  /** Until when it is good. */
   expiresAt: Date;
 }
 

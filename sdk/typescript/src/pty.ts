@@ -9,7 +9,9 @@ import type { Outcome } from "./types.js";
 
 /** The size of a terminal in characters. */
 export interface PtySize {
+  /** Lines. */
   rows: number;
+  /** Characters in a line. */
   cols: number;
 }
 
@@ -33,6 +35,7 @@ export interface PtyResult {
   exitCode: number | null;
   /** The name of the signal that ended it. */
   signal: string | null;
+  /** How it ended. */
   outcome: Outcome;
 }
 
