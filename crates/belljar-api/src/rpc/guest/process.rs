@@ -15,14 +15,26 @@ use crate::refusal::About;
 /// The service `Process`, passed on.
 pub(in super::super) struct Process(pub(in super::super) Shared);
 
+/// The sandbox's own environment is the keeper's to know; what the caller adds comes after it and wins.
+pub(super) fn with_own_env(inside: &Inside, env: &mut Vec<v1::EnvVar>) {
+    let own = inside.entered.spec().env.clone();
+    let variable = |variable: belljar_model::EnvVar| v1::EnvVar {
+        name: variable.name().as_bytes().to_vec().into(),
+        value: variable.value().as_bytes().to_vec().into(),
+        ..Default::default()
+    };
+    env.splice(0..0, own.into_iter().map(variable));
+}
+
 impl v1::Process for Process {
     async fn start(
         &self,
         context: RequestContext,
         request: ServiceRequest<'_, v1::StartRequest>,
     ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
-        let request = request.to_owned_message();
+        let mut request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
+        with_own_env(&inside, &mut request.env);
         self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
         let details = vec![(CODE_DIGEST, command_digest(&request))];
         let opened = inside.opened(About::File, inside.streams(v1::ProcessClient::new).start(request)).await;
