@@ -59,8 +59,8 @@ test_set() {
   need packages bubblewrap uidmap strace util-linux procps curl
   need commands bwrap newuidmap strace unshare ps curl
   # The tests of the store start servers of their own. They skip what needs one when there is none.
-  need packages postgresql
-  need commands postgres initdb pg_dump
+  need packages postgresql sqlite3
+  need commands postgres initdb pg_dump sqlite3
   local word
   while read -r word; do need packages "$word"; done < <(language_values package)
   while read -r word; do need commands "$word"; done < <(language_values program)

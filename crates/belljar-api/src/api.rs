@@ -98,7 +98,8 @@ impl Api {
     #[must_use]
     pub fn new(mut config: ApiConfig, keeper: Keeper) -> Self {
         config.domain = config.domain.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
-        config.hosts = config.hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect();
+        config.hosts =
+            config.hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect();
         let attempts = Attempts::new(config.max_failed_attempts);
         let streams = StreamSlots::new(config.max_streams_per_key);
         let stopping = CancellationToken::new();

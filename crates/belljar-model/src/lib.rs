@@ -51,6 +51,7 @@ pub use limits::{
 pub use limits_change::LimitsChange;
 pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
 pub use mounts::{Mount, MountMode, check_targets};
+pub use nearest::nearest;
 pub use network::NetworkPolicy;
 pub use outcome::{LimitKind, Outcome, signal_name};
 pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};
@@ -60,4 +61,4 @@ pub use size::ByteSize;
 pub use spec::{Hostname, SandboxSpec};
 pub use spec_file::{LimitsFile, MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
-pub use timeout::Timeout;
+pub use timeout::{Timeout, parse_span};

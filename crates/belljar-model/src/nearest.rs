@@ -1,7 +1,7 @@
 //! "Did you mean": the known word nearest to a misspelt one.
 
 /// Finds the known word nearest to `word`, or none when all are too far away to be a slip.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().flat_map(char::to_lowercase).collect();
     // The distance is quadratic; nobody mistypes a word of this length.
     if word.is_empty() || word.len() > 64 {

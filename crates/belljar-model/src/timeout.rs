@@ -53,20 +53,27 @@ impl Timeout {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let text = text.trim_matches(' ');
-        let number_len = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
-        let (number, unit) = text.split_at(number_len);
-        let nanos_per_unit: u128 = match unit.trim_start_matches(' ').to_ascii_lowercase().as_str() {
-            "ms" => 1_000_000,
-            "" | "s" | "sec" => 1_000_000_000,
-            "m" | "min" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        let (value, scale) = parse_decimal(number, MAX_DECIMALS)?;
-        let nanos = value.checked_mul(nanos_per_unit)? / scale;
-        Self::checked(Duration::from_nanos(u64::try_from(nanos).ok()?))
+        parse_span(text).and_then(Self::checked)
     }
+}
+
+/// Reads a time span: `30` (seconds), `1.5`, `500ms`, `30s`, `10m`, `2h` or `7d`. `None` is that it cannot be read, or has
+/// more than 2^64 nanoseconds.
+pub fn parse_span(text: &str) -> Option<Duration> {
+    let text = text.trim_matches(' ');
+    let number_len = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let (number, unit) = text.split_at(number_len);
+    let nanos_per_unit: u128 = match unit.trim_start_matches(' ').to_ascii_lowercase().as_str() {
+        "ms" => 1_000_000,
+        "" | "s" | "sec" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    };
+    let (value, scale) = parse_decimal(number, MAX_DECIMALS)?;
+    let nanos = value.checked_mul(nanos_per_unit)? / scale;
+    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
 impl Default for Timeout {
@@ -174,7 +181,8 @@ mod tests {
             ("inf", None),
             ("NaN", None),
             ("30 parsecs", None),
-            ("1d", None),
+            ("1d", Some(Duration::from_secs(86_400))),
+            ("2d", None),
             ("1us", None),
             ("99999999999999999999999999999999999999999", None),
             ("1.0000000000", None),

@@ -5,10 +5,11 @@ use std::path::Path;
 use buffa_codegen::{BytesRepr, CodeGenConfig};
 
 /// First what the guest speaks, then what the service adds to it.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "guest",
     "filesystem",
     "process",
+    "session",
     "problem",
     "sandboxes",
     "commands",

@@ -3,12 +3,14 @@
 //! A SQLite file has one connection that writes, so that writers queue in this process instead of meeting a lock, and a few
 //! that read. PostgreSQL has one pool for both.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::any::{AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::query::Query;
-use sqlx::{Any, AnyPool, Connection as _, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Connection as _, Transaction};
 
+use crate::checkpoint::Checkpointer;
 use crate::durability::Durability;
 use crate::error::{StoreError, failed};
 use crate::url::{Place, StoreUrl};
@@ -42,6 +44,8 @@ pub(crate) struct Database {
     reader: AnyPool,
     /// There is one if rows are not synced anyway.
     wal: Option<Wal>,
+    /// There is one with a SQLite file, until it is closed.
+    checkpointer: Mutex<Option<Checkpointer>>,
 }
 
 impl Database {
@@ -53,7 +57,7 @@ impl Database {
                 let path = path.clone();
                 let lock = tokio::task::spawn_blocking({
                     let path = path.clone();
-                    move || place::prepare(&path).and_then(|()| place::lock_directory(&path))
+                    move || place::prepare(&path).and_then(|()| place::lock(&path))
                 });
                 let lock = lock.await.map_err(|error| StoreError::File {
                     action: "open",
@@ -74,26 +78,40 @@ impl Database {
 
     async fn in_memory(url: &StoreUrl) -> Result<Self, StoreError> {
         let pool = pool(sqlite_pool(1, "PRAGMA foreign_keys = ON"), url).await?;
-        migrate(&pool, Backend::Sqlite, url).await?;
-        Ok(Self { backend: Backend::Sqlite, url: url.clone(), reader: pool.clone(), writer: pool, wal: None })
+        migrate(&pool, url).await?;
+        Ok(Self {
+            backend: Backend::Sqlite,
+            url: url.clone(),
+            reader: pool.clone(),
+            writer: pool,
+            wal: None,
+            checkpointer: Mutex::default(),
+        })
     }
 
     async fn sqlite(url: &StoreUrl, durability: Durability) -> Result<Self, StoreError> {
         let write = match durability {
             Durability::Process => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
-                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA journal_size_limit = 67108864"
+                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; \
+                 PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4096"
             }
             Durability::Power => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA journal_size_limit = 67108864"
+                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; \
+                 PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4096"
             }
         };
-        let read = "PRAGMA busy_timeout = 10000; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF";
-        let writer = pool(sqlite_pool(1, write), url).await?;
-        migrate(&writer, Backend::Sqlite, url).await?;
+        let read = "PRAGMA busy_timeout = 10000; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; \
+                    PRAGMA temp_store = MEMORY";
+        let writer = pool(out_of_transactions(sqlite_pool(1, write)), url).await?;
+        migrate(&writer, url).await?;
         let reader = pool(sqlite_pool(SQLITE_READERS, read), url).await?;
-        Ok(Self { backend: Backend::Sqlite, url: url.clone(), writer, reader, wal: None })
+        let checkpointer = Checkpointer::start(&url.options()?).await;
+        let checkpointer =
+            checkpointer.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
+        let checkpointer = Mutex::new(Some(checkpointer));
+        Ok(Self { backend: Backend::Sqlite, url: url.clone(), writer, reader, wal: None, checkpointer })
     }
 
     async fn postgres(url: &StoreUrl) -> Result<Self, StoreError> {
@@ -102,20 +120,29 @@ impl Database {
                      SET idle_in_transaction_session_timeout = '30s'";
         let options =
             AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).acquire_timeout(ACQUIRE_TIMEOUT);
+        let address = url.options()?;
+        // By a connection of its own, which waits for as long as another keeper needs for this.
+        let opened = AnyConnection::connect_with(&address).await;
+        let mut connection = opened.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
+        schema::migrate(&mut connection, Backend::Postgres, &url.to_string()).await?;
+        // That it ends badly adds nothing.
+        drop(connection.close().await);
         let pool = pool(prepared(options, setup), url).await?;
-        migrate(&pool, Backend::Postgres, url).await?;
         Ok(Self {
             backend: Backend::Postgres,
             url: url.clone(),
             reader: pool.clone(),
             writer: pool,
             wal: None,
+            checkpointer: Mutex::default(),
         })
     }
 
     /// Carries out a statement that changes something, and says how many rows it touched.
     pub(crate) async fn write(&self, statement: Statement<'_>) -> Result<u64, sqlx::Error> {
-        Ok(statement.execute(&self.writer).await?.rows_affected())
+        let affected = statement.execute(&self.writer).await?.rows_affected();
+        self.note_change();
+        Ok(affected)
     }
 
     /// Reads every row.
@@ -134,6 +161,24 @@ impl Database {
         statement: Statement<'_>,
     ) -> Result<Option<AnyRow>, StoreError> {
         statement.fetch_optional(&self.reader).await.map_err(failed(action))
+    }
+
+    /// Commits a transaction.
+    pub(crate) async fn commit(&self, transaction: Transaction<'static, Any>) -> Result<(), sqlx::Error> {
+        transaction.commit().await?;
+        self.note_change();
+        Ok(())
+    }
+
+    fn note_change(&self) {
+        if let Some(checkpointer) = &*self.checkpointer() {
+            checkpointer.note_change();
+        }
+    }
+
+    fn checkpointer(&self) -> MutexGuard<'_, Option<Checkpointer>> {
+        // Whoever panicked while holding it left it whole.
+        self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to write several rows, all or none.
@@ -161,13 +206,17 @@ impl Database {
         if *self.url.place() == Place::Memory {
             return sqlx::query("VACUUM INTO $1").bind(path).execute(&self.writer).await.map(|_| ());
         }
-        let mut connection = sqlx::AnyConnection::connect_with(&address).await?;
+        let mut connection = AnyConnection::connect_with(&address).await?;
         let result = sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await;
         connection.close().await?;
         result.map(|_| ())
     }
 
     pub(crate) async fn close(&self) {
+        let checkpointer = self.checkpointer().take();
+        if let Some(checkpointer) = checkpointer {
+            checkpointer.end().await;
+        }
         self.reader.close().await;
         self.writer.close().await;
     }
@@ -176,12 +225,21 @@ impl Database {
 fn sqlite_pool(connections: u32, setup: &'static str) -> AnyPoolOptions {
     let options = AnyPoolOptions::new()
         .max_connections(connections)
+        .min_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         // A file does not go away. Opened once, no lack of descriptors stands in the way later.
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false);
     prepared(options, setup)
+}
+
+/// Has a connection of SQLite replaced that believes to be in a transaction when nobody uses it.
+///
+/// When there is no space, SQLite takes a transaction back by itself. The driver does not notice: its own attempt to do so
+/// fails, and it would go on as if within the old transaction for ever.
+fn out_of_transactions(options: AnyPoolOptions) -> AnyPoolOptions {
+    options.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
 /// Has every new connection begin with these statements.
@@ -197,13 +255,8 @@ async fn pool(options: AnyPoolOptions, url: &StoreUrl) -> Result<AnyPool, StoreE
     options.connect_with(address).await.map_err(|source| StoreError::Open { url: url.to_string(), source })
 }
 
-async fn migrate(pool: &AnyPool, backend: Backend, url: &StoreUrl) -> Result<(), StoreError> {
-    let mut connection =
-        pool.acquire().await.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
-    let result = schema::migrate(&mut connection, backend, &url.to_string()).await;
-    if result.is_err() {
-        // It may hold a lock that only its end gives back. That it ends badly adds nothing.
-        drop(connection.detach().close().await);
-    }
-    result
+async fn migrate(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError> {
+    let acquired = pool.acquire().await;
+    let mut connection = acquired.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
+    schema::migrate(&mut connection, Backend::Sqlite, &url.to_string()).await
 }

@@ -158,7 +158,7 @@ impl Keys<'_> {
             let statement = sqlx::query(text).bind(id).bind(stored_time(*time));
             statement.execute(&mut *transaction).await.map_err(failed(ACTION))?;
         }
-        transaction.commit().await.map_err(failed(ACTION))
+        self.database.commit(transaction).await.map_err(failed(ACTION))
     }
 
     /// How many keys are good at this time.

@@ -5,6 +5,7 @@
 
 mod audit;
 mod backup;
+mod checkpoint;
 mod database;
 mod durability;
 mod error;

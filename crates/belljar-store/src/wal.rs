@@ -4,6 +4,8 @@
 //! `synchronous=FULL` would have given, for the one caller that wants it. Callers who come together share one sync.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +13,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
 use crate::error::StoreError;
+use crate::place::directory;
 
 /// The log of a SQLite file.
 #[derive(Debug)]
 pub(crate) struct Wal {
     path: PathBuf,
-    /// Opened once, so that no lack of descriptors stands in the way later. SQLite keeps the log while it is open.
-    file: Arc<File>,
     asked: AtomicU64,
-    /// Whoever holds it syncs, for all who had asked by then. It holds up to which request the disk has confirmed.
-    confirmed: Mutex<u64>,
+    /// Whoever holds it syncs, for all who had asked by then.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Up to which request the disk has confirmed.
+    confirmed: u64,
+    /// Kept open, so that a lack of descriptors is not in the way.
+    file: Arc<File>,
 }
 
 impl Wal {
@@ -29,35 +38,47 @@ impl Wal {
         let mut path = database.as_os_str().to_owned();
         path.push("-wal");
         let path = PathBuf::from(path);
-        let open = |path: &Path| {
-            File::open(path).map_err(|source| StoreError::File {
-                action: "open",
-                path: path.to_owned(),
-                source,
-            })
-        };
-        let file = Arc::new(open(&path)?);
+        let file = File::open(&path);
+        let file = file.map_err(|source| StoreError::File { action: "open", path: path.clone(), source })?;
         // The names of the files are to survive a loss of power too.
-        let dir = crate::place::directory(database);
-        open(dir)?.sync_all().map_err(|source| StoreError::Sync { path: dir.to_owned(), source })?;
-        Ok(Self { path, file, asked: AtomicU64::new(0), confirmed: Mutex::new(0) })
+        let dir = directory(database);
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|source| StoreError::Sync { path: dir.to_owned(), source })?;
+        let state = State { confirmed: 0, file: Arc::new(file) };
+        Ok(Self { path, asked: AtomicU64::new(0), state: Mutex::new(state) })
     }
 
     /// Returns once the disk has what was committed before the call.
     pub(crate) async fn sync(&self) -> Result<(), StoreError> {
         let request = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut confirmed = self.confirmed.lock().await;
-        if *confirmed >= request {
+        let mut state = self.state.lock().await;
+        if state.confirmed >= request {
             return Ok(());
         }
         let covered = self.asked.load(Ordering::SeqCst);
-        let file = Arc::clone(&self.file);
+        let (file, path) = (Arc::clone(&state.file), self.path.clone());
+        let synced = tokio::task::spawn_blocking(move || sync_current(file, &path)).await;
         let failed = |source| StoreError::Sync { path: self.path.clone(), source };
-        match tokio::task::spawn_blocking(move || file.sync_data()).await {
-            Ok(result) => result.map_err(failed)?,
-            Err(error) => return Err(failed(std::io::Error::other(error))),
-        }
-        *confirmed = covered;
+        state.file = synced.map_err(io::Error::other).and_then(|file| file).map_err(failed)?;
+        state.confirmed = covered;
         Ok(())
     }
+}
+
+/// Syncs the log, and gives back its file, which is another one if SQLite has begun a new log.
+fn sync_current(file: Arc<File>, path: &Path) -> io::Result<Arc<File>> {
+    let open = file.metadata()?;
+    let file = match std::fs::metadata(path) {
+        Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => file,
+        Ok(_) => {
+            File::open(directory(path))?.sync_all()?;
+            Arc::new(File::open(path)?)
+        }
+        // The last connection took it along when it closed, after it had synced everything into the database.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(file),
+        Err(error) => return Err(error),
+    };
+    file.sync_data()?;
+    Ok(file)
 }

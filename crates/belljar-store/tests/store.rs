@@ -1,6 +1,11 @@
 //! Every case of the store on SQLite and on PostgreSQL.
 //!
 //! PostgreSQL is a server of the test's own (Debian's package `postgresql`). Without the package its cases are skipped.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, wherever it stands, and says what it skips"
+)]
 
 #[path = "store/audit.rs"]
 mod audit;
@@ -8,6 +13,10 @@ mod audit;
 mod backup;
 #[path = "store/concurrency.rs"]
 mod concurrency;
+#[path = "store/crash.rs"]
+mod crash;
+#[path = "store/full.rs"]
+mod full;
 #[path = "store/ground.rs"]
 mod ground;
 #[path = "store/idempotency.rs"]
@@ -102,6 +111,10 @@ const CASES: &[(&str, Run)] = cases![
     idempotency::one_of_many_claims_wins,
     idempotency::claims_race_with_abandoning,
     backup::the_documented_way_there_and_back_works,
+    crash::what_was_acknowledged_survives_sigkill,
+    full::rows_go_on_when_there_is_space_again,
+    full::the_audit_goes_on_when_there_is_space_again,
+    full::the_audit_file_follows_when_there_is_space_again,
 ];
 
 /// What holds on SQLite only.
@@ -116,6 +129,10 @@ const SQLITE_CASES: &[(&str, Run)] = cases![
 const POSTGRES_CASES: &[(&str, Run)] = cases![backup::postgres_is_copied_by_its_own_tools,];
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(crash::FLAG) {
+        return crash::child(&words.collect::<Vec<_>>());
+    }
     let arguments = Arguments::from_args();
     let on = |backend: Backend, name: &str, run: Run| {
         let name = format!("{backend}::{name}");

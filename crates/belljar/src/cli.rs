@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 
 use crate::message::Quit;
-use crate::{doctor, languages, run, shell};
+use crate::{config, doctor, languages, run, serve, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +29,14 @@ Examples:
 Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
 125 Belljar itself failed or refused something, 2 wrong usage.";
 
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  belljar serve                             on 127.0.0.1:8787; prints a first API key once
+  belljar serve --pool 16 --log-format json
+  belljar serve --config /etc/belljar/belljar.toml
+
+SIGHUP reads the configuration again; SIGTERM stops the server, and its sandboxes live on for the next one.";
+
 /// Runs untrusted code behind walls.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -48,6 +56,12 @@ enum Command {
     Doctor(DoctorArgs),
     /// List the languages that can be run here, with versions
     Languages(LanguagesArgs),
+    /// Turn this machine into a sandbox service that programs use over the network
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
+    /// Check, show or begin the service's configuration
+    #[command(subcommand)]
+    Config(Box<ConfigCommand>),
 }
 
 /// Arguments of `belljar run`.
@@ -92,6 +106,74 @@ pub(crate) struct ShellArgs {
     /// Command to run instead of a shell
     #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Arguments of `belljar serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+}
+
+/// What is said about the service on the command line. It wins over the environment and the file.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServiceArgs {
+    /// Configuration file [default: $BELLJAR_CONFIG, belljar.toml in the home, /etc/belljar/belljar.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory for the service's files [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Address to listen on; may be given more than once [default: 127.0.0.1:8787]
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Vec<String>,
+    /// Unix socket to listen on [default: belljar.sock in the home]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<String>,
+    /// Domain below which the sandboxes' ports have names
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+    /// Where records are kept: sqlite:/PATH or postgres://… [default: belljar.db in the home]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// What builds the walls [default: local]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<String>,
+    /// Sandboxes that are made ahead [default: 4]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pool: Option<String>,
+    /// What becomes of sandboxes when the server stops: keep or end [default: keep]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_exit: Option<String>,
+    /// Form of the log: text or json [default: text]
+    #[arg(long, value_name = "FORM")]
+    pub(crate) log_format: Option<String>,
+    /// What is logged: error, warn or info [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// Any setting by its key; `belljar config example` has them all
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// The commands of `belljar config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say what is wrong with the configuration, or that it is good
+    Check {
+        /// File to check instead of the one that `belljar serve` would find
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        service: ServiceArgs,
+    },
+    /// Print every setting with its value, and where it was said
+    Show {
+        #[command(flatten)]
+        service: ServiceArgs,
+    },
+    /// Print a file with every setting and its default
+    Example,
 }
 
 /// Arguments of `belljar doctor`.
@@ -182,6 +264,8 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Shell(args) => shell::shell(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Languages(args) => languages::languages(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Config(command) => config::config(&command),
     };
     done.unwrap_or_else(Quit::report)
 }

@@ -1,6 +1,7 @@
 //! `belljar`: runs untrusted code behind walls.
 
 mod cli;
+mod config;
 mod copy_out;
 mod descriptor;
 mod doctor;
@@ -13,6 +14,7 @@ mod policy;
 mod progress;
 mod run;
 mod self_test;
+mod serve;
 mod shell;
 mod signals;
 mod spec;

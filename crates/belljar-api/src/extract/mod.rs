@@ -7,7 +7,9 @@ mod path;
 mod query;
 
 pub(crate) use auth::Auth;
-pub(crate) use body::{BodyFailure, RawBody, failure_of};
+#[cfg(test)]
+pub(crate) use body::BodyFailure;
+pub(crate) use body::{RawBody, failure_of};
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
 pub(crate) use path::{Id, PathNumber, PathOf, Token};
 pub(crate) use query::Query;

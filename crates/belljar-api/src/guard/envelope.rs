@@ -41,7 +41,8 @@ pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: N
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
             tracing::error!(request_id = id, panic = text, "a handler panicked");
-            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id").into_response()
+            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id")
+                .into_response()
         }
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -88,7 +89,8 @@ mod tests {
     #[test]
     fn only_sane_ids_are_taken_over() {
         let long = "a".repeat(65);
-        let cases = [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];
+        let cases =
+            [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];
         for (id, taken) in cases {
             let Ok(value) = HeaderValue::from_str(id) else { continue };
             let mut request = Request::new(axum::body::Body::empty());

@@ -46,7 +46,8 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<Verdict, Pr
     if is_own(config, request, &text) {
         return Ok(Verdict::Own);
     }
-    let allowed = config.origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(&text));
+    let allowed =
+        config.origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(&text));
     if allowed { Ok(Verdict::Allowed(origin.clone())) } else { Err(refused()) }
 }
 
@@ -73,7 +74,9 @@ fn is_own(config: &ApiConfig, request: &Request, origin: &str) -> bool {
 
 /// The answer to a browser that asks what it may send.
 pub(super) fn preflight(request: &Request) -> Option<Response> {
-    if request.method() != Method::OPTIONS || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+    if request.method() != Method::OPTIONS
+        || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    {
         return None;
     }
     let mut response = Response::new(Body::empty());
@@ -104,7 +107,8 @@ mod tests {
     use super::*;
 
     fn judge(tls: bool, headers: &[(&'static str, &str)]) -> Option<Verdict> {
-        let config = ApiConfig { origins: vec!["https://console.example.com".to_owned()], ..ApiConfig::default() };
+        let config =
+            ApiConfig { origins: vec!["https://console.example.com".to_owned()], ..ApiConfig::default() };
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = "/v1/sandboxes".parse().unwrap();
         for (name, value) in headers {
@@ -130,11 +134,23 @@ mod tests {
             (false, &[host, ("origin", "null")], None),
             (false, &[host, ("origin", "https://console.example.com")], allowed()),
             (false, &[host, ("origin", "https://console.example.com.evil.example")], None),
-            (false, &[host, ("origin", "https://console.example.com"), ("origin", "http://localhost:8080")], None),
+            (
+                false,
+                &[host, ("origin", "https://console.example.com"), ("origin", "http://localhost:8080")],
+                None,
+            ),
             (false, &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], None),
             (false, &[host, ("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")], None),
-            (false, &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], Some(Verdict::Own)),
-            (false, &[host, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")], Some(Verdict::Own)),
+            (
+                false,
+                &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
+                Some(Verdict::Own),
+            ),
+            (
+                false,
+                &[host, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")],
+                Some(Verdict::Own),
+            ),
             (false, &[("host", "localhost:80"), ("origin", "http://localhost")], Some(Verdict::Own)),
             (true, &[("host", "api.test:443"), ("origin", "https://api.test")], Some(Verdict::Own)),
         ];

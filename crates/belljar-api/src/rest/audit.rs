@@ -3,9 +3,10 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{AuditFilter, Verification};
-use futures::StreamExt as _;
+use belljar_keeper::{AuditFilter, Head, Verification};
+use belljar_model::SandboxId;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +16,7 @@ use crate::api::Shared;
 use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
 
-/// Records of one page, and of one step of an export.
+/// The most records of one page.
 const MAX_RECORDS: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -43,7 +44,7 @@ pub(super) struct RecordsBody {
     #[schema(value_type = Vec<Object>)]
     records: Vec<serde_json::Value>,
     /// What `after` is to be next time.
-    next: u64,
+    next: i64,
     /// The last record of the trail.
     head: HeadBody,
 }
@@ -52,10 +53,16 @@ pub(super) struct RecordsBody {
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditHead)]
 pub(super) struct HeadBody {
-    /// Its number.
-    seq: u64,
-    /// Its digest, which covers all before it.
+    /// Its number; 0 if there is none.
+    seq: i64,
+    /// Its digest in hexadecimal, which covers all before it.
     hash: String,
+}
+
+impl From<Head> for HeadBody {
+    fn from(head: Head) -> Self {
+        Self { seq: head.seq, hash: head.hash.iter().map(|byte| format!("{byte:02x}")).collect() }
+    }
 }
 
 /// Shows the audit trail. Needs the role admin.
@@ -67,21 +74,21 @@ pub(super) async fn records(
     Query(query): Query<RecordsQuery>,
 ) -> Result<axum::Json<RecordsBody>, Problem> {
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
-    let sandbox = query.sandbox.map(|id| id.parse()).transpose();
-    let sandbox = sandbox.map_err(|_| Problem::field("sandbox", "it is not allowed; give a sandbox's id"))?;
-    let filter = AuditFilter { sandbox, action: query.action, tenant: query.tenant, ..AuditFilter::default() };
+    let sandbox = query.sandbox.map(|id| id.parse::<SandboxId>()).transpose();
+    let filter = AuditFilter {
+        sandbox: sandbox
+            .map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
+        action: query.action,
+        tenant: query.tenant,
+        ..AuditFilter::default()
+    };
     let after = query.after.unwrap_or(0);
-    let after_seq = i64::try_from(after).unwrap_or(i64::MAX);
-    let found = shared.keeper.audit_records(&caller, &filter, Some(after_seq), limit).await?;
-    let head = shared.keeper.audit_head(&caller).await?;
-    let head = HeadBody { seq: head.seq.unsigned_abs(), hash: hex(&head.hash) };
-    let next = found.last().map_or(after, |record| record.seq.unsigned_abs());
-    let records = found.iter().map(|record| serde_json::from_str(&record.line()).unwrap_or_default()).collect();
+    let after = i64::try_from(after).map_err(|_| Problem::field("after", format!("{after} is too large")))?;
+    let found = shared.keeper.audit_records(&caller, &filter, Some(after), limit).await?;
+    let head = HeadBody::from(shared.keeper.audit_head(&caller).await?);
+    let next = found.last().map_or(after, |record| record.seq);
+    let records = found.iter().filter_map(|record| serde_json::from_str(&record.to_line()).ok()).collect();
     Ok(axum::Json(RecordsBody { records, next, head }))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The whole audit trail as lines of JSON. Needs the role admin.
@@ -89,21 +96,16 @@ fn hex(bytes: &[u8]) -> String {
     responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
 pub(super) async fn export(State(shared): State<Shared>, Auth(caller): Auth) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let exported = shared.keeper.audit_export(&caller, 1, None)?;
-    let stream = exported.map(move |line| {
-        let _slot = &slot;
+    // What comes while it is read is not part of it, so that it ends.
+    let last = shared.keeper.audit_head(&caller).await?.seq;
+    let lines = shared.keeper.audit_export(&caller, 1, Some(last))?;
+    let lines = lines.map(move |line| {
+        let _held = &slot;
         line.map(|line| Bytes::from(line + "\n")).map_err(std::io::Error::other)
     });
-    let mut response = Response::new(Body::from_stream::<_>(pinned(stream)));
+    let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
-}
-
-fn pinned<S>(stream: S) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send
-where
-    S: futures::Stream<Item = Result<Bytes, std::io::Error>> + Send,
-{
-    stream
 }
 
 /// Whether the audit trail is whole.
@@ -112,9 +114,23 @@ where
 #[schema(as = AuditVerdict)]
 pub(super) enum VerdictBody {
     /// It is.
-    Whole { ok: bool, records: u64, head: String },
+    Whole {
+        /// `true`.
+        ok: bool,
+        /// How many records there are.
+        records: u64,
+        /// The last of them. Note it elsewhere: a trail that is cut later shows by it.
+        head: HeadBody,
+    },
     /// It is not.
-    Broken { ok: bool, seq: u64, why: String },
+    Broken {
+        /// `false`.
+        ok: bool,
+        /// The first record that is not what it was.
+        seq: i64,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// Checks the whole audit trail. Needs the role admin.
@@ -126,11 +142,11 @@ pub(super) async fn verify(
     Json(Nothing {}): Json<Nothing>,
 ) -> Result<axum::Json<VerdictBody>, Problem> {
     Ok(axum::Json(match shared.keeper.audit_verify(&caller, 1, None).await? {
-        Verification::Verified(verified) => {
-            VerdictBody::Whole { ok: true, records: verified.records, head: hex(&verified.head.hash) }
+        Verification::Verified(found) => {
+            VerdictBody::Whole { ok: true, records: found.records, head: found.head.into() }
         }
         Verification::Broken(broken) => {
-            VerdictBody::Broken { ok: false, seq: broken.seq.unsigned_abs(), why: broken.fault.to_string() }
+            VerdictBody::Broken { ok: false, seq: broken.seq, why: broken.fault.to_string() }
         }
     }))
 }

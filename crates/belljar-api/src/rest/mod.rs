@@ -1,5 +1,6 @@
 //! The routes of version 1, by resource.
 
+mod archive;
 mod attach;
 mod audit;
 mod content;
@@ -69,6 +70,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(files::make_dir))
         .routes(routes!(files::rename))
         .routes(routes!(upload::upload))
+        .routes(routes!(archive::pack, archive::unpack))
         .routes(routes!(watch::watch))
         .routes(routes!(signed::sign))
         .routes(routes!(signed::download, signed::upload))
@@ -93,7 +95,9 @@ pub(crate) fn router(shared: &Shared) -> Router {
     }
     router
         .merge(openapi::swagger())
-        .fallback(|| async { Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response() })
+        .fallback(|| async {
+            Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response()
+        })
         .method_not_allowed_fallback(|| async {
             let detail = "this method is not for this place; the header Allow says which are";
             Problem::new(Code::MethodNotAllowed, detail).into_response()

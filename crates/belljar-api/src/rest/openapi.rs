@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use axum::response::IntoResponse as _;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
@@ -11,7 +12,7 @@ use utoipa::openapi::{
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::api::Shared;
-use crate::problem::{Code, ProblemBody};
+use crate::problem::{Code, Problem, ProblemBody};
 
 const DESCRIPTION: &str = "Sandboxes for code that nobody has read. A request comes with a key, as \
     `Authorization: Bearer <key>` or as `X-API-Key: <key>`. An error is `application/problem+json` with a stable `code`. \
@@ -35,11 +36,14 @@ pub(super) fn frame() -> OpenApi {
 pub fn openapi() -> OpenApi {
     let mut document = super::described().into_openapi();
     let components = document.components.get_or_insert_default();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key or a sandbox's token."));
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API key or a sandbox's token."));
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));
     let header = ApiKeyValue::with_description("X-API-Key", "The same in a header of its own.");
     components.add_security_scheme("api_key", SecurityScheme::ApiKey(ApiKey::Header(header)));
-    let (name, schema) = (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
+    let (name, schema) =
+        (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
     components.schemas.insert(name.into_owned(), schema);
     document.security = Some(vec![
         SecurityRequirement::new("bearer", Vec::<String>::new()),
@@ -47,6 +51,10 @@ pub fn openapi() -> OpenApi {
     ]);
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
+            // What is called `list` in each group is called `sandboxes_list` in one of them.
+            let group = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
+            let name = operation.operation_id.take().unwrap_or_default();
+            operation.operation_id = Some(format!("{group}_{name}"));
             add_errors(path, operation);
         }
     }
@@ -61,7 +69,13 @@ pub(super) fn json() -> &'static str {
 
 /// The pages at `/docs`.
 pub(super) fn swagger() -> axum::Router<Shared> {
-    SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into()
+    let pages: axum::Router<Shared> = SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into();
+    pages.layer(axum::middleware::map_response(|response: axum::response::Response| async move {
+        if response.status() == http::StatusCode::NOT_FOUND {
+            return Problem::new(Code::NotFound, "there is no such page; see /docs/").into_response();
+        }
+        response
+    }))
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
@@ -90,8 +104,13 @@ fn add_errors(path: &str, operation: &mut Operation) {
         statuses.push(503);
     }
     let parameters = operation.parameters.iter().flatten();
-    let takes = |wanted: ParameterIn| parameters.clone().any(|one| matches!(one, RefOr::T(one) if one.parameter_in == wanted));
-    if takes(ParameterIn::Query) || takes(ParameterIn::Path) || takes(ParameterIn::Header) || operation.request_body.is_some()
+    let takes = |wanted: ParameterIn| {
+        parameters.clone().any(|one| matches!(one, RefOr::T(one) if one.parameter_in == wanted))
+    };
+    if takes(ParameterIn::Query)
+        || takes(ParameterIn::Path)
+        || takes(ParameterIn::Header)
+        || operation.request_body.is_some()
     {
         statuses.push(400);
     }

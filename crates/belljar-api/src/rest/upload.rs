@@ -54,7 +54,7 @@ pub(super) struct UploadedBody {
 
 /// Writes many files. Each part of the form is called `file`, and its file name is its path below the directory. When the
 /// request breaks off, the files that had come whole are there.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files", operation_id = "upload_many",
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery),
     request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({"file": ["hello\n"]})),
     responses((status = 200, description = "They are written.", body = UploadedBody)))]
@@ -80,10 +80,16 @@ pub(super) async fn upload(
     let mut files = Vec::new();
     while let Some(field) = form.next_field().await.map_err(|error| malformed(&error))? {
         if files.len() == MAX_FILES {
-            return Err(Problem::field("file", format!("there are more than {MAX_FILES}; send them in several requests")));
+            return Err(Problem::field(
+                "file",
+                format!("there are more than {MAX_FILES}; send them in several requests"),
+            ));
         }
         if field.name() != Some("file") {
-            return Err(Problem::field(field.name().unwrap_or("part"), "it is unknown; a part is called file"));
+            return Err(Problem::field(
+                field.name().unwrap_or("part"),
+                "it is unknown; a part is called file",
+            ));
         }
         let path = below(&directory, field.file_name())?;
         let details = vec![path_detail(&path)];

@@ -232,10 +232,12 @@ impl Shared {
     /// Where the end of a sandbox will be told. It is there before the sandbox is, so that no end is missed.
     fn fate(&self, id: &SandboxId, instance: &str) -> Arc<Fate> {
         let mut fates = self.fates();
-        let known = fates.known.get(id).and_then(Weak::upgrade).filter(|fate| fate.instance == instance);
-        known.unwrap_or_else(|| {
+        fates.missed.remove(id);
+        // One that has ended was another sandbox of that id.
+        let lives = |fate: &Arc<Fate>| fate.instance == instance && fate.ended.borrow().is_none();
+        fates.known.get(id).and_then(Weak::upgrade).filter(lives).unwrap_or_else(|| {
             fates.known.retain(|_, fate| fate.strong_count() > 0);
-            let ended = watch::Sender::new(fates.missed.remove(id));
+            let ended = watch::Sender::new(None);
             let fate = Arc::new(Fate { instance: instance.to_owned(), ended });
             fates.known.insert(id.clone(), Arc::downgrade(&fate));
             fate

@@ -17,6 +17,9 @@ use crate::walls::LocalWalls;
 /// How long a sandbox that was killed waits for the order to remove it, while what it used can be asked.
 const KILLED_KEPT: Duration = Duration::from_secs(30);
 
+/// How long the news of an end may take when a sandbox has been removed. It takes no time, but for a supervisor that hangs.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The most ends that are remembered; the oldest go first.
 const MOST_ENDS: usize = 4096;
 
@@ -31,6 +34,8 @@ pub(crate) struct Held {
     /// Whether somebody has asked for its end and takes care of it.
     stopping: watch::Sender<bool>,
     killed: AtomicBool,
+    /// Whether its clients have been told of its end.
+    announced: watch::Sender<bool>,
 }
 
 impl Held {
@@ -56,6 +61,7 @@ impl Held {
             tied_to,
             stopping: watch::Sender::new(false),
             killed: AtomicBool::new(false),
+            announced: watch::Sender::new(false),
         };
         Ok((held, stream))
     }
@@ -65,9 +71,19 @@ impl Held {
         self.walls.kill();
     }
 
+    /// Ends it, and returns when that is done and has been announced: nobody may hear of this end after the id has been
+    /// given to another sandbox.
     pub(crate) async fn stop(&self) -> Result<(), EngineError> {
         self.stopping.send_replace(true);
-        self.walls.stop().await
+        let stopped = self.walls.stop().await;
+        let mut announced = self.announced.subscribe();
+        let _ = tokio::time::timeout(ANNOUNCE_TIMEOUT, announced.wait_for(|announced| *announced)).await;
+        stopped
+    }
+
+    /// Its clients have been told of its end.
+    pub(crate) fn set_announced(&self) {
+        self.announced.send_replace(true);
     }
 
     /// Waits until it has ended, and says how.

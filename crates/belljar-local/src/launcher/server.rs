@@ -146,6 +146,7 @@ impl Launcher {
         tokio::spawn(async move {
             let how = watched.ended().await;
             launcher.announce(&watched, how);
+            watched.set_announced();
             if let Err(error) = watched.clean_up().await {
                 log(&format!("{}: {error}", watched.id));
             }

@@ -78,8 +78,15 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
     sandbox.guest().check().await?;
     sandbox.stop().await?;
-    // Afterwards it is free.
-    engine.launch_as(&taken, &spec, None).await?.stop().await?;
+    // Afterwards it is free, and nobody takes the end of the one before for that of the next.
+    for _ in 0..10 {
+        let next = engine.launch_as(&taken, &spec, None).await?;
+        let ended = tokio::time::timeout(Duration::from_millis(20), next.ended()).await;
+        assert!(ended.is_err(), "it has ended: {ended:?}");
+        next.guest().check().await?;
+        next.stop().await?;
+    }
+    within("the news of the first", sandbox.ended()).await?;
     Ok(())
 }
 

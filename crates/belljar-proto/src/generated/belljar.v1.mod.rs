@@ -3,6 +3,7 @@
 include!("belljar.v1.guest.rs");
 include!("belljar.v1.filesystem.rs");
 include!("belljar.v1.process.rs");
+include!("belljar.v1.session.rs");
 include!("belljar.v1.problem.rs");
 include!("belljar.v1.sandboxes.rs");
 include!("belljar.v1.commands.rs");
@@ -30,6 +31,7 @@ pub mod __buffa {
         include!("belljar.v1.guest.__view.rs");
         include!("belljar.v1.filesystem.__view.rs");
         include!("belljar.v1.process.__view.rs");
+        include!("belljar.v1.session.__view.rs");
         include!("belljar.v1.problem.__view.rs");
         include!("belljar.v1.sandboxes.__view.rs");
         include!("belljar.v1.commands.__view.rs");
@@ -91,6 +93,11 @@ pub mod __buffa {
         reg.register_json_any(super::__UNPACK_OPEN_JSON_ANY);
         reg.register_json_any(super::__UNPACK_REQUEST_JSON_ANY);
         reg.register_json_any(super::__UNPACK_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_MATCH_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_SUMMARY_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__ENV_VAR_JSON_ANY);
         reg.register_json_any(super::__TERMINAL_JSON_ANY);
         reg.register_json_any(super::__START_REQUEST_JSON_ANY);
@@ -109,6 +116,14 @@ pub mod __buffa {
         reg.register_json_any(super::__LIST_PROCESSES_REQUEST_JSON_ANY);
         reg.register_json_any(super::__LIST_PROCESSES_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__PROCESS_INFO_JSON_ANY);
+        reg.register_json_any(super::__SESSION_OPEN_JSON_ANY);
+        reg.register_json_any(super::__SESSION_OPENED_JSON_ANY);
+        reg.register_json_any(super::__SESSION_RUN_JSON_ANY);
+        reg.register_json_any(super::__LIST_SESSIONS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_SESSIONS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SESSION_INFO_JSON_ANY);
+        reg.register_json_any(super::__SESSION_CLOSE_JSON_ANY);
+        reg.register_json_any(super::__SESSION_CLOSED_JSON_ANY);
         reg.register_json_any(super::__PROBLEM_JSON_ANY);
         reg.register_json_any(super::__SANDBOX_LIMITS_JSON_ANY);
         reg.register_json_any(super::__NEW_SANDBOX_FILE_JSON_ANY);
@@ -337,6 +352,26 @@ pub use self::__buffa::view::UnpackResponseView;
 #[doc(inline)]
 pub use self::__buffa::view::UnpackResponseOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::SearchRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseOwnedView;
+#[doc(inline)]
 pub use self::__buffa::view::EnvVarView;
 #[doc(inline)]
 pub use self::__buffa::view::EnvVarOwnedView;
@@ -408,6 +443,38 @@ pub use self::__buffa::view::ListProcessesResponseOwnedView;
 pub use self::__buffa::view::ProcessInfoView;
 #[doc(inline)]
 pub use self::__buffa::view::ProcessInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenedOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionRunView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionRunOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionCloseView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionCloseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionClosedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionClosedOwnedView;
 #[doc(inline)]
 pub use self::__buffa::view::ProblemView;
 #[doc(inline)]
@@ -693,6 +760,7 @@ pub use self::__buffa::register_types;
 include!("belljar.v1.guest.__connect.rs");
 include!("belljar.v1.filesystem.__connect.rs");
 include!("belljar.v1.process.__connect.rs");
+include!("belljar.v1.session.__connect.rs");
 include!("belljar.v1.sandboxes.__connect.rs");
 include!("belljar.v1.commands.__connect.rs");
 include!("belljar.v1.templates.__connect.rs");

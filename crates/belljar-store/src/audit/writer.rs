@@ -127,7 +127,7 @@ impl Writer {
                 return Err(error);
             }
         };
-        transaction.commit().await.map_err(failed("write audit records"))?;
+        self.database.commit(transaction).await.map_err(failed("write audit records"))?;
         if self.durability == Durability::Power {
             self.database.sync().await?;
         }

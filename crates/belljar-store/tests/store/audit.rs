@@ -112,7 +112,9 @@ pub(crate) async fn tails_are_filtered(ground: Ground) {
         log.append(new).await.unwrap();
     }
     let all = AuditFilter::default;
-    let cases: &[(&str, AuditFilter, Option<i64>, u32, &[i64])] = &[
+    // What is asked for, after which record, how many, and which come.
+    type Case = (&'static str, AuditFilter, Option<i64>, u32, &'static [i64]);
+    let cases: &[Case] = &[
         ("all", all(), Some(0), 100, &[1, 2, 3, 4, 5]),
         ("the last two", all(), None, 2, &[4, 5]),
         ("two after one", all(), Some(1), 2, &[2, 3]),

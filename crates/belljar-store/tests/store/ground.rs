@@ -88,10 +88,7 @@ impl Ground {
     }
 
     pub(crate) async fn try_meddle(&self, text: &str) -> Result<(), sqlx::Error> {
-        let mut connection = connect(&self.address().await).await;
-        let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
-        connection.close().await?;
-        result.map(|_| ())
+        meddle_with(&self.address().await, text).await
     }
 
     /// A database with the same rows. Nobody may have this one open.
@@ -110,6 +107,13 @@ impl Ground {
         }
         copy
     }
+}
+
+pub(crate) async fn meddle_with(address: &str, text: &str) -> Result<(), sqlx::Error> {
+    let mut connection = connect(address).await;
+    let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
+    connection.close().await?;
+    result.map(|_| ())
 }
 
 /// Makes a database on the server, and gives its address.

@@ -15,7 +15,7 @@ const KEEP: &str = r#"
 bin=$1 dir=$2
 cd "$dir"
 "$bin/initdb" --pgdata=data --no-sync --auth=trust --username=postgres --encoding=UTF8 --locale=C >log 2>&1 || exit 1
-"$bin/postgres" -D data -k "$dir" -c listen_addresses= -c fsync=off -c max_connections=200 >>log 2>&1 &
+"$bin/postgres" -D data -k "$dir" -c listen_addresses= -c fsync=off -c shared_buffers=16MB -c max_connections=200 >>log 2>&1 &
 server=$!
 read -r end
 kill -QUIT "$server"
@@ -63,6 +63,11 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Self { dir, _keeper: keeper })
+    }
+
+    /// Where its files are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub(crate) fn address(&self, database: &str) -> String {

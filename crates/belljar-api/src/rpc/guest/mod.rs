@@ -14,8 +14,10 @@ mod health;
 mod ports;
 mod process;
 mod relay;
+mod session;
 
 pub(super) use filesystem::Filesystem;
 pub(super) use health::Health;
 pub(super) use ports::Ports;
 pub(super) use process::Process;
+pub(super) use session::Session;

@@ -1,0 +1,197 @@
+//! Trees as archives.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use belljar_engine::v1;
+use futures::StreamExt as _;
+use http::{HeaderValue, header};
+use serde::{Deserialize, Serialize};
+use tokio_util::io::StreamReader;
+use utoipa::{IntoParams, ToSchema};
+
+use super::types::path_of;
+use super::{disposition, guest_problem, path_detail, recorded};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Query, RawBody};
+use crate::problem::Problem;
+use crate::refusal::About;
+
+/// The longest archive that is packed: 1 TiB. What is in a sandbox is bounded by its disk, but holes of files are not.
+const MAX_ARCHIVE_BYTES: u64 = 1 << 40;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PackQuery {
+    /// The directory. The home directory, if not given.
+    path: Option<String>,
+    /// The same in base64, for names that are not UTF-8.
+    path_base64: Option<String>,
+    /// `tar`, which is the default, or `tar.gz`.
+    #[param(inline)]
+    format: Option<PackFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = PackFormat)]
+pub(super) enum PackFormat {
+    #[serde(rename = "tar")]
+    Tar,
+    #[serde(rename = "tar.gz")]
+    TarGzip,
+}
+
+/// Packs a directory with all that is in it. Names in the archive are relative to it. What is in the archive is what the
+/// code in the sandbox put there: unpack it with care.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
+    params(("id" = String, Path, description = "The sandbox's id or name."), PackQuery),
+    responses((status = 200, description = "The archive.", body = Vec<u8>, content_type = "application/octet-stream")))]
+pub(super) async fn pack(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<PackQuery>,
+) -> Result<Response, Problem> {
+    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let (format, kind, ending) = match query.format.unwrap_or(PackFormat::Tar) {
+        PackFormat::Tar => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, "application/x-tar", ".tar"),
+        PackFormat::TarGzip => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP, "application/gzip", ".tar.gz"),
+    };
+    let slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let request = v1::PackRequest { base: path.clone(), format: format.into(), ..Default::default() };
+    // What is refused is refused with the first piece, and an answer of its own.
+    let begun = match entered.guest().pack(request, MAX_ARCHIVE_BYTES).await {
+        Ok(mut archive) => archive.next().await.map(|first| (archive, first)),
+        Err(error) => Err(error),
+    };
+    let begun = match begun {
+        Ok(begun) => Ok(begun),
+        Err(error) => Err(guest_problem(&entered, error, About::File).await),
+    };
+    let details = vec![path_detail(&path)];
+    let id = entered.id().clone();
+    let (mut archive, first) = recorded(&shared, &caller, &id, "file.pack", details, begun).await?;
+    let stream = async_stream::stream! {
+        let _held = (slot, entered);
+        let mut next = Ok(first);
+        while let Some(piece) = next.transpose() {
+            let failed = piece.is_err();
+            yield piece.map_err(std::io::Error::other);
+            if failed {
+                break;
+            }
+            next = archive.next().await;
+        }
+    };
+    let mut response = Response::new(Body::from_stream(stream));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(
+        header::CONTENT_DISPOSITION,
+        disposition::attachment(&archive_name(&path, id.as_str(), ending)),
+    );
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Ok(response)
+}
+
+/// The archive's name: that of the directory, or the sandbox's id.
+fn archive_name(path: &[u8], id: &str, ending: &str) -> Vec<u8> {
+    let last = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+    let last = last.filter(|name| *name != b"." && *name != b"..").unwrap_or(id.as_bytes());
+    [last, ending.as_bytes()].concat()
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UnpackQuery {
+    /// The directory. The home directory, if not given.
+    path: Option<String>,
+    /// The same in base64, for names that are not UTF-8.
+    path_base64: Option<String>,
+    /// `auto`, which is the default, `tar`, `tar.gz` or `zip`.
+    #[param(inline)]
+    format: Option<UnpackFormat>,
+    /// How many parts of each name to drop. A name that has no more is left out.
+    strip: Option<u32>,
+    /// Whether files that are there may be replaced. `true` if not given.
+    overwrite: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = UnpackFormat)]
+pub(super) enum UnpackFormat {
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "tar")]
+    Tar,
+    #[serde(rename = "tar.gz")]
+    TarGzip,
+    #[serde(rename = "zip")]
+    Zip,
+}
+
+/// What was unpacked.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Unpacked)]
+pub(super) struct UnpackedBody {
+    /// Files, directories and links.
+    entries: u64,
+    /// Bytes of files.
+    bytes: u64,
+}
+
+/// Unpacks an archive below a directory, which is made if it is not there. When something is wrong with it, nothing of it
+/// is left.
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
+    params(("id" = String, Path, description = "The sandbox's id or name."), UnpackQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The archive.", example = json!("")),
+    responses((status = 200, description = "It is unpacked.", body = UnpackedBody)))]
+pub(super) async fn unpack(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<UnpackQuery>,
+    body: RawBody,
+) -> Result<axum::Json<UnpackedBody>, Problem> {
+    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let format = match query.format.unwrap_or(UnpackFormat::Auto) {
+        UnpackFormat::Auto => v1::ArchiveFormat::ARCHIVE_FORMAT_UNSPECIFIED,
+        UnpackFormat::Tar => v1::ArchiveFormat::ARCHIVE_FORMAT_TAR,
+        UnpackFormat::TarGzip => v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP,
+        UnpackFormat::Zip => v1::ArchiveFormat::ARCHIVE_FORMAT_ZIP,
+    };
+    let _slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let details = vec![path_detail(&path)];
+    let open = v1::UnpackOpen {
+        path,
+        format: format.into(),
+        strip_components: query.strip.unwrap_or(0),
+        overwrite: query.overwrite.unwrap_or(true),
+        ..Default::default()
+    };
+    let source = StreamReader::new(super::content::exactly(body.length, body.stream().boxed()).boxed());
+    let unpacked = match entered.guest().unpack(open, source).await {
+        Ok(done) => Ok(UnpackedBody { entries: done.entries, bytes: done.bytes }),
+        Err(error) => Err(guest_problem(&entered, error, About::File).await),
+    };
+    recorded(&shared, &caller, entered.id(), "file.unpack", details, unpacked).await.map(axum::Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_have_the_name_of_the_directory() {
+        let cases: [(&[u8], &[u8]); 4] =
+            [(b"out/", b"out.tar"), (b"/a/b", b"b.tar"), (b".", b"id.tar"), (b"/", b"id.tar")];
+        for (path, name) in cases {
+            assert_eq!(archive_name(path, "id", ".tar"), name);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The API with a real keeper and real sandboxes of the local engine, over loopback.
+
+#![expect(clippy::unwrap_used, reason = "a case that fails says so")]
+
+#[path = "api/client.rs"]
+mod client;
+#[path = "api/commands.rs"]
+mod commands;
+#[path = "api/document.rs"]
+mod document;
+#[path = "api/fields.rs"]
+mod fields;
+#[path = "api/files.rs"]
+mod files;
+#[path = "api/guards.rs"]
+mod guards;
+#[path = "api/ports.rs"]
+mod ports;
+#[path = "api/property.rs"]
+mod property;
+#[path = "api/sandboxes.rs"]
+mod sandboxes;
+#[path = "api/serving.rs"]
+mod serving;
+#[path = "api/terminals.rs"]
+mod terminals;
+#[path = "api/world.rs"]
+mod world;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    // The sandboxes' guest is this very program.
+    belljar_local::enter_guest();
+    let arguments = Arguments::from_args();
+    // Pausing and live limits need control groups, which an ordinary user may not have.
+    let ignored = !rustix::process::geteuid().is_root();
+    let lists = [
+        commands::all(),
+        document::all(),
+        fields::all(),
+        files::all(),
+        guards::all(),
+        ports::all(),
+        property::all(),
+        sandboxes::all(),
+        serving::all(),
+        terminals::all(),
+    ];
+    let trials = lists.into_iter().flatten().map(|(name, case)| {
+        Trial::test(name, move || {
+            world::run(case);
+            Ok(())
+        })
+        .with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}

@@ -1,0 +1,136 @@
+//! The OpenAPI document: current, complete, and true.
+
+use std::collections::BTreeSet;
+
+use belljar_api::{Code, openapi};
+use serde_json::Value;
+
+use crate::world::{World, cases};
+
+cases![the_copy_is_current, it_is_complete, every_route_needs_a_key, every_code_is_documented];
+
+const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rest.md");
+
+fn document() -> Value {
+    serde_json::from_str(&openapi().to_pretty_json().unwrap()).unwrap()
+}
+
+async fn the_copy_is_current(_: World) {
+    let fresh = openapi().to_pretty_json().unwrap() + "\n";
+    if std::env::var_os("BELLJAR_BLESS").is_some() {
+        std::fs::write(COPY, &fresh).unwrap();
+    }
+    let copy = std::fs::read_to_string(COPY).unwrap_or_default();
+    assert!(copy == fresh, "docs/openapi.json is old; write it anew with BELLJAR_BLESS=1");
+}
+
+/// Each operation: method, path, description.
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let of = |(path, item): (&String, &Value)| -> Vec<_> {
+        item.as_object()
+            .unwrap()
+            .iter()
+            .map(|(method, operation)| (method.to_uppercase(), path.clone(), operation.clone()))
+            .collect()
+    };
+    paths.iter().flat_map(of).collect()
+}
+
+async fn it_is_complete(_: World) {
+    let document = document();
+    assert_eq!(document["openapi"], "3.1.0");
+    let schemes = document["components"]["securitySchemes"].as_object().unwrap();
+    assert_eq!(schemes.keys().collect::<Vec<_>>(), ["api_key", "bearer"]);
+    let operations = operations(&document);
+    assert!(operations.len() > 45, "{}", operations.len());
+    let mut ids = BTreeSet::new();
+    for (method, path, operation) in &operations {
+        let place = format!("{method} {path}");
+        assert!(operation["summary"].is_string() || operation["description"].is_string(), "{place}");
+        assert!(
+            ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
+            "{place}: {}",
+            operation["operationId"]
+        );
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.keys().any(|status| status.starts_with('2') || status == "101"), "{place}");
+        if operation["security"].is_null() {
+            assert!(responses.contains_key("401") && responses.contains_key("500"), "{place}");
+        }
+        for (status, response) in responses {
+            let number: u16 = status.parse().unwrap();
+            if number >= 400 {
+                let problem = &response["content"]["application/problem+json"]["schema"]["$ref"];
+                assert_eq!(problem, "#/components/schemas/Problem", "{place} {status}");
+            }
+        }
+        for (kind, media) in operation["requestBody"]["content"].as_object().into_iter().flatten() {
+            let named =
+                media["schema"]["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/"));
+            let schema = named.map(|name| &document["components"]["schemas"][name]);
+            let has_example =
+                !media["example"].is_null() || schema.is_some_and(|schema| !schema["example"].is_null());
+            assert!(has_example, "{place} {kind} has no example");
+        }
+        for name in path.split(['{', '}']).skip(1).step_by(2) {
+            let parameters = operation["parameters"].as_array().unwrap();
+            assert!(
+                parameters.iter().any(|one| one["name"] == name && one["in"] == "path"),
+                "{place} {name}"
+            );
+        }
+    }
+    // Every name that is referred to is there.
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    }
+}
+
+async fn every_route_needs_a_key(world: World) {
+    let document = document();
+    let stranger = world.stranger();
+    let keys = [
+        None,
+        Some("bj_".to_owned() + &"0".repeat(64)),
+        Some("bjs_wrong".to_owned()),
+        Some("nonsense".to_owned()),
+    ];
+    let mut checked = 0;
+    for (method, path, operation) in operations(&document) {
+        let place = path
+            .replace("{id}", "abcdefghij0123456789")
+            .replace("{process}", "1")
+            .replace("{port}", "80")
+            .replace("{token}", "x");
+        if operation["security"].is_null() {
+            for key in &keys {
+                let client = belljar_client(&stranger, key.as_deref());
+                let answer = client.call(&method, &place).await;
+                answer.refused(401, "unauthenticated", None);
+                checked += 1;
+            }
+        } else if path.starts_with("/v1/signed/") {
+            stranger.call(&method, &place).await.refused(401, "unauthenticated", None);
+        } else {
+            assert_eq!(stranger.call(&method, &place).await.status, 200, "{method} {path}");
+        }
+    }
+    assert!(checked > 150, "{checked}");
+}
+
+fn belljar_client(stranger: &crate::client::Client, key: Option<&str>) -> crate::client::Client {
+    key.map_or_else(|| stranger.clone(), |key| stranger.with_key(key))
+}
+
+async fn every_code_is_documented(_: World) {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let rows: BTreeSet<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    for code in Code::ALL {
+        let row = format!("| `{}` | {} | {} |", code.as_str(), code.status_number(), code.title());
+        assert!(rows.contains(row.as_str()), "docs/rest.md lacks: {row}");
+    }
+}

@@ -1,0 +1,155 @@
+//! What stands before every route.
+
+use axum::body::Body;
+use belljar_api::ApiConfig;
+use serde_json::json;
+
+use crate::world::{World, cases, config, sandbox};
+
+cases![
+    without_a_key_there_is_almost_nothing,
+    hosts_and_origins_are_checked,
+    wrong_keys_are_counted,
+    requests_have_ids,
+    unknown_places_and_methods_are_problems,
+    the_docs_work_offline,
+];
+
+async fn without_a_key_there_is_almost_nothing(world: World) {
+    let stranger = world.stranger();
+    for path in ["/health", "/ready", "/version"] {
+        let answer = stranger.get(path).await;
+        assert_eq!(answer.status, 200, "{path} {answer:?}");
+    }
+    assert_eq!(stranger.get("/health").await.json(), json!({"status": "ok"}));
+    for path in ["/metrics", "/v1/me", "/v1/none", "/v1", "/none", "/", "/v1/sandboxes/x/y/z"] {
+        for method in ["GET", "POST", "DELETE", "OPTIONS", "PATCH"] {
+            stranger.call(method, path).await.refused(401, "unauthenticated", None);
+        }
+    }
+    let refused = stranger.get("/v1/me").await;
+    assert_eq!(refused.header("www-authenticate"), "Bearer");
+    let closed = world.beside(ApiConfig { open_docs: false, open_metrics: true, ..config() }).await;
+    closed.stranger().get("/docs/").await.refused(401, "unauthenticated", None);
+    closed.stranger().get("/openapi.json").await.refused(401, "unauthenticated", None);
+    assert_eq!(closed.stranger().get("/metrics").await.status, 200);
+    // A body is not waited for.
+    let pending = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+    let request = stranger.request("POST", "/v1/sandboxes").header("content-type", "application/json");
+    let answer = stranger.open(request.body(Body::from_stream(pending)).unwrap()).await;
+    assert_eq!(answer.status(), 401);
+}
+
+async fn hosts_and_origins_are_checked(world: World) {
+    let user = world.user().await;
+    let key = user.key.clone().unwrap();
+    let call = |method: &'static str, headers: Vec<(&'static str, &'static str)>| {
+        let mut request = http::Request::builder().method(method).uri("/v1/me").header("x-api-key", &key);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        user.send(request.body(Body::empty()).unwrap())
+    };
+    for host in ["localhost", "127.0.0.1:99", "[::1]", "box.test"] {
+        assert_eq!(call("GET", vec![("host", host)]).await.status, 200, "{host}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1"] {
+        call("GET", vec![("host", host)]).await.refused(403, "host_not_allowed", None);
+    }
+    call("GET", vec![("host", "localhost"), ("origin", "http://evil.example")]).await.refused(
+        403,
+        "origin_not_allowed",
+        None,
+    );
+    call("GET", vec![("host", "localhost"), ("origin", "null")]).await.refused(
+        403,
+        "origin_not_allowed",
+        None,
+    );
+    let allowed = call("GET", vec![("host", "localhost"), ("origin", "https://console.example.com")]).await;
+    assert_eq!(
+        (allowed.status.as_u16(), allowed.header("access-control-allow-origin")),
+        (200, "https://console.example.com")
+    );
+    assert_eq!(allowed.header("vary"), "Origin");
+    let asked = vec![
+        ("host", "localhost"),
+        ("origin", "https://console.example.com"),
+        ("access-control-request-method", "DELETE"),
+    ];
+    let preflight = call("OPTIONS", asked).await;
+    assert_eq!((preflight.status.as_u16(), preflight.body.len()), (204, 0));
+    assert!(preflight.header("access-control-allow-methods").contains("DELETE"));
+    assert_eq!(preflight.header("access-control-allow-credentials"), "");
+    // A page gets to know what is wrong, too.
+    let request = http::Request::builder()
+        .uri("/v1/me")
+        .header("host", "localhost")
+        .header("origin", "https://console.example.com");
+    let refused = user.send(request.body(Body::empty()).unwrap()).await;
+    refused.refused(401, "unauthenticated", None);
+    assert_eq!(refused.header("access-control-allow-origin"), "https://console.example.com");
+}
+
+async fn wrong_keys_are_counted(world: World) {
+    let few = world.beside(ApiConfig { max_failed_attempts: 3, ..config() }).await;
+    let user = few.user().await;
+    let wrong = few.stranger().with_key(&format!("bj_{}", "0".repeat(64)));
+    for _ in 0..3 {
+        wrong.get("/v1/me").await.refused(401, "unauthenticated", None);
+    }
+    let waiting = wrong.get("/v1/me").await;
+    waiting.refused(429, "too_many_attempts", None);
+    assert!((1..=60).contains(&waiting.header("retry-after").parse::<u64>().unwrap()));
+    user.get("/v1/me").await.refused(429, "too_many_attempts", None);
+    // Whoever comes without a key does not guess.
+    few.stranger().get("/v1/me").await.refused(401, "unauthenticated", None);
+    assert_eq!(few.stranger().get("/health").await.status, 200);
+}
+
+async fn requests_have_ids(world: World) {
+    let user = world.user().await;
+    let own = user
+        .send(
+            user.request("GET", "/v1/none").header("x-request-id", "my.id-1_A").body(Body::empty()).unwrap(),
+        )
+        .await;
+    assert_eq!((own.header("x-request-id"), &own.json()["request_id"]), ("my.id-1_A", &json!("my.id-1_A")));
+    let strange = user
+        .send(user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap())
+        .await;
+    assert_eq!(strange.header("x-request-id").len(), 16);
+    assert_ne!(
+        user.get("/v1/me").await.header("x-request-id"),
+        user.get("/v1/me").await.header("x-request-id")
+    );
+}
+
+async fn unknown_places_and_methods_are_problems(world: World) {
+    let user = world.user().await;
+    user.get("/v1/none").await.refused(404, "not_found", None);
+    user.get("/none").await.refused(404, "not_found", None);
+    let refused = user.call("PUT", "/v1/sandboxes").await;
+    refused.refused(405, "method_not_allowed", None);
+    assert!(refused.header("allow").contains("POST"), "{refused:?}");
+    user.call("POST", "/health").await.refused(405, "method_not_allowed", None);
+    let id = sandbox(&user).await;
+    user.call("BREW", &format!("/v1/sandboxes/{id}")).await.refused(405, "method_not_allowed", None);
+    let long = user.get(&format!("/v1/sandboxes/{}", "x".repeat(300))).await;
+    long.refused(400, "invalid_field", Some("id"));
+    user.get("/v1/sandboxes/%ff").await.refused(400, "invalid_field", Some("id"));
+}
+
+async fn the_docs_work_offline(world: World) {
+    let stranger = world.stranger();
+    let moved = stranger.get("/docs").await;
+    assert_eq!((moved.status.as_u16(), moved.header("location")), (303, "/docs/"));
+    let page = stranger.get("/docs/").await;
+    assert_eq!(page.status, 200);
+    assert!(!page.text().contains("//cdn") && !page.text().contains("https://"), "{}", page.text());
+    for file in ["swagger-ui.css", "swagger-ui-bundle.js", "swagger-initializer.js"] {
+        assert_eq!(stranger.get(&format!("/docs/{file}")).await.status, 200, "{file}");
+    }
+    assert!(stranger.get("/docs/swagger-initializer.js").await.text().contains("/openapi.json"));
+    assert_eq!(stranger.get("/openapi.json").await.json()["openapi"], "3.1.0");
+}

@@ -1,0 +1,58 @@
+//! Where the service keeps its files.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The system's configuration.
+const SYSTEM_FILE: &str = "/etc/belljar/belljar.toml";
+
+/// The home of the system's own service.
+const SYSTEM_HOME: &str = "/var/lib/belljar";
+
+/// The service's home: `$BELLJAR_HOME`; else `/var/lib/belljar` for root, `$XDG_DATA_HOME/belljar` or
+/// `~/.local/share/belljar` for others. `None` is that nothing says where that is. `$BELLJAR_HOME`
+/// may be relative; paths of the other variables that are do not count.
+pub fn home_dir(variable: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Option<PathBuf> {
+    let path = |name| variable(name).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
+    let absolute = |name| path(name).filter(|path| path.is_absolute());
+    if let Some(home) = path("BELLJAR_HOME") {
+        return Some(home);
+    }
+    if is_root {
+        return Some(PathBuf::from(SYSTEM_HOME));
+    }
+    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
+    Some(data.join("belljar"))
+}
+
+/// Where the file is looked for when no flag and no variable names one: the first that is there.
+#[must_use]
+pub fn config_candidates(home: &std::path::Path) -> [PathBuf; 2] {
+    [home.join("belljar.toml"), PathBuf::from(SYSTEM_FILE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_is_found() {
+        let cases: [(&[(&str, &str)], bool, Option<&str>); 9] = [
+            (&[("BELLJAR_HOME", "jar"), ("HOME", "/h")], false, Some("jar")),
+            (&[("BELLJAR_HOME", "/srv/jar"), ("HOME", "/h")], true, Some("/srv/jar")),
+            (&[("BELLJAR_HOME", "/srv/jar"), ("HOME", "/h")], false, Some("/srv/jar")),
+            (&[("HOME", "/h")], true, Some("/var/lib/belljar")),
+            (&[("HOME", "/h")], false, Some("/h/.local/share/belljar")),
+            (&[("HOME", "/h"), ("XDG_DATA_HOME", "/d")], false, Some("/d/belljar")),
+            (&[("HOME", "/h"), ("XDG_DATA_HOME", "d")], false, Some("/h/.local/share/belljar")),
+            (&[("HOME", "")], false, None),
+            (&[], false, None),
+        ];
+        for (variables, is_root, expected) in cases {
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+            };
+            assert_eq!(home_dir(variable, is_root), expected.map(PathBuf::from), "{variables:?}");
+        }
+    }
+}

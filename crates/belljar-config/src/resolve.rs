@@ -1,0 +1,301 @@
+//! From what was said to what it means.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use belljar_model::{
+    ByteSize, Cpus, DiskSize, EngineKind, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
+    OpenFiles, OutputSize, Pids, SpecFile, Timeout, TmpSize,
+};
+
+use crate::config::{
+    AuditConfig, Config, HeadRoomConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, MountsConfig, OnExit,
+    OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
+};
+use crate::error::ConfigErrors;
+use crate::read::Reader;
+use crate::said::Said;
+use crate::secret::Secret;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest life that an operator can allow.
+const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Config {
+    /// Checks everything that was said, and fills in the defaults. `home` is the service's home, an absolute path.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its place.
+    pub fn resolve(said: &Said, home: &Path) -> Result<Self, ConfigErrors> {
+        let mut reader = Reader::new(said, home);
+        let sandboxes = sandboxes(&mut reader);
+        let config = Self {
+            server: server(&mut reader),
+            store: store(&mut reader, home),
+            template: template(&mut reader, sandboxes.engine),
+            sandboxes,
+            head_room: head_room(&mut reader),
+            quotas: quotas(&mut reader),
+            log: log(&mut reader),
+            metrics: MetricsConfig { open: reader.flag("metrics.open", false) },
+            otlp: otlp(&mut reader),
+            audit: audit(&mut reader),
+        };
+        ConfigErrors::check(reader.errors)?;
+        Ok(config)
+    }
+}
+
+fn server(reader: &mut Reader<'_>) -> ServerConfig {
+    let listen = reader.list("server.listen", vec![SocketAddr::from(([127, 0, 0, 1], 8787))], |text| {
+        text.parse().map_err(|_| "an IP address and a port, such as 127.0.0.1:8787 or [::]:8787".to_owned())
+    });
+    let socket = reader.path("server.socket", Some("belljar.sock"));
+    if listen.is_empty() && socket.is_none() {
+        reader.apart("server.listen", "there is neither an address nor a socket; give one of them");
+    }
+    let domain = reader.value("server.domain", None, |text| match text {
+        "" => Ok(None),
+        text if is_domain(text) => Ok(Some(text.to_ascii_lowercase())),
+        _ => Err("a domain name, such as sandboxes.example.com".to_owned()),
+    });
+    ServerConfig {
+        listen,
+        socket,
+        operator_socket: reader.flag("server.operator_socket", true),
+        domain,
+        allowed_hosts: reader.list("server.allowed_hosts", Vec::new(), |text| {
+            let is_host = is_domain(text) || text.parse::<std::net::IpAddr>().is_ok();
+            is_host.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a host name without port".to_owned())
+        }),
+        allowed_origins: reader.list("server.allowed_origins", Vec::new(), |text| {
+            let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+            let is_origin =
+                rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', '*', ' ']));
+            is_origin.then(|| text.to_ascii_lowercase()).ok_or_else(|| {
+                "scheme and host without a path, such as https://console.example.com".to_owned()
+            })
+        }),
+        trusted_proxies: reader.list("server.trusted_proxies", Vec::new(), |text| {
+            text.parse().map_err(|_| "an IP address, such as 10.0.0.2".to_owned())
+        }),
+        tls: tls(reader),
+        max_connections: reader.count("server.max_connections", 2048, 1, 1_000_000),
+        max_connections_per_client: reader.count("server.max_connections_per_client", 512, 1, 1_000_000),
+        max_requests_per_connection: reader.count(
+            "server.max_requests_per_connection",
+            100_000,
+            1,
+            1_000_000_000,
+        ),
+        max_streams_per_key: reader.count("server.max_streams_per_key", 256, 1, 1_000_000),
+        max_failed_attempts: reader.count("server.max_failed_attempts", 30, 1, 1_000_000),
+        drain: reader.span("server.drain", Duration::from_secs(10), Duration::ZERO, HOUR),
+        open_docs: reader.flag("server.open_docs", true),
+    }
+}
+
+fn tls(reader: &mut Reader<'_>) -> Option<TlsConfig> {
+    let certificate = reader.path("server.tls_certificate", None);
+    let key = reader.path("server.tls_key", None);
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(TlsConfig { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) => {
+            reader.apart("server.tls_certificate", "a certificate needs its key; give server.tls_key too");
+            None
+        }
+        (None, Some(_)) => {
+            reader.apart("server.tls_key", "a key needs its certificate; give server.tls_certificate too");
+            None
+        }
+    }
+}
+
+fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
+    let own = format!("sqlite:{}", home.join("belljar.db").display());
+    let url = reader.optional("store.url").unwrap_or(own);
+    let schemes = ["sqlite:", "postgres://", "postgresql://"];
+    if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
+        let allowed = "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned();
+        reader.refuse("store.url", "this address".to_owned(), allowed);
+    }
+    let words = [("process", StoreDurability::Process), ("power", StoreDurability::Power)];
+    StoreConfig {
+        url: Secret::new(url),
+        durability: reader.word("store.durability", StoreDurability::Process, &words),
+        keeper: reader.value("store.keeper", "local".to_owned(), |text| {
+            let fits = (1..=63).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+            fits.then(|| text.to_owned())
+                .ok_or_else(|| "1 to 63 letters, digits, hyphens and dots".to_owned())
+        }),
+    }
+}
+
+fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
+    let engine = match reader.said("sandboxes.engine") {
+        None => EngineKind::default(),
+        Some(text) => belljar_model::choose_engine(Some(text), None, None).unwrap_or_else(|error| {
+            reader.refuse_model("sandboxes.engine", text, &error);
+            EngineKind::default()
+        }),
+    };
+    let default_timeout =
+        reader.span("sandboxes.default_timeout", Duration::from_secs(300), SECOND, LONGEST_LIFE);
+    let max_timeout = reader.span("sandboxes.max_timeout", DAY, SECOND, LONGEST_LIFE);
+    if default_timeout > max_timeout {
+        let key = if reader.said("sandboxes.default_timeout").is_some() {
+            "default_timeout"
+        } else {
+            "max_timeout"
+        };
+        let reason = "sandboxes.default_timeout is longer than sandboxes.max_timeout";
+        reader.apart(&format!("sandboxes.{key}"), reason);
+    }
+    SandboxesConfig {
+        engine,
+        default_timeout,
+        max_timeout,
+        pool: reader.count("sandboxes.pool", 4, 0, 10_000),
+        max_starts: Some(reader.count("sandboxes.max_starts", 0, 0, 10_000)).filter(|starts| *starts > 0),
+        max_waiting: reader.count("sandboxes.max_waiting", 1000, 0, 1_000_000),
+        max_sandboxes: reader.count("sandboxes.max_sandboxes", 2000, 1, 1_000_000),
+        share_host_tree: reader.flag("sandboxes.share_host_tree", false),
+        on_exit: reader.word(
+            "sandboxes.on_exit",
+            OnExit::Keep,
+            &[("keep", OnExit::Keep), ("end", OnExit::End)],
+        ),
+        cgroup: reader.path("sandboxes.cgroup", None),
+        keep_gone: reader.span("sandboxes.keep_gone", 7 * DAY, Duration::ZERO, 10 * LONGEST_LIFE),
+        keep_idempotency: reader.span(
+            "sandboxes.keep_idempotency",
+            DAY,
+            Duration::from_secs(60),
+            LONGEST_LIFE,
+        ),
+        mounts: MountsConfig {
+            read: reader.paths("sandboxes.mounts.read"),
+            write: reader.paths("sandboxes.mounts.write"),
+            forbidden: reader.paths("sandboxes.mounts.forbidden"),
+        },
+    }
+}
+
+fn template(reader: &mut Reader<'_>, engine: EngineKind) -> SpecFile {
+    let env = reader.table("template.env", |name, value| {
+        EnvVar::new(name, value).map(|_| ()).map_err(|error| match error {
+            belljar_model::ModelError::NotAllowed { allowed, .. } => allowed,
+            other => other.to_string(),
+        })
+    });
+    SpecFile {
+        engine: Some(engine.to_string()),
+        grade: reader.model::<LimitsGrade>("template.grade"),
+        hostname: reader.model::<Hostname>("template.hostname"),
+        env: Some(env.into_iter().collect::<BTreeMap<_, _>>()).filter(|env| !env.is_empty()),
+        limits: LimitsFile {
+            memory: reader.model::<Memory>("template.limits.memory"),
+            cpus: reader.model::<Cpus>("template.limits.cpus"),
+            timeout: reader.model::<Timeout>("template.limits.timeout"),
+            pids: reader.model::<Pids>("template.limits.pids"),
+            tmp: reader.model::<TmpSize>("template.limits.tmp"),
+            disk: reader.model::<DiskSize>("template.limits.disk"),
+            inodes: reader.model::<Inodes>("template.limits.inodes"),
+            output: reader.model::<OutputSize>("template.limits.output"),
+            open_files: reader.model::<OpenFiles>("template.limits.open_files"),
+            ..LimitsFile::default()
+        },
+        ..SpecFile::default()
+    }
+}
+
+fn head_room(reader: &mut Reader<'_>) -> HeadRoomConfig {
+    let (none, most) = (ByteSize::new(0), ByteSize::mib(1 << 24));
+    HeadRoomConfig {
+        memory_bytes: reader.size("head_room.memory", ByteSize::mib(512), none, most),
+        disk_bytes: reader.size("head_room.disk", ByteSize::mib(1024), none, most),
+        inodes_percent: reader.count("head_room.inodes_percent", 5, 0, 99),
+        pids: reader.count("head_room.pids", 1000, 0, 4_194_304),
+    }
+}
+
+fn quotas(reader: &mut Reader<'_>) -> QuotasConfig {
+    let number = "a whole number";
+    let bytes = |text: &str| text.parse().ok().map(ByteSize::bytes);
+    QuotasConfig {
+        sandboxes: reader.quota("quotas.sandboxes", |text| text.parse().ok(), number),
+        memory_bytes: reader.quota("quotas.memory", bytes, "a size, such as 4g"),
+        disk_bytes: reader.quota("quotas.disk", bytes, "a size, such as 20g"),
+        cpu_seconds_per_hour: reader.quota("quotas.cpu_seconds_per_hour", |text| text.parse().ok(), number),
+        executions_per_minute: reader.quota("quotas.executions_per_minute", |text| text.parse().ok(), number),
+    }
+}
+
+fn log(reader: &mut Reader<'_>) -> LogConfig {
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let levels = [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info)];
+    LogConfig {
+        format: reader.word("log.format", LogFormat::Text, &formats),
+        level: reader.word("log.level", LogLevel::Info, &levels),
+        file: reader.path("log.file", None),
+    }
+}
+
+fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
+    let endpoint = reader.optional("otlp.endpoint").map(|text| {
+        let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        if place.is_none_or(|place| place.is_empty() || place.contains(['@', '?', '#', ' '])) {
+            // It may hold a password, so it is not shown.
+            let allowed =
+                "an address such as http://127.0.0.1:4318; credentials go into otlp.headers".to_owned();
+            reader.refuse("otlp.endpoint", "this address".to_owned(), allowed);
+        }
+        text.trim_end_matches('/').to_owned()
+    });
+    let headers = reader.table("otlp.headers", |name, value| {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let fits = !name.is_empty()
+            && name.bytes().all(is_token)
+            && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if fits { Ok(()) } else { Err("a header's name, with a value of printable ASCII".to_owned()) }
+    });
+    let sampling = reader.value("otlp.sampling", 1.0, |text| {
+        let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+        share.ok_or_else(|| "a number from 0 to 1, such as 0.1".to_owned())
+    });
+    let logs = reader.flag("otlp.logs", true);
+    let service_name = reader.optional("otlp.service_name").unwrap_or_else(|| "belljar".to_owned());
+    Some(OtlpConfig {
+        endpoint: endpoint?,
+        headers: headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
+        sampling,
+        logs,
+        service_name,
+    })
+}
+
+fn audit(reader: &mut Reader<'_>) -> AuditConfig {
+    let (least, most) = (ByteSize::mib(1), ByteSize::mib(1 << 20));
+    AuditConfig {
+        file: reader.path("audit.file", Some("audit.jsonl")),
+        rotate_bytes: reader.size("audit.rotate_size", ByteSize::mib(64), least, most),
+        keep: reader.count("audit.keep", 16, 0, 100_000),
+    }
+}
+
+fn is_domain(text: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}

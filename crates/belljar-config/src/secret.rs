@@ -1,0 +1,64 @@
+//! Values that are shown to nobody.
+
+use std::fmt;
+
+/// A text that no log, message or listing shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one who has to use it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(HIDDEN)
+    }
+}
+
+/// What stands in place of a secret.
+pub(crate) const HIDDEN: &str = "(hidden)";
+
+/// An address without its password and its options, which may hold one.
+pub(crate) fn hide_in_address(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    // Everything before the last @ may be part of a password that was not escaped.
+    let (user, place) = match rest.rsplit_once('@') {
+        Some((user, place)) => (Some(user.split(':').next().unwrap_or_default()), place),
+        None => (None, rest),
+    };
+    let place = place.split(['?', '#']).next().unwrap_or_default();
+    match user {
+        Some(user) => format!("{scheme}://{user}@{place}"),
+        None => format!("{scheme}://{place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("hush")), HIDDEN);
+        for (address, shown) in [
+            ("sqlite:/a/b.db", "sqlite:/a/b.db"),
+            ("postgres://db/jar", "postgres://db/jar"),
+            ("postgres://bell:hush@db:5433/jar?sslmode=disable", "postgres://bell@db:5433/jar"),
+            ("postgres://bell:hu/sh@x@db/jar", "postgres://bell@db/jar"),
+            ("postgres:///jar?host=/run&password=hush", "postgres:///jar"),
+            ("https://user:hush@collector:4318/v1", "https://user@collector:4318/v1"),
+        ] {
+            assert_eq!(hide_in_address(address), shown);
+        }
+    }
+}

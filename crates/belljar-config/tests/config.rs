@@ -1,0 +1,286 @@
+//! What a configuration means, and what is said about a wrong one.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use belljar_config::{
+    Changed, Config, ConfigErrors, Form, LogFormat, OnExit, Origin, SETTINGS, Said, Setting, example, show,
+};
+use proptest::prelude::*;
+
+const HOME: &str = "/srv/belljar";
+
+fn file(text: &str) -> Result<Said, ConfigErrors> {
+    let mut said = Said::default();
+    said.file(Path::new("belljar.toml"), text).map(|()| said)
+}
+
+fn resolve(text: &str) -> Result<Config, ConfigErrors> {
+    Config::resolve(&file(text)?, Path::new(HOME))
+}
+
+fn environment(variables: &[(&str, &str)]) -> Result<Said, ConfigErrors> {
+    let mut said = Said::default();
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    said.environment(variables).map(|()| said)
+}
+
+#[test]
+fn the_example_says_what_holds_anyway() {
+    let defaults = resolve("").unwrap();
+    assert_eq!(resolve(&example()).unwrap(), defaults);
+    // With every setting taken out of its comment nothing changes, so each default is written as it is.
+    assert_eq!(example().matches("\n#:").count(), SETTINGS.len());
+    let mut all = example().replace("\n#:", "\n");
+    // These have a default that depends on the machine, or is no value of its own.
+    for (written, own) in [("url = \"\"", "url = \"sqlite:/srv/belljar/belljar.db\"")] {
+        assert!(all.contains(written));
+        all = all.replace(written, own);
+    }
+    let said = file(&all).unwrap();
+    let mut every = Config::resolve(&said, Path::new(HOME)).unwrap();
+    // What the template says need not be said; it means the same.
+    assert_eq!(every.template.clone().resolve().unwrap(), defaults.template.clone().resolve().unwrap());
+    every.template = defaults.template.clone();
+    assert_eq!(every, defaults);
+}
+
+#[test]
+fn the_example_is_reviewed() {
+    insta::assert_snapshot!(example());
+}
+
+#[test]
+fn every_setting_can_be_said_in_each_way() {
+    for setting in SETTINGS {
+        let text = match setting.form {
+            Form::Flag => "true",
+            Form::List => "x,y",
+            Form::Table => "a=b,c=d",
+            Form::Text | Form::Number => "7",
+        };
+        let said = environment(&[(&setting.variable(), text)]).unwrap();
+        assert_eq!(said.origin(setting.key), Origin::Variable(setting.variable()));
+        let mut said = Said::default();
+        said.flag("--set", setting.key, &[text.to_owned()]).unwrap();
+        assert_eq!(said.origin(setting.key), Origin::Flag("--set".to_owned()));
+        let changed = Said::default().changed(&said);
+        assert_eq!(changed, [Changed { key: setting.key, reload: setting.reload }]);
+    }
+}
+
+#[test]
+fn later_words_win() {
+    let mut said =
+        file("[sandboxes]\npool = 1\nmax_waiting = 5\n[template.env]\nA = '1'\nB = '2'\n").unwrap();
+    said.environment(
+        [
+            ("BELLJAR_SANDBOXES_POOL", "2"),
+            ("BELLJAR_TEMPLATE_ENV", "B=3,C=4"),
+            ("BELLJAR_LOG_LEVEL", ""),
+            ("HOME", "/x"),
+        ]
+        .map(|(name, value)| (name.into(), value.into())),
+    )
+    .unwrap();
+    assert_eq!(Config::resolve(&said, Path::new(HOME)).unwrap().sandboxes.pool, 2);
+    said.flag("--pool", "sandboxes.pool", &["3".to_owned()]).unwrap();
+    said.flag("--set", "template.env.D", &["a,b=c".to_owned()]).unwrap();
+    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
+    assert_eq!((config.sandboxes.pool, config.sandboxes.max_waiting), (3, 5));
+    let env: Vec<_> = config.template.env.unwrap().into_iter().collect();
+    let expected = [("A", "1"), ("B", "3"), ("C", "4"), ("D", "a,b=c")];
+    assert_eq!(env, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn older_names_of_variables_give_way() {
+    let said = environment(&[("BELLJAR_CGROUP", "/sys/fs/cgroup/a")]).unwrap();
+    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
+    assert_eq!(config.sandboxes.cgroup, Some(PathBuf::from("/sys/fs/cgroup/a")));
+    for order in
+        [["BELLJAR_SANDBOXES_CGROUP", "BELLJAR_CGROUP"], ["BELLJAR_CGROUP", "BELLJAR_SANDBOXES_CGROUP"]]
+    {
+        let said =
+            environment(&order.map(|name| (name, if name.len() > 16 { "/new" } else { "/old" }))).unwrap();
+        assert_eq!(
+            Config::resolve(&said, Path::new(HOME)).unwrap().sandboxes.cgroup,
+            Some(PathBuf::from("/new"))
+        );
+    }
+}
+
+#[test]
+fn values_mean_what_they_say() {
+    let config = resolve(
+        "[server]\nlisten = ['0.0.0.0:1', '[::1]:2']\nsocket = ''\ndomain = 'Box.Example'\ndrain = '1.5s'\n\
+         tls_certificate = '/c.pem'\ntls_key = '$BELLJAR_HOME/k.pem'\n\
+         [sandboxes]\nmax_timeout = '7d'\non_exit = 'end'\nmax_starts = 3\nengine = 'process'\n\
+         [template.limits]\nmemory = '1g'\ncpus = 0.5\npids = 9\n\
+         [quotas]\nsandboxes = 5\nmemory = '2g'\n[log]\nformat = 'json'\nfile = '/var/log/b'\n\
+         [otlp]\nendpoint = 'http://c:4318/'\nsampling = 0.25\nheaders = { authorization = 'Bearer x' }\n",
+    )
+    .unwrap();
+    assert_eq!(config.server.listen, ["0.0.0.0:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    assert_eq!((config.server.socket, config.server.domain.as_deref()), (None, Some("box.example")));
+    assert_eq!(config.server.drain, Duration::from_millis(1500));
+    assert_eq!(config.server.tls.unwrap().key, Path::new("/srv/belljar/k.pem"));
+    assert_eq!(config.sandboxes.max_timeout, Duration::from_secs(7 * 86_400));
+    assert_eq!((config.sandboxes.on_exit, config.sandboxes.max_starts), (OnExit::End, Some(3)));
+    let spec = config.template.resolve().unwrap();
+    assert_eq!(
+        (spec.limits.memory.bytes(), spec.limits.cpus.millis(), spec.limits.pids.get()),
+        (1 << 30, 500, 9)
+    );
+    assert_eq!(spec.engine, belljar_model::EngineKind::Process);
+    assert_eq!(
+        (config.quotas.sandboxes, config.quotas.memory_bytes, config.quotas.disk_bytes),
+        (Some(5), Some(2 << 30), None)
+    );
+    assert_eq!(config.log.format, LogFormat::Json);
+    let otlp = config.otlp.unwrap();
+    assert_eq!(
+        (otlp.endpoint.as_str(), otlp.sampling, otlp.headers[0].1.reveal()),
+        ("http://c:4318", 0.25, "Bearer x")
+    );
+}
+
+/// What is said about wrong files: each message has the line, the column and the path of the key.
+#[test]
+fn wrong_files_are_refused_with_line_and_column() {
+    let cases = [
+        ("syntax", "[server]\nlisten = [\n"),
+        ("syntax in a line", "[server]\ndrain == 3\n"),
+        ("a key that is unknown", "\n[server]\n  listn = []\n"),
+        ("a section that is unknown", "[servr]\nlisten = []\n"),
+        ("a key in no section", "listen = []\n"),
+        ("a key below a section", "[template.limits]\nmemroy = '1g'\n[template]\nenvironment = {}\n"),
+        ("a dotted key", "server.lisen = []\n"),
+        ("a key twice", "[log]\nlevel = 'info'\nlevel = 'warn'\n"),
+        ("a section twice", "[log]\n[log]\n"),
+        ("a text for a list", "[server]\nlisten = '127.0.0.1:1'\n"),
+        ("a number in a list", "[server]\nlisten = ['127.0.0.1:1', 7]\n"),
+        ("a number for a text", "[server]\ndomain = 7\n"),
+        ("a text for a flag", "[metrics]\nopen = 'yes'\n"),
+        ("a list for a section", "server = []\n"),
+        ("a number in a table", "[template]\nenv = { A = 1 }\n"),
+        ("a name that no variable has", "[template.env]\n'A=B' = 'secret value'\n"),
+        ("addresses", "[server]\nlisten = ['127.0.0.1:1', 'localhost:2',\n  '0.0.0.0']\n"),
+        ("sizes", "[template.limits]\nmemory = '1m'\ndisk = '12 parsecs'\n[head_room]\nmemory = -1\n"),
+        (
+            "numbers",
+            "[sandboxes]\npool = -1\nmax_starts = 1.5\nmax_sandboxes = 0\n[head_room]\ninodes_percent = 100\n",
+        ),
+        ("times", "[sandboxes]\ndefault_timeout = '2d'\nkeep_gone = 'for ever'\n[server]\ndrain = '2h'\n"),
+        (
+            "words",
+            "[sandboxes]\non_exit = 'stay'\nengine = 'docker'\n[log]\nlevel = 'debug'\n[template]\ngrade = 'none'\n",
+        ),
+        ("paths", "[server]\nsocket = 'run/belljar.sock'\n[sandboxes.mounts]\nread = ['/data', 'data']\n"),
+        ("half of TLS", "[server]\ntls_certificate = '/c.pem'\n"),
+        ("nowhere to listen", "[server]\nlisten = []\nsocket = ''\n"),
+        (
+            "names",
+            "[server]\ndomain = 'a..b'\nallowed_hosts = ['h:1']\nallowed_origins = ['example.com', 'https://e/x']\n",
+        ),
+        ("a store", "[store]\nurl = 'mysql://user:secret@host/x'\nkeeper = 'a b'\n"),
+        (
+            "a collector",
+            "[otlp]\nendpoint = 'http://user:secret@host'\nsampling = 2\nheaders = { 'a b' = 'secret' }\n",
+        ),
+        ("characters that a terminal acts on", "[log]\nlevel = \"\\u001b[31m\"\n"),
+        ("a character of several bytes before it", "[log]\n'ä' = 1\n"),
+    ];
+    let mut found = String::new();
+    for (name, text) in cases {
+        let errors = resolve(text).map(|_| ()).unwrap_err();
+        found.push_str(&format!("== {name}\n{errors}\n"));
+    }
+    assert!(!found.contains("secret") && !found.contains('\u{1b}'), "{found}");
+    insta::assert_snapshot!(found);
+}
+
+#[test]
+fn wrong_variables_and_flags_are_named() {
+    let mut found = String::new();
+    let cases: [&[(&str, &str)]; 5] = [
+        &[("BELLJAR_SERVER_LISTN", "1")],
+        &[("BELLJAR_OTLP_HEADERS", "secret")],
+        &[("BELLJAR_SERVER_LISTEN", "127.0.0.1:1, x")],
+        &[("BELLJAR_SANDBOXES_POOL", "many")],
+        &[("BELLJAR_METRICS_OPEN", "1")],
+    ];
+    for variables in cases {
+        let refused =
+            environment(variables).and_then(|said| Config::resolve(&said, Path::new(HOME)).map(|_| ()));
+        found.push_str(&format!("{}\n", refused.unwrap_err()));
+    }
+    for (key, value) in [("server.listn", "1"), ("template.env", "A"), ("sandboxes.pool", "x"), ("pool", "1")]
+    {
+        let mut said = Said::default();
+        let refused = said
+            .flag(&format!("--set {key}"), key, &[value.to_owned()])
+            .and_then(|()| Config::resolve(&said, Path::new(HOME)).map(|_| ()));
+        found.push_str(&format!("{}\n", refused.unwrap_err()));
+    }
+    assert!(!found.contains("secret"), "{found}");
+    insta::assert_snapshot!(found);
+    // Other variables of Belljar are nobody's mistake.
+    environment(&[("BELLJAR_HOME", "/x"), ("BELLJAR_API_KEY", "x"), ("BELLJAR_POLICY", "/p")]).unwrap();
+}
+
+#[test]
+fn what_holds_is_shown_without_secrets() {
+    let mut said = file(
+        "[server]\nlisten = ['0.0.0.0:80']\n[store]\nurl = 'postgres://u:hush@h/d?password=hush'\n\
+         [otlp]\nheaders = { authorization = 'hush' }\nendpoint = 'http://c'\n[template.env]\nTOKEN = 'hush'\n",
+    )
+    .unwrap();
+    said.environment([(OsString::from("BELLJAR_SANDBOXES_POOL"), OsString::from("9"))]).unwrap();
+    said.flag("--set", "metrics.open", &["true".to_owned()]).unwrap();
+    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
+    let shown = show(&said);
+    for text in [&shown, &format!("{said:?}"), &format!("{config:?}")] {
+        assert!(!text.contains("hush"), "{text}");
+    }
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn changes_are_found_and_say_whether_they_can_be_taken() {
+    let old = file("[sandboxes]\npool = 1\n[server]\nlisten = ['127.0.0.1:1']\n").unwrap();
+    let moved = file("\n\n[server]\nlisten = ['127.0.0.1:1']\n\n[sandboxes]\npool = 1\n").unwrap();
+    assert_eq!(old.changed(&moved), []);
+    let new = file("[sandboxes]\npool = 2\n[server]\nlisten = ['127.0.0.1:2']\n").unwrap();
+    let expected =
+        [("server.listen", false), ("sandboxes.pool", true)].map(|(key, reload)| Changed { key, reload });
+    assert_eq!(old.changed(&new), expected);
+}
+
+#[test]
+fn a_file_that_is_too_long_is_not_read() {
+    let errors = resolve(&" ".repeat((1 << 20) + 1)).unwrap_err();
+    assert_eq!(errors.to_string(), "belljar.toml: the file has 1048577 bytes; at most 1048576 are allowed");
+}
+
+fn key() -> impl Strategy<Value = String> {
+    let known: Vec<&str> = SETTINGS.iter().map(|setting: &Setting| setting.key).collect();
+    prop_oneof![proptest::sample::select(known).prop_map(str::to_owned), "[a-z_.]{0,20}"]
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = resolve(&text);
+    }
+
+    #[test]
+    fn no_value_makes_it_panic(key in key(), value in "(\"\\PC{0,20}\"|[0-9.eE+-]{1,12}|true|\\[\\]|\\{\\}|\\['\\PC{0,9}'\\]|1979-05-27)") {
+        let _ = resolve(&format!("{key} = {value}\n"));
+        let mut said = Said::default();
+        let _ = said.flag("--set", &key, &[value]);
+        let _ = Config::resolve(&said, Path::new(HOME));
+    }
+}

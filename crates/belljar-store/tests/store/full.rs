@@ -1,0 +1,225 @@
+//! A disk that is full, and then is not. The disk is a small tmpfs, which only root can mount.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use belljar_store::{
+    AuditLog, AuditOptions, Durability, Expected, MirrorOptions, MirrorState, SandboxRow, Store, StoreError,
+    StoreUrl, Verification, verify_export,
+};
+
+use futures::future::join_all;
+
+use crate::audit::{export, fill, open, record, verdict};
+use crate::ground::{Backend, Ground, meddle_with};
+use crate::postgres::Server;
+use crate::samples::{id, sandbox, time};
+use crate::wait::until;
+
+/// A tmpfs of 8 MiB, of which 5 are taken. What is freed must hold SQLite's log a second time. It goes away at the end, also of a case that fails.
+struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    fn new(path: PathBuf, options: &str) -> Self {
+        fs::create_dir(&path).unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size=8m,nosuid,nodev{options}"), "belljar-store-test"])
+            .arg(&path)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let disk = Self { path };
+        // What is removed when there is to be space again.
+        fs::write(disk.ballast(), vec![1; 5 << 20]).unwrap();
+        disk
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    fn make_space(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Detached, as a server may still have files open there.
+        let status = Command::new("umount").arg("--lazy").arg(&self.path).status();
+        assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// Says why a case cannot be carried out.
+fn is_skipped() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let can_mount = is_root
+        && Command::new("unshare")
+            .args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+            .status()
+            .is_ok_and(|s| s.success());
+    if !can_mount {
+        println!("SKIPPED the full disk: it takes root, who may mount");
+    }
+    !can_mount
+}
+
+/// A store whose tables are on a small disk. The disk has to go before the server, which removes what it lies in.
+struct SmallStore {
+    disk: SmallDisk,
+    url: StoreUrl,
+    _server: Option<Server>,
+}
+
+impl SmallStore {
+    async fn new(ground: &Ground) -> Self {
+        if ground.backend == Backend::Sqlite {
+            let disk = SmallDisk::new(ground.dir.path().join("small"), "");
+            let url = StoreUrl::sqlite(&disk.path.join("belljar.db")).unwrap();
+            return Self { disk, url, _server: None };
+        }
+        // One of its own, as it is not well afterwards.
+        let server = Server::start().unwrap();
+        let address = server.address("postgres");
+        meddle_with(&address, "SELECT 1").await.unwrap();
+        let url: StoreUrl = address.parse().unwrap();
+        Store::open(&url).await.unwrap().close().await;
+        let owner = fs::metadata(server.dir()).unwrap();
+        let options = format!(",uid={},gid={},mode=0700", owner.uid(), owner.gid());
+        let disk = SmallDisk::new(server.dir().join("small"), &options);
+        let place = format!("CREATE TABLESPACE small LOCATION '{}'", disk.path.display());
+        meddle_with(&address, &place).await.unwrap();
+        let moved = "ALTER TABLE sandboxes SET TABLESPACE small; ALTER TABLE audit SET TABLESPACE small";
+        meddle_with(&address, moved).await.unwrap();
+        Self { disk, url, _server: Some(server) }
+    }
+}
+
+fn big(number: u32) -> SandboxRow {
+    // Incompressible enough that it takes its space.
+    let spec = (0..4000_u64)
+        .map(|word| format!("{:x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ u64::from(number))))
+        .collect();
+    SandboxRow { spec, ..sandbox(number) }
+}
+
+pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
+    if is_skipped() {
+        return;
+    }
+    for durability in [Durability::Process, Durability::Power] {
+        let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
+        let store = Store::open_with(&url, durability).await.unwrap();
+        let mut row = big(0);
+        store.sandboxes().insert(&row).await.unwrap();
+        let mut number = 0;
+        let error = loop {
+            number += 1;
+            match store.sandboxes().insert(&big(number)).await {
+                Ok(()) => assert!(number < 1000, "it is not full"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::Full { action: "write a sandbox" }), "{error:?}");
+        assert!(number > 5, "only {number} rows fit");
+        // Once more, and other things that take space.
+        for _ in 0..20 {
+            let error = store.sandboxes().insert(&big(number)).await.unwrap_err();
+            assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+        }
+        for kept in 0..number {
+            assert_eq!(store.sandboxes().get(&id(kept)).await.unwrap(), Some(big(kept)));
+        }
+        disk.make_space();
+        store.sandboxes().insert(&big(number)).await.unwrap();
+        row.updated_at = time(9);
+        store.sandboxes().update(&mut row).await.unwrap();
+        store.close().await;
+        let store = Store::open_with(&url, durability).await.unwrap();
+        for kept in 1..=number {
+            assert_eq!(store.sandboxes().get(&id(kept)).await.unwrap(), Some(big(kept)));
+        }
+        store.close().await;
+        if ground.backend == Backend::Postgres {
+            // Its durability is its own matter.
+            return;
+        }
+        drop(disk);
+        fs::remove_dir(ground.dir.path().join("small")).unwrap();
+    }
+}
+
+pub(crate) async fn the_audit_goes_on_when_there_is_space_again(ground: Ground) {
+    if is_skipped() {
+        return;
+    }
+    let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
+    let store = Store::open(&url).await.unwrap();
+    let log = open(&store).await;
+    let mut acknowledged = 0;
+    let error = loop {
+        let results = join_all((0..100).map(|number| log.append(record(number)))).await;
+        acknowledged += i64::try_from(results.iter().filter(|result| result.is_ok()).count()).unwrap();
+        if let Some(error) = results.into_iter().find_map(Result::err) {
+            break error;
+        }
+    };
+    assert!(error.is_full(), "{error:?}");
+    assert!(acknowledged > 100, "{acknowledged}");
+    let number = acknowledged + 1;
+    assert_eq!(verdict(&log).await, format!("verified {acknowledged}"));
+    disk.make_space();
+    assert_eq!(log.append(record(number)).await.unwrap(), number);
+    assert_eq!(verdict(&log).await, format!("verified {number}"));
+    log.close().await;
+    store.close().await;
+}
+
+pub(crate) async fn the_audit_file_follows_when_there_is_space_again(ground: Ground) {
+    if is_skipped() {
+        return;
+    }
+    let disk = SmallDisk::new(ground.dir.path().join("small"), "");
+    let path = disk.path.join("audit.jsonl");
+    let store = ground.store().await;
+    let mirror = MirrorOptions { max_bytes: 1 << 20, ..MirrorOptions::new(&path) };
+    let options = AuditOptions { mirror: Some(mirror), ..AuditOptions::default() };
+    let log = AuditLog::open(&store, options).await.unwrap();
+    let mut number = 0;
+    let reason = loop {
+        // The database has space, and goes on.
+        fill(&log, 200).await;
+        number += 200;
+        match log.flush().await.unwrap() {
+            MirrorState::Current { seq } => assert_eq!(seq, number),
+            MirrorState::Behind { reason, .. } => break reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(reason.contains("No space left"), "{reason}");
+    assert_eq!(log.append(record(number + 1)).await.unwrap(), number + 1);
+    // No line of it is half.
+    assert!(fs::read_to_string(&path).unwrap().ends_with("}\n"));
+    disk.make_space();
+    until("the file is complete again", || log.mirror() == MirrorState::Current { seq: number + 1 }).await;
+    let text = all_files(&disk.path);
+    assert_eq!(text, export(&log).await);
+    let expected = Expected { first: Some(1), head: Some(log.head().await.unwrap()) };
+    let verification = verify_export(text.as_bytes(), expected).unwrap();
+    assert!(matches!(verification, Verification::Verified(_)), "{verification:?}");
+    log.close().await;
+}
+
+/// The records of all files, the oldest first.
+fn all_files(dir: &Path) -> String {
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit-0")));
+    names.sort();
+    names.push(dir.join("audit.jsonl"));
+    names.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+}

@@ -1,0 +1,43 @@
+//! `belljar config check`, `show` and `example`.
+
+use std::io::Write as _;
+
+use belljar_config::{example, show};
+
+use crate::cli::{ConfigCommand, ServiceArgs};
+use crate::config::Sources;
+use crate::message::Quit;
+use crate::output::write_failed;
+use crate::serve;
+
+/// Does one of them.
+pub(crate) fn config(command: &ConfigCommand) -> Result<u8, Quit> {
+    let text = match command {
+        ConfigCommand::Check { file, service } => check(file.as_ref(), service)?,
+        ConfigCommand::Show { service } => shown(service)?,
+        ConfigCommand::Example => example(),
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)?;
+    Ok(0)
+}
+
+/// Checks what `belljar serve` would be told, and the files that it names.
+fn check(file: Option<&std::path::PathBuf>, service: &ServiceArgs) -> Result<String, Quit> {
+    let mut service = service.clone();
+    if let Some(file) = file {
+        service.config = Some(file.clone());
+    }
+    let loaded = Sources::new(&service).load()?;
+    serve::check(&loaded)?;
+    Ok(match &loaded.file {
+        Some(path) => format!("{}: good\n", path.display()),
+        None => "good; there is no file, so the defaults hold where no variable and no flag says otherwise\n"
+            .to_owned(),
+    })
+}
+
+fn shown(service: &ServiceArgs) -> Result<String, Quit> {
+    let loaded = Sources::new(service).load()?;
+    let file = loaded.file.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    Ok(format!("# home: {}\n# file: {file}\n\n{}", loaded.home.display(), show(&loaded.said)))
+}
