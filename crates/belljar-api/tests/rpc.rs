@@ -14,6 +14,7 @@ mod guest;
 #[path = "rpc/hostile.rs"]
 mod hostile;
 #[path = "../../belljar-local/tests/conformance/leftovers.rs"]
+#[expect(dead_code, reason = "what it knows of child processes is for the engine's own tests")]
 mod leftovers;
 #[path = "rpc/reflection.rs"]
 mod reflection;

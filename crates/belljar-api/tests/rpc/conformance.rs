@@ -39,7 +39,29 @@ const CAPABILITIES: &[Capability] = &[
 ];
 
 /// Cases that are about what stands behind a server, each with the reason.
-const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[];
+const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
+    ("deadline_is_kept_by_the_guest", DEADLINE),
+    ("deadline_can_be_moved", DEADLINE),
+    ("run_refuses_a_guest_that_is_gone", DEADLINE),
+    ("ended_sandbox_leaves_nothing", DEADLINE),
+    ("deadline_is_kept_outside", ID),
+    ("deadline_outside_can_be_moved", ID),
+    ("launch_takes_the_chosen_id", ID),
+    ("connections_come_and_go", ID),
+    ("broken_connections_end_nothing", ID),
+    ("connections_are_bounded", ID),
+    ("freezing_needs_control_groups", ID),
+    ("stop_is_shared_and_repeated", ID),
+    ("kill_then_usage_then_stop", ID),
+    ("mounts_that_are_not_allowed_are_refused", REFUSAL),
+    ("wrong_engine_is_refused", REFUSAL),
+    ("report_names_every_layer", "the layer of the process limit stands, and forks that it refused are not told"),
+    ("rename_race_leads_nowhere", "it is many thousand calls, to code that is the same behind the server"),
+];
+
+const DEADLINE: &str = "the guest's deadline is the server's own";
+const ID: &str = "the server chooses the ids, and holds the sandboxes";
+const REFUSAL: &str = "the server refuses by a code, not by the engine's own error; the cases of services look at that";
 
 /// A trial for each case.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {

@@ -5,26 +5,14 @@ use belljar_keeper::CODE_DIGEST;
 use belljar_proto::{
     InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
-use sha2::{Digest as _, Sha256};
 
 use super::super::call::Inside;
-use super::relay::{stream, upload, uploaded};
+use super::relay::{digest, stream, upload, uploaded};
 use crate::api::Shared;
 use crate::refusal::About;
 
 /// The service `Process`, passed on.
 pub(in super::super) struct Process(pub(in super::super) Shared);
-
-/// The sandbox's own environment is the keeper's to know; what the caller adds comes after it and wins.
-pub(super) fn with_own_env(inside: &Inside, env: &mut Vec<v1::EnvVar>) {
-    let own = inside.entered.spec().env.clone();
-    let variable = |variable: belljar_model::EnvVar| v1::EnvVar {
-        name: variable.name().as_bytes().to_vec().into(),
-        value: variable.value().as_bytes().to_vec().into(),
-        ..Default::default()
-    };
-    env.splice(0..0, own.into_iter().map(variable));
-}
 
 impl v1::Process for Process {
     async fn start(
@@ -34,7 +22,7 @@ impl v1::Process for Process {
     ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
         let mut request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
-        with_own_env(&inside, &mut request.env);
+        request.env = inside.with_own_env(std::mem::take(&mut request.env));
         self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
         let details = vec![(CODE_DIGEST, command_digest(&request))];
         let opened = inside.opened(About::File, inside.streams(v1::ProcessClient::new).start(request)).await;
@@ -103,21 +91,12 @@ impl v1::Process for Process {
     }
 }
 
-/// SHA-256 over what is run and what it is fed first, each part with its length before it: as the keeper does it for
-/// the commands that it runs.
+/// Of what is run and what it is fed first: as the keeper does it for the commands that it runs.
 fn command_digest(request: &v1::StartRequest) -> String {
-    let mut hash = Sha256::new();
-    let mut part = |bytes: &[u8]| {
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(bytes);
+    let (kind, parts) = match request.shell.is_empty() {
+        true => (b"argv".as_slice(), request.argv.as_slice()),
+        false => (b"shell".as_slice(), std::slice::from_ref(&request.shell)),
     };
-    if request.shell.is_empty() {
-        part(b"argv");
-        request.argv.iter().for_each(|argument| part(argument));
-    } else {
-        part(b"shell");
-        part(&request.shell);
-    }
-    part(&request.stdin);
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let parts = parts.iter().map(|part| part.as_ref());
+    digest(std::iter::once(kind).chain(parts).chain(std::iter::once(request.stdin.as_ref())))
 }

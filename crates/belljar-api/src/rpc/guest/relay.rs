@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use belljar_engine::GuestError;
-use belljar_proto::{ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config};
+use belljar_engine::{GuestError, v1};
+use belljar_proto::{
+    ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config,
+};
+use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::super::call::{Call, Inside};
@@ -41,6 +45,17 @@ impl Inside {
     /// A client of the guest for calls that stream.
     pub(super) fn streams<C>(&self, new: impl FnOnce(Connection, ClientConfig) -> C) -> C {
         new(self.entered.guest().connection().clone(), client_config(None))
+    }
+
+    /// The environment of something that is started: the sandbox's own, which its guest may not know if it was made
+    /// ahead, and what was asked for, which wins.
+    pub(super) fn with_own_env(&self, asked: Vec<v1::EnvVar>) -> Vec<v1::EnvVar> {
+        let own = self.entered.spec().env.iter().map(|variable| v1::EnvVar {
+            name: Bytes::copy_from_slice(variable.name().as_bytes()),
+            value: Bytes::copy_from_slice(variable.value().as_bytes()),
+            ..Default::default()
+        });
+        own.chain(asked).collect()
     }
 
     /// What a guest's error means to the caller.
@@ -84,6 +99,16 @@ impl Inside {
         self.call.record(action, self.entered.id(), outcome, details).await?;
         Ok(answer?)
     }
+}
+
+/// SHA-256 over the parts of what is run, each with its length before it, in hexadecimal.
+pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Passes a guest's stream on to the caller.

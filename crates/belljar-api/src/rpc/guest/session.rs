@@ -1,13 +1,11 @@
-//! Shells that remember.
+//! Sessions.
 
 use belljar_engine::v1;
 use belljar_keeper::CODE_DIGEST;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage};
-use sha2::{Digest as _, Sha256};
 
 use super::super::call::Inside;
-use super::process::with_own_env;
-use super::relay::stream;
+use super::relay::{digest, stream};
 use crate::api::Shared;
 use crate::refusal::About;
 
@@ -22,10 +20,9 @@ impl v1::Session for Session {
     ) -> ServiceResult<v1::SessionOpened> {
         let mut request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
-        self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
-        with_own_env(&inside, &mut request.env);
+        request.env = inside.with_own_env(std::mem::take(&mut request.env));
         let guest = inside.guest(v1::SessionClient::new);
-        let answer = inside.answered(About::Session, guest.open(request)).await;
+        let answer = inside.answered(About::File, guest.open(request)).await;
         Response::ok(inside.recorded("session.open", Vec::new(), answer).await?.into_owned())
     }
 
@@ -37,11 +34,11 @@ impl v1::Session for Session {
         let request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
         self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
-        let digest = Sha256::digest(&request.command);
-        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let details = vec![(CODE_DIGEST, digest), ("session", request.id.to_string())];
-        let guest = inside.streams(v1::SessionClient::new);
-        let opened = inside.opened(About::Session, guest.run(request)).await;
+        let details = vec![
+            ("session", request.id.to_string()),
+            (CODE_DIGEST, digest([b"session".as_slice(), &request.command])),
+        ];
+        let opened = inside.opened(About::Session, inside.streams(v1::SessionClient::new).run(request)).await;
         let opened = inside.recorded("exec.start", details, opened).await?;
         Response::ok(stream!(inside, About::Session, v1::ProcessEvent, opened))
     }
@@ -64,8 +61,8 @@ impl v1::Session for Session {
     ) -> ServiceResult<v1::SessionClosed> {
         let request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
-        let details = vec![("session", request.id.to_string())];
         let guest = inside.guest(v1::SessionClient::new);
+        let details = vec![("session", request.id.to_string())];
         let answer = inside.answered(About::Session, guest.close(request)).await;
         Response::ok(inside.recorded("session.close", details, answer).await?.into_owned())
     }
