@@ -14,7 +14,7 @@ use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
-use crate::{guard, rest};
+use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
 #[derive(Debug, Clone)]
@@ -163,7 +163,7 @@ impl Api {
 
     /// All routes with all guards before them.
     pub fn router(&self) -> Router {
-        let mut router = rest::router(&self.shared);
+        let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
         for (prefix, mounted) in &self.mounts {
             router = router.nest_service(prefix, mounted.clone());
         }

@@ -11,6 +11,7 @@ mod problem;
 mod proxy;
 mod refusal;
 mod rest;
+mod rpc;
 mod serve;
 mod stream;
 

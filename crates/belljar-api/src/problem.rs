@@ -221,7 +221,10 @@ impl Problem {
             detail: self.detail.clone(),
             field: self.field.clone(),
             request_id: request_id.to_owned(),
-            retry_after_s: self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0)).map(whole_seconds),
+            retry_after_s: self
+                .retry_after
+                .map(|after| after.as_secs_f64().ceil().max(1.0))
+                .map(whole_seconds),
         }
     }
 
@@ -294,7 +297,9 @@ mod tests {
 
     #[test]
     fn the_time_to_wait_is_in_header_and_body_and_never_zero() {
-        for (after, seconds) in [(Duration::ZERO, 1), (Duration::from_millis(1200), 2), (Duration::from_secs(9), 9)] {
+        for (after, seconds) in
+            [(Duration::ZERO, 1), (Duration::from_millis(1200), 2), (Duration::from_secs(9), 9)]
+        {
             let problem = Problem::new(Code::MachineFull, "full").with_retry_after(Some(after));
             assert_eq!(problem.body("r").retry_after_s, Some(seconds));
             assert_eq!(problem.answer("r").headers()[header::RETRY_AFTER], seconds.to_string());

@@ -34,7 +34,8 @@ impl From<KeeperError> for Problem {
                 if code.status().is_server_error() =>
             {
                 tracing::error!(code = code.as_str(), error = chain(&error), "a request failed");
-                let detail = format!("{}; the server's log has the reason under this request_id", code.title());
+                let detail =
+                    format!("{}; the server's log has the reason under this request_id", code.title());
                 Self::new(code, detail)
             }
             _ => Self::new(code, error.to_string()),
@@ -54,7 +55,9 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
         }
         // One of them is a mount; the field has all of them.
-        Some("mount") => Problem::new(Code::InvalidField, detail.replacen("mount:", "mounts:", 1)).with_field("mounts"),
+        Some("mount") => {
+            Problem::new(Code::InvalidField, detail.replacen("mount:", "mounts:", 1)).with_field("mounts")
+        }
         Some(field) => Problem::new(Code::InvalidField, detail).with_field(field),
         None => Problem::new(Code::InvalidField, detail),
     }

@@ -94,7 +94,8 @@ impl AsyncRead for TunnelIo {
                 Read::Has(receiver, mut data) => {
                     let taken = data.split_to(data.len().min(buffer.remaining()));
                     buffer.put_slice(&taken);
-                    self.read = if data.is_empty() { Read::Idle(receiver) } else { Read::Has(receiver, data) };
+                    self.read =
+                        if data.is_empty() { Read::Idle(receiver) } else { Read::Has(receiver, data) };
                     if !taken.is_empty() {
                         return Poll::Ready(Ok(()));
                     }
@@ -108,7 +109,11 @@ impl AsyncRead for TunnelIo {
 }
 
 impl AsyncWrite for TunnelIo {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_sent(context));
         match std::mem::replace(&mut self.write, Write::Closed) {
             Write::Idle(mut sender) => {

@@ -24,7 +24,8 @@ impl<S: Sync> FromRequest<S> for RawBody {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         refuse_compressed(&request)?;
-        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let length =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Self { body: request.into_body(), length })
     }
 }
@@ -43,7 +44,10 @@ impl RawBody {
     /// All bytes, at most `limit` of them.
     pub(crate) async fn read(self, limit: usize) -> Result<Bytes, Problem> {
         let too_large = || {
-            Problem::new(Code::TooLarge, format!("the body is too large; at most {limit} bytes are read here"))
+            Problem::new(
+                Code::TooLarge,
+                format!("the body is too large; at most {limit} bytes are read here"),
+            )
         };
         if self.length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
             return Err(too_large());

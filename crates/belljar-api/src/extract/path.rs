@@ -52,11 +52,18 @@ impl<S: Send + Sync, T: PathNumber> FromRequestParts<S> for PathOf<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let text = text_of(parts, state, T::NAME, MAX_PART_BYTES).await?;
         let number = text.parse::<T>().ok().filter(|number| number.to_string() == text);
-        number.map(Self).ok_or_else(|| Problem::new(T::NONE, format!("{}: there is none of the number {text:?}", T::NAME)))
+        number.map(Self).ok_or_else(|| {
+            Problem::new(T::NONE, format!("{}: there is none of the number {text:?}", T::NAME))
+        })
     }
 }
 
-async fn text_of<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str, most: usize) -> Result<String, Problem> {
+async fn text_of<S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    name: &str,
+    most: usize,
+) -> Result<String, Problem> {
     let refused = |reason: &str| Problem::field(name, reason);
     let parameters = RawPathParams::from_request_parts(parts, state)
         .await

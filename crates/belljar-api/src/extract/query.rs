@@ -93,7 +93,11 @@ mod tests {
         ];
         for (query, field) in cases {
             let problem = parse::<Asked>(query).unwrap_err().body("r");
-            assert_eq!((problem.code, problem.field.as_deref()), ("invalid_field", Some(field)), "{query}: {problem:?}");
+            assert_eq!(
+                (problem.code, problem.field.as_deref()),
+                ("invalid_field", Some(field)),
+                "{query}: {problem:?}"
+            );
         }
     }
 }

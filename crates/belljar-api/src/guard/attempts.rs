@@ -43,7 +43,8 @@ impl Attempts {
         if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
             windows.retain(|_, window| window.began.elapsed() < WINDOW);
             if windows.len() >= MAX_ADDRESSES {
-                let oldest = windows.iter().min_by_key(|(_, window)| window.began).map(|(address, _)| *address);
+                let oldest =
+                    windows.iter().min_by_key(|(_, window)| window.began).map(|(address, _)| *address);
                 oldest.map(|oldest| windows.remove(&oldest));
             }
         }

@@ -55,7 +55,7 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
         "/metrics" => shared.config.open_metrics,
         "/openapi.json" | "/docs" => shared.config.open_docs,
         _ if path.starts_with("/docs/") => shared.config.open_docs,
-        _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path),
+        _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path) || crate::rpc::is_open(path),
     }
 }
 
@@ -69,7 +69,9 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
                 return Err(too_many(wait));
             }
             shared.keeper.authenticate(&credential, &client.text, &id).await.map_err(|why| match why {
-                Denied::Unavailable => Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later"),
+                Denied::Unavailable => {
+                    Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
+                }
                 _ => {
                     shared.attempts.failed(client.address);
                     denied()
@@ -83,7 +85,8 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
 
 /// The answer to every request without a good key.
 pub(crate) fn denied() -> Problem {
-    let detail = "no valid key came with the request; send it as Authorization: Bearer <key>, or as X-API-Key";
+    let detail =
+        "no valid key came with the request; send it as Authorization: Bearer <key>, or as X-API-Key";
     Problem::new(Code::Unauthenticated, detail)
 }
 
@@ -103,7 +106,8 @@ pub(crate) fn presented(headers: &HeaderMap) -> Presented {
     let own = headers.get_all("x-api-key").iter().map(|value| value.to_str().ok());
     for credential in bearer.chain(own) {
         let fits = |text: &str| {
-            (1..=MAX_CREDENTIAL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+            (1..=MAX_CREDENTIAL_BYTES).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
         let Some(credential) = credential.filter(|text| fits(text)) else { return Presented::Unusable };
         match &found {

@@ -100,11 +100,26 @@ mod tests {
     #[test]
     fn only_trusted_proxies_are_believed() {
         let cases: &[(&str, &[(&'static str, &str)], &str, bool)] = &[
-            ("192.0.2.1:1", &[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "https")], "192.0.2.1", false),
+            (
+                "192.0.2.1:1",
+                &[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "https")],
+                "192.0.2.1",
+                false,
+            ),
             ("10.0.0.1:1", &[("x-forwarded-for", "1.2.3.4")], "1.2.3.4", false),
-            ("10.0.0.1:1", &[("x-forwarded-for", "6.6.6.6, 1.2.3.4"), ("x-forwarded-proto", "https")], "1.2.3.4", true),
+            (
+                "10.0.0.1:1",
+                &[("x-forwarded-for", "6.6.6.6, 1.2.3.4"), ("x-forwarded-proto", "https")],
+                "1.2.3.4",
+                true,
+            ),
             ("10.0.0.1:1", &[("x-forwarded-for", "1.2.3.4, 10.0.0.1")], "1.2.3.4", false),
-            ("10.0.0.1:1", &[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-for", "5.6.7.8")], "5.6.7.8", false),
+            (
+                "10.0.0.1:1",
+                &[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-for", "5.6.7.8")],
+                "5.6.7.8",
+                false,
+            ),
             ("10.0.0.1:1", &[("x-forwarded-for", "nonsense")], "10.0.0.1", false),
             ("10.0.0.1:1", &[], "10.0.0.1", false),
             ("[::ffff:10.0.0.1]:1", &[("x-forwarded-for", "1.2.3.4")], "1.2.3.4", false),

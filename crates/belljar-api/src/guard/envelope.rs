@@ -12,6 +12,7 @@ use http::{Extensions, HeaderName, HeaderValue, header};
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
+use crate::rpc::{self, Wire};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,17 +34,22 @@ impl RequestId {
 pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = own_id(&request).unwrap_or_else(new_id);
     request.extensions_mut().insert(RequestId(id.clone()));
+    let wire = Wire::of(request.uri().path(), request.headers());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
             tracing::error!(request_id = id, panic = text, "a handler panicked");
-            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id").into_response()
+            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id")
+                .into_response()
         }
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let mut answer = problem.answer(&id);
+        let mut answer = match &wire {
+            Some(wire) => rpc::refusal(&problem, wire, &id),
+            None => problem.answer(&id),
+        };
         answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
         // What other guards added, such as for pages of another origin, stays.
         for (name, value) in response.headers() {
@@ -83,7 +89,8 @@ mod tests {
     #[test]
     fn only_sane_ids_are_taken_over() {
         let long = "a".repeat(65);
-        let cases = [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];
+        let cases =
+            [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];
         for (id, taken) in cases {
             let Ok(value) = HeaderValue::from_str(id) else { continue };
             let mut request = Request::new(axum::body::Body::empty());

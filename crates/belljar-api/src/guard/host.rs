@@ -42,13 +42,18 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
         Ok(None) => return Err(refused("the request names no host")),
         Err(why) => return Err(refused(why)),
     };
-    if let Some(label) = config.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.')) {
+    if let Some(label) =
+        config.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.'))
+    {
         if let Some(port) = port_host(label) {
             return Ok(HostName::Port(port));
         }
         // The domain may be one of the server's own names as well, such as localhost.
         if !config.hosts.contains(&host) {
-            return Err(Problem::new(Code::NotFound, "there is no such host; a port's name is {port}-{id}.{domain}"));
+            return Err(Problem::new(
+                Code::NotFound,
+                "there is no such host; a port's name is {port}-{id}.{domain}",
+            ));
         }
     }
     if peer.unix || is_own(config, peer, &host) {
@@ -99,7 +104,10 @@ pub(crate) fn canonical_port(text: &str) -> Option<u16> {
 }
 
 fn is_own(config: &ApiConfig, peer: &Peer, host: &str) -> bool {
-    if config.hosts.iter().any(|own| own == host) || config.domain.as_deref() == Some(host) || host == "localhost" {
+    if config.hosts.iter().any(|own| own == host)
+        || config.domain.as_deref() == Some(host)
+        || host == "localhost"
+    {
         return true;
     }
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().ok();
@@ -158,7 +166,11 @@ mod tests {
             ("a b", false),
         ];
         for (host, own) in cases {
-            assert_eq!(check_host("/health", &[host]), own.then_some(HostName::Own).ok_or(Code::HostNotAllowed), "{host}");
+            assert_eq!(
+                check_host("/health", &[host]),
+                own.then_some(HostName::Own).ok_or(Code::HostNotAllowed),
+                "{host}"
+            );
         }
         assert_eq!(check_host("/", &[]), Err(Code::HostNotAllowed));
         assert_eq!(check_host("/", &["localhost", "localhost"]), Err(Code::HostNotAllowed));
@@ -173,7 +185,8 @@ mod tests {
         let good = HostName::Port(PortHost { port: 2280, id: id.parse().unwrap() });
         assert_eq!(check_host("/", &[&format!("2280-{id}.box.test:8080")]), Ok(good.clone()));
         assert_eq!(check_host("/", &[&format!("2280-{}.BOX.test", id.to_uppercase())]), Ok(good));
-        let bad = ["02280", "+2280", "%32280", "2280.0", "-2280", "0", "65536", "99999999", "", "２２８０", "0x50"];
+        let bad =
+            ["02280", "+2280", "%32280", "2280.0", "-2280", "0", "65536", "99999999", "", "２２８０", "0x50"];
         for port in bad {
             let Ok(host) = format!("{port}-{id}.box.test").parse::<http::HeaderValue>() else { continue };
             let Ok(host) = host.to_str().map(str::to_owned) else { continue };

@@ -14,9 +14,11 @@ use crate::problem::{Code, Problem};
 const MAX_AGE_SECONDS: &str = "600";
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS: &str = "authorization, content-type, content-range, idempotency-key, if-match, if-none-match, \
-                               if-range, range, x-api-key, x-belljar-token, x-request-id";
-const RESPONSE_HEADERS: &str = "content-disposition, content-range, etag, last-modified, retry-after, x-request-id";
+const REQUEST_HEADERS: &str = "authorization, belljar-sandbox, connect-protocol-version, connect-timeout-ms, \
+                               content-range, content-type, grpc-timeout, idempotency-key, if-match, if-none-match, \
+                               if-range, range, x-api-key, x-belljar-token, x-grpc-web, x-request-id, x-user-agent";
+const RESPONSE_HEADERS: &str = "content-disposition, content-range, etag, grpc-message, grpc-status, \
+                                grpc-status-details-bin, last-modified, retry-after, x-request-id";
 
 /// What is to be thought of a request's origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,8 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<Verdict, Pr
     if is_own(config, request, &text) {
         return Ok(Verdict::Own);
     }
-    let allowed = config.origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(&text));
+    let allowed =
+        config.origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(&text));
     if allowed { Ok(Verdict::Allowed(origin.clone())) } else { Err(refused()) }
 }
 
@@ -71,7 +74,9 @@ fn is_own(config: &ApiConfig, request: &Request, origin: &str) -> bool {
 
 /// The answer to a browser that asks what it may send.
 pub(super) fn preflight(request: &Request) -> Option<Response> {
-    if request.method() != Method::OPTIONS || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+    if request.method() != Method::OPTIONS
+        || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    {
         return None;
     }
     let mut response = Response::new(Body::empty());
@@ -102,7 +107,8 @@ mod tests {
     use super::*;
 
     fn judge(tls: bool, headers: &[(&'static str, &str)]) -> Option<Verdict> {
-        let config = ApiConfig { origins: vec!["https://console.example.com".to_owned()], ..ApiConfig::default() };
+        let config =
+            ApiConfig { origins: vec!["https://console.example.com".to_owned()], ..ApiConfig::default() };
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = "/v1/sandboxes".parse().unwrap();
         for (name, value) in headers {
@@ -128,11 +134,23 @@ mod tests {
             (false, &[host, ("origin", "null")], None),
             (false, &[host, ("origin", "https://console.example.com")], allowed()),
             (false, &[host, ("origin", "https://console.example.com.evil.example")], None),
-            (false, &[host, ("origin", "https://console.example.com"), ("origin", "http://localhost:8080")], None),
+            (
+                false,
+                &[host, ("origin", "https://console.example.com"), ("origin", "http://localhost:8080")],
+                None,
+            ),
             (false, &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], None),
             (false, &[host, ("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")], None),
-            (false, &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], Some(Verdict::Own)),
-            (false, &[host, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")], Some(Verdict::Own)),
+            (
+                false,
+                &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
+                Some(Verdict::Own),
+            ),
+            (
+                false,
+                &[host, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")],
+                Some(Verdict::Own),
+            ),
             (false, &[("host", "localhost:80"), ("origin", "http://localhost")], Some(Verdict::Own)),
             (true, &[("host", "api.test:443"), ("origin", "https://api.test")], Some(Verdict::Own)),
         ];

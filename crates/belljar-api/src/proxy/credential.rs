@@ -116,7 +116,10 @@ fn token_in_cookies(headers: &HeaderMap) -> Option<String> {
 
 /// The cookie that keeps a token for its host name.
 pub(super) fn cookie(token: &str, tls: bool) -> String {
-    let token: String = token.chars().filter(|character| character.is_ascii_alphanumeric() || "-_.".contains(*character)).collect();
+    let token: String = token
+        .chars()
+        .filter(|character| character.is_ascii_alphanumeric() || "-_.".contains(*character))
+        .collect();
     if tls {
         format!("{HOST_NAME}={token}; Path=/; HttpOnly; SameSite=Lax; Secure")
     } else {
@@ -136,7 +139,8 @@ pub(super) fn strip(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    let rest: Vec<_> = pairs(headers).filter(|pair| !is_own_cookie(pair.split('=').next().unwrap_or_default())).collect();
+    let rest: Vec<_> =
+        pairs(headers).filter(|pair| !is_own_cookie(pair.split('=').next().unwrap_or_default())).collect();
     let rest = HeaderValue::from_str(&rest.join("; ")).ok();
     headers.remove(header::COOKIE);
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
@@ -181,35 +185,68 @@ mod tests {
             ("/", &[("authorization", "Bearer eyJhbGciOi")], None, Source::None),
             ("/", &[("cookie", "a=b; belljar_token=t")], Some("t"), Source::Cookie),
             ("/", &[("cookie", "belljar_token=t; __Host-belljar_token=h")], Some("h"), Source::Cookie),
-            ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-a.box.test")], Some("t"), Source::Cookie),
+            (
+                "/",
+                &[("cookie", "belljar_token=t"), ("origin", "https://80-a.box.test")],
+                Some("t"),
+                Source::Cookie,
+            ),
             ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-b.box.test")], None, Source::None),
             ("/", &[("cookie", "belljar_token=t"), ("origin", "null")], None, Source::None),
-            ("/", &[("cookie", "belljar_token=t"), ("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")], None, Source::None),
-            ("/", &[("cookie", "belljar_token=t"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], Some("t"), Source::Cookie),
+            (
+                "/",
+                &[
+                    ("cookie", "belljar_token=t"),
+                    ("sec-fetch-site", "same-site"),
+                    ("sec-fetch-mode", "no-cors"),
+                ],
+                None,
+                Source::None,
+            ),
+            (
+                "/",
+                &[
+                    ("cookie", "belljar_token=t"),
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-mode", "navigate"),
+                ],
+                Some("t"),
+                Source::Cookie,
+            ),
         ];
         for (uri, headers, credential, source) in cases {
             let found = find(&request(uri, headers), true);
-            assert_eq!((found.credential.as_deref(), found.source), (*credential, *source), "{uri} {headers:?}");
+            assert_eq!(
+                (found.credential.as_deref(), found.source),
+                (*credential, *source),
+                "{uri} {headers:?}"
+            );
         }
         assert_eq!(find(&request("/", &[("cookie", "belljar_token=t")]), false).source, Source::None);
     }
 
     #[test]
     fn credentials_do_not_go_inside() {
-        let mut headers = request("/", &[
-            ("x-belljar-token", "t"),
-            ("authorization", "Bearer bj_secret"),
-            ("x-api-key", "bjs_secret"),
-            ("cookie", "a=b; belljar_token=t; c=d"),
-            ("cookie", "__Host-belljar_token=t"),
-            ("referer", "http://80-a.box.test/?belljar%5Ftoken=t"),
-        ])
+        let mut headers = request(
+            "/",
+            &[
+                ("x-belljar-token", "t"),
+                ("authorization", "Bearer bj_secret"),
+                ("x-api-key", "bjs_secret"),
+                ("cookie", "a=b; belljar_token=t; c=d"),
+                ("cookie", "__Host-belljar_token=t"),
+                ("referer", "http://80-a.box.test/?belljar%5Ftoken=t"),
+            ],
+        )
         .headers()
         .clone();
         strip(&mut headers);
         assert_eq!(headers.len(), 2, "{headers:?}");
         assert_eq!(headers["cookie"], "a=b; c=d");
-        let mut own = request("/", &[("authorization", "Bearer jwt"), ("x-api-key", "k"), ("referer", "http://x/")]).headers().clone();
+        let mut own =
+            request("/", &[("authorization", "Bearer jwt"), ("x-api-key", "k"), ("referer", "http://x/")])
+                .headers()
+                .clone();
         strip(&mut own);
         assert_eq!(own.len(), 4);
         assert_eq!(without_token("a=1&belljar_token=t&b=2&belljar%5Ftoken=u"), "a=1&b=2");
@@ -218,7 +255,13 @@ mod tests {
 
     #[test]
     fn cookies_hold_nothing_but_the_token() {
-        assert_eq!(cookie("bjs_a.b-c", true), "__Host-belljar_token=bjs_a.b-c; Path=/; HttpOnly; SameSite=Lax; Secure");
-        assert_eq!(cookie("a; Domain=x\r\n", false), "belljar_token=aDomainx; Path=/; HttpOnly; SameSite=Lax");
+        assert_eq!(
+            cookie("bjs_a.b-c", true),
+            "__Host-belljar_token=bjs_a.b-c; Path=/; HttpOnly; SameSite=Lax; Secure"
+        );
+        assert_eq!(
+            cookie("a; Domain=x\r\n", false),
+            "belljar_token=aDomainx; Path=/; HttpOnly; SameSite=Lax"
+        );
     }
 }

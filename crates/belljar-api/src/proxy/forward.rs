@@ -79,7 +79,8 @@ pub(super) async fn forward(
     headers::tame(&mut parts.headers, target.prefix.as_deref());
     parts.extensions = http::Extensions::new();
     parts.version = Version::default();
-    let body = Body::new(Holding { body, _held: Held { _connection: connection, _entered: entered, _slot: slot } });
+    let body =
+        Body::new(Holding { body, _held: Held { _connection: connection, _entered: entered, _slot: slot } });
     Ok(Response::from_parts(parts, body))
 }
 
@@ -102,7 +103,8 @@ fn inwards(
     let query = parts.uri.query().map(credential::without_token).filter(|query| !query.is_empty());
     let path = if target.path.is_empty() { "/" } else { &target.path };
     let place = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    parts.uri = Uri::try_from(place).map_err(|_| Problem::new(Code::InvalidRequest, "the path is malformed"))?;
+    parts.uri =
+        Uri::try_from(place).map_err(|_| Problem::new(Code::InvalidRequest, "the path is malformed"))?;
     headers::strip_hop_by_hop(&mut parts.headers, upgrade);
     credential::strip(&mut parts.headers);
     headers::set_forwarded(&mut parts.headers, &client, &host, target.prefix.as_deref());

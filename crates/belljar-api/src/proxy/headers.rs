@@ -50,7 +50,8 @@ const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-moda
 /// The protocol that a request or an answer wants to change to.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let wanted = values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    let wanted =
+        values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     headers.get(header::UPGRADE).filter(|_| wanted).cloned()
 }
 
@@ -96,7 +97,8 @@ pub(super) fn tame(headers: &mut HeaderMap, prefix: Option<&str>) {
     for name in NEVER {
         headers.remove(name);
     }
-    let cookies: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().filter_map(|value| cookie(value, prefix)).collect();
+    let cookies: Vec<HeaderValue> =
+        headers.get_all(header::SET_COOKIE).iter().filter_map(|value| cookie(value, prefix)).collect();
     headers.remove(header::SET_COOKIE);
     for cookie in cookies {
         headers.append(header::SET_COOKIE, cookie);
@@ -181,7 +183,8 @@ mod tests {
 
     #[test]
     fn clients_cannot_say_who_they_are() {
-        let mut headers = map(&[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")]);
+        let mut headers =
+            map(&[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")]);
         let client = Client { address: [192, 0, 2, 1].into(), text: "192.0.2.1:99".to_owned(), tls: true };
         set_forwarded(&mut headers, &client, "80-a.box.test", None);
         let expected = map(&[
@@ -229,7 +232,10 @@ mod tests {
         let policies: Vec<_> = by_path.get_all("content-security-policy").iter().collect();
         assert_eq!(policies.len(), 2);
         assert!(policies[1].to_str().unwrap().starts_with("sandbox") && !SANDBOX.contains("same-origin"));
-        assert_eq!((by_path["location"].to_str().unwrap(), by_path["x-content-type-options"].to_str().unwrap()), ("/v1/p/login", "nosniff"));
+        assert_eq!(
+            (by_path["location"].to_str().unwrap(), by_path["x-content-type-options"].to_str().unwrap()),
+            ("/v1/p/login", "nosniff")
+        );
         for gone in ["strict-transport-security", "alt-svc", "clear-site-data"] {
             assert!(!by_path.contains_key(gone), "{gone}");
         }

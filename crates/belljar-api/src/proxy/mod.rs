@@ -56,10 +56,11 @@ pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> R
     };
     let presented = credential::find(&request, false);
     let port = canonical_port(place.port);
-    let entered = match open(&shared, request.headers(), request.extensions(), &presented, place.id, port).await {
-        Ok(entered) => entered,
-        Err(problem) => return problem.into_response(),
-    };
+    let entered =
+        match open(&shared, request.headers(), request.extensions(), &presented, place.id, port).await {
+            Ok(entered) => entered,
+            Err(problem) => return problem.into_response(),
+        };
     let Some((port, entered)) = port.zip(Some(entered)) else { return denied().into_response() };
     let prefix = format!("/v1/sandboxes/{}/ports/{port}/proxy", place.id);
     if place.rest.is_empty() {
@@ -73,7 +74,16 @@ pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> R
 /// Passes on a request for the host name of a port.
 pub(crate) async fn by_host(shared: Shared, host: PortHost, request: Request) -> Response {
     let presented = credential::find(&request, true);
-    let entered = match open(&shared, request.headers(), request.extensions(), &presented, host.id.as_str(), Some(host.port)).await {
+    let entered = match open(
+        &shared,
+        request.headers(),
+        request.extensions(),
+        &presented,
+        host.id.as_str(),
+        Some(host.port),
+    )
+    .await
+    {
         Ok(entered) => entered,
         Err(problem) => return problem.into_response(),
     };
@@ -188,9 +198,11 @@ mod tests {
 
     #[test]
     fn redirects_stay_on_the_host() {
-        for (path, query, expected) in
-            [("/a", Some("b=c"), "/a?b=c"), ("//evil.example/a", None, "/evil.example/a"), ("/", Some(""), "/")]
-        {
+        for (path, query, expected) in [
+            ("/a", Some("b=c"), "/a?b=c"),
+            ("//evil.example/a", None, "/evil.example/a"),
+            ("/", Some(""), "/"),
+        ] {
             let response = redirect(path, query, StatusCode::SEE_OTHER);
             assert_eq!(response.headers()[header::LOCATION], expected);
         }

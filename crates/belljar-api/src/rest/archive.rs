@@ -29,6 +29,7 @@ pub(super) struct PackQuery {
     /// The same in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// `tar`, which is the default, or `tar.gz`.
+    #[param(inline)]
     format: Option<PackFormat>,
 }
 
@@ -87,7 +88,10 @@ pub(super) async fn pack(
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(header::CONTENT_DISPOSITION, disposition::attachment(&archive_name(&path, id.as_str(), ending)));
+    headers.insert(
+        header::CONTENT_DISPOSITION,
+        disposition::attachment(&archive_name(&path, id.as_str(), ending)),
+    );
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     Ok(response)
@@ -109,6 +113,7 @@ pub(super) struct UnpackQuery {
     /// The same in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// `auto`, which is the default, `tar`, `tar.gz` or `zip`.
+    #[param(inline)]
     format: Option<UnpackFormat>,
     /// How many parts of each name to drop. A name that has no more is left out.
     strip: Option<u32>,

@@ -76,7 +76,8 @@ pub(super) async fn records(
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
     let sandbox = query.sandbox.map(|id| id.parse::<SandboxId>()).transpose();
     let filter = AuditFilter {
-        sandbox: sandbox.map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
+        sandbox: sandbox
+            .map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
         action: query.action,
         tenant: query.tenant,
         ..AuditFilter::default()

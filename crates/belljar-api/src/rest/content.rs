@@ -94,7 +94,8 @@ async fn answer(
         let part = match ranged(&entry, headers) {
             Wanted::Nothing if sized => {
                 let detail = format!("Range: the file has {} bytes", entry.size);
-                let mut response = Problem::new(Code::RangeNotSatisfiable, detail).with_field("Range").into_response();
+                let mut response =
+                    Problem::new(Code::RangeNotSatisfiable, detail).with_field("Range").into_response();
                 set(&mut response, header::CONTENT_RANGE, format!("bytes */{}", entry.size));
                 return Ok(response);
             }
@@ -127,7 +128,10 @@ async fn answer(
         }
         return Ok(response);
     }
-    Err(Problem::new(Code::FailedPrecondition, "the file changes all the time while it is read; read it again later"))
+    Err(Problem::new(
+        Code::FailedPrecondition,
+        "the file changes all the time while it is read; read it again later",
+    ))
 }
 
 /// The file's entry, if it is a regular file.
@@ -230,7 +234,8 @@ fn with_headers(status: StatusCode, body: Body, entry: &v1::Entry, path: &[u8]) 
         headers.insert(header::CONTENT_DISPOSITION, disposition::attachment(path));
         // No browser may take it for a page of this server.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+        headers
+            .insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     }
     response
 }
@@ -250,6 +255,7 @@ pub(super) struct UploadQuery {
     /// The same in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Permission bits in octal. `0644` if not given.
+    #[param(inline)]
     mode: Option<Mode>,
     /// Whether missing directories are made. `true` if not given.
     make_parents: Option<bool>,

@@ -26,7 +26,10 @@ pub(super) fn attachment(path: &[u8]) -> HeaderValue {
     let value = if plain.as_bytes() == name {
         format!("attachment; filename=\"{plain}\"")
     } else {
-        format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", percent_encode(text.as_bytes(), ATTR))
+        format!(
+            "attachment; filename=\"{plain}\"; filename*=UTF-8''{}",
+            percent_encode(text.as_bytes(), ATTR)
+        )
     };
     HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static("attachment"))
 }

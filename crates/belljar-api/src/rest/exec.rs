@@ -43,7 +43,9 @@ pub(super) async fn exec(
 
 fn wants_events(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut kinds = values.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    let mut kinds = values
+        .flat_map(|value| value.split(','))
+        .map(|kind| kind.split(';').next().unwrap_or_default().trim());
     kinds.any(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
@@ -54,7 +56,12 @@ struct StartedBody {
 }
 
 /// Answers with events. What fails before the first one is an answer of its own.
-async fn streamed(shared: Shared, caller: Caller, id: String, request: ExecRequest) -> Result<Response, Problem> {
+async fn streamed(
+    shared: Shared,
+    caller: Caller,
+    id: String,
+    request: ExecRequest,
+) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
     let (sender, mut receiver) = mpsc::channel(EVENTS);
     let request_id = caller.request_id.clone();
@@ -97,7 +104,6 @@ async fn streamed(shared: Shared, caller: Caller, id: String, request: ExecReque
     };
     Ok(events(&shared, slot, request_id, stream))
 }
-
 
 enum First {
     Event(ExecEvent),

@@ -95,7 +95,9 @@ pub(crate) fn router(shared: &Shared) -> Router {
     }
     router
         .merge(openapi::swagger())
-        .fallback(|| async { Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response() })
+        .fallback(|| async {
+            Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response()
+        })
         .method_not_allowed_fallback(|| async {
             let detail = "this method is not for this place; the header Allow says which are";
             Problem::new(Code::MethodNotAllowed, detail).into_response()

@@ -36,11 +36,14 @@ pub(super) fn frame() -> OpenApi {
 pub fn openapi() -> OpenApi {
     let mut document = super::described().into_openapi();
     let components = document.components.get_or_insert_default();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key or a sandbox's token."));
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API key or a sandbox's token."));
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));
     let header = ApiKeyValue::with_description("X-API-Key", "The same in a header of its own.");
     components.add_security_scheme("api_key", SecurityScheme::ApiKey(ApiKey::Header(header)));
-    let (name, schema) = (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
+    let (name, schema) =
+        (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
     components.schemas.insert(name.into_owned(), schema);
     document.security = Some(vec![
         SecurityRequirement::new("bearer", Vec::<String>::new()),
@@ -101,8 +104,13 @@ fn add_errors(path: &str, operation: &mut Operation) {
         statuses.push(503);
     }
     let parameters = operation.parameters.iter().flatten();
-    let takes = |wanted: ParameterIn| parameters.clone().any(|one| matches!(one, RefOr::T(one) if one.parameter_in == wanted));
-    if takes(ParameterIn::Query) || takes(ParameterIn::Path) || takes(ParameterIn::Header) || operation.request_body.is_some()
+    let takes = |wanted: ParameterIn| {
+        parameters.clone().any(|one| matches!(one, RefOr::T(one) if one.parameter_in == wanted))
+    };
+    if takes(ParameterIn::Query)
+        || takes(ParameterIn::Path)
+        || takes(ParameterIn::Header)
+        || operation.request_body.is_some()
     {
         statuses.push(400);
     }

@@ -73,7 +73,10 @@ async fn found(entered: &Entered, number: u64) -> Result<v1::ProcessInfo, Proble
 }
 
 pub(super) fn missing(number: u64) -> Problem {
-    Problem::new(Code::ProcessNotFound, format!("there is no process {number}, or it was forgotten after its end"))
+    Problem::new(
+        Code::ProcessNotFound,
+        format!("there is no process {number}, or it was forgotten after its end"),
+    )
 }
 
 /// The processes of a sandbox.
@@ -156,7 +159,8 @@ pub(super) async fn output(
     let info = found(&entered, number).await?;
     let end = [info.stdout_bytes, info.stderr_bytes, info.terminal_bytes];
     let until = (query.follow == Some(false) && info.running).then_some(end);
-    let stream = output_events(shared.clone(), entered, number, query.offsets(), until, caller.request_id.clone());
+    let stream =
+        output_events(shared.clone(), entered, number, query.offsets(), until, caller.request_id.clone());
     Ok(events(&shared, slot, caller.request_id, stream))
 }
 

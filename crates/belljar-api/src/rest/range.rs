@@ -32,7 +32,11 @@ fn parse(text: &str, size: u64) -> Option<Wanted> {
     let (first, last) = range.trim().split_once('-')?;
     if first.is_empty() {
         let length = number(last)?.min(size);
-        return Some(if length == 0 { Wanted::Nothing } else { Wanted::Part { start: size - length, length } });
+        return Some(if length == 0 {
+            Wanted::Nothing
+        } else {
+            Wanted::Part { start: size - length, length }
+        });
     }
     let first = number(first)?;
     let last = if last.is_empty() { u64::MAX } else { number(last)? };

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::types::{
-    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, Span, TemplateInfoBody,
-    TokenBody, UpdateBody,
+    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, Span,
+    TemplateInfoBody, TokenBody, UpdateBody,
 };
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
@@ -67,6 +67,7 @@ pub(super) struct ListQuery {
     /// Where the last page ended.
     cursor: Option<String>,
     /// Newest first (`desc`) or oldest first (`asc`).
+    #[param(inline)]
     order: Option<Order>,
 }
 
@@ -84,7 +85,8 @@ impl ListQuery {
         let states = names.map(|name| name.parse::<SandboxState>()).collect::<Result<_, _>>();
         let mut labels = BTreeMap::new();
         for label in self.label {
-            let (key, value) = label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
+            let (key, value) =
+                label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
             if labels.insert(key.to_owned(), value.to_owned()).is_some_and(|before| before != value) {
                 return Err(Problem::field("label", format!("{key:?} is given with two values")));
             }

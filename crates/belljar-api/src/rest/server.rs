@@ -44,7 +44,11 @@ pub(super) async fn health() -> axum::Json<HealthBody> {
 #[utoipa::path(get, path = "/ready", tag = "server", security(()),
     responses((status = 200, description = "They can.", body = HealthBody)))]
 pub(super) async fn ready(State(shared): State<Shared>) -> Result<axum::Json<HealthBody>, Problem> {
-    shared.keeper.ready().await.map_err(|error| Problem::from(error).with_status(http::StatusCode::SERVICE_UNAVAILABLE))?;
+    shared
+        .keeper
+        .ready()
+        .await
+        .map_err(|error| Problem::from(error).with_status(http::StatusCode::SERVICE_UNAVAILABLE))?;
     Ok(axum::Json(HealthBody { status: "ok" }))
 }
 
@@ -80,7 +84,10 @@ pub(super) async fn document() -> Response {
 /// Who the key's holder is, and what its sandboxes use.
 #[utoipa::path(get, path = "/v1/me", tag = "keys",
     responses((status = 200, description = "The holder.", body = MeBody)))]
-pub(super) async fn me(State(shared): State<Shared>, Auth(caller): Auth) -> Result<axum::Json<MeBody>, Problem> {
+pub(super) async fn me(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<MeBody>, Problem> {
     let usage = shared.keeper.usage(&caller).await?;
     Ok(axum::Json(MeBody::new(caller, &usage)))
 }

@@ -80,10 +80,16 @@ pub(super) async fn upload(
     let mut files = Vec::new();
     while let Some(field) = form.next_field().await.map_err(|error| malformed(&error))? {
         if files.len() == MAX_FILES {
-            return Err(Problem::field("file", format!("there are more than {MAX_FILES}; send them in several requests")));
+            return Err(Problem::field(
+                "file",
+                format!("there are more than {MAX_FILES}; send them in several requests"),
+            ));
         }
         if field.name() != Some("file") {
-            return Err(Problem::field(field.name().unwrap_or("part"), "it is unknown; a part is called file"));
+            return Err(Problem::field(
+                field.name().unwrap_or("part"),
+                "it is unknown; a part is called file",
+            ));
         }
         let path = below(&directory, field.file_name())?;
         let details = vec![path_detail(&path)];

@@ -76,7 +76,10 @@ impl Api {
         self.shared.stopping.cancel();
         server.tasks.close();
         if tokio::time::timeout(config.drain, server.tasks.wait()).await.is_err() {
-            tracing::warn!(connections = server.tasks.len(), "connections are cut off: the drain time is over");
+            tracing::warn!(
+                connections = server.tasks.len(),
+                "connections are cut off: the drain time is over"
+            );
             server.slots.cut();
             let _ = tokio::time::timeout(Duration::from_secs(1), server.tasks.wait()).await;
         }
@@ -117,14 +120,21 @@ impl Server {
         // Over the bound: closed at once. A client that is told so may try again later.
         let Some(slot) = self.slots.take(Some(remote.ip())) else { return };
         let _ = stream.set_nodelay(true);
-        let peer = Peer { remote: Some(remote), local: stream.local_addr().ok(), unix: false, tls: tls.is_some() };
-        let connection = Connection { router: self.router.clone(), limits: self.limits, finish: self.finish.clone(), peer };
+        let peer =
+            Peer { remote: Some(remote), local: stream.local_addr().ok(), unix: false, tls: tls.is_some() };
+        let connection = Connection {
+            router: self.router.clone(),
+            limits: self.limits,
+            finish: self.finish.clone(),
+            peer,
+        };
         let acceptor = tls.map(Tls::acceptor);
         self.tasks.spawn(slot.run(async move {
             match acceptor {
                 None => connection.serve(stream).await,
                 Some(acceptor) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(MAX_HANDSHAKE, acceptor.accept(stream)).await {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(MAX_HANDSHAKE, acceptor.accept(stream)).await
+                    {
                         connection.serve(stream).await;
                     }
                 }
@@ -139,7 +149,12 @@ impl Server {
             return;
         }
         let peer = Peer { unix: true, ..Peer::default() };
-        let connection = Connection { router: self.router.clone(), limits: self.limits, finish: self.finish.clone(), peer };
+        let connection = Connection {
+            router: self.router.clone(),
+            limits: self.limits,
+            finish: self.finish.clone(),
+            peer,
+        };
         self.tasks.spawn(slot.run(connection.serve(stream)));
     }
 }
@@ -171,4 +186,3 @@ fn is_passing(error: &std::io::Error) -> bool {
     ];
     Errno::from_io_error(error).is_some_and(|errno| PASSING.contains(&errno))
 }
-

@@ -65,7 +65,8 @@ impl Tls {
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let current = Arc::new(Current(RwLock::new(read(certificate, key)?)));
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let unusable = |source| TlsError::Unusable { certificate: certificate.into(), key: key.into(), source };
+        let unusable =
+            |source| TlsError::Unusable { certificate: certificate.into(), key: key.into(), source };
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&current) as _;
         let mut config = config.map_err(unusable)?.with_no_client_auth().with_cert_resolver(resolver);
@@ -119,5 +120,9 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(wrong("private key", key))?;
     let made = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider());
-    made.map(Arc::new).map_err(|source| TlsError::Unusable { certificate: certificate.into(), key: key.into(), source })
+    made.map(Arc::new).map_err(|source| TlsError::Unusable {
+        certificate: certificate.into(),
+        key: key.into(),
+        source,
+    })
 }

@@ -40,7 +40,12 @@ fn index(stream: v1::Stream) -> usize {
 
 impl Pieces {
     /// Takes bytes in, and gives out what is whole: at most two pieces, since bytes may be missing between them.
-    pub(crate) fn push(&mut self, stream: v1::Stream, offset: u64, data: &Bytes) -> Vec<(&'static str, Piece)> {
+    pub(crate) fn push(
+        &mut self,
+        stream: v1::Stream,
+        offset: u64,
+        data: &Bytes,
+    ) -> Vec<(&'static str, Piece)> {
         let index = index(stream);
         let Some((held, name)) = self.held.get_mut(index).zip(NAMES.get(index)) else { return Vec::new() };
         let mut out = Vec::new();

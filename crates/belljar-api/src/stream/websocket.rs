@@ -198,11 +198,7 @@ async fn incoming(
     ending
 }
 
-async fn take(
-    mut source: SplitStream<WebSocket>,
-    input: &mut Input,
-    notes: &mpsc::Sender<String>,
-) -> Ending {
+async fn take(mut source: SplitStream<WebSocket>, input: &mut Input, notes: &mpsc::Sender<String>) -> Ending {
     let (guest, process) = (input.guest.clone(), input.process);
     let mut spoken = Instant::now();
     loop {
@@ -348,7 +344,10 @@ mod tests {
         let found = frame(v1::Stream::STREAM_TERMINAL, 0x0102, b"ab");
         assert_eq!(&found[..], [3, 0, 0, 0, 0, 0, 0, 1, 2, b'a', b'b']);
         assert_eq!(frame(v1::Stream::STREAM_STDOUT, 0, b"")[0], 1);
-        assert_eq!(frame(v1::Stream::STREAM_STDERR, u64::MAX, b"")[..9], [2, 255, 255, 255, 255, 255, 255, 255, 255]);
+        assert_eq!(
+            frame(v1::Stream::STREAM_STDERR, u64::MAX, b"")[..9],
+            [2, 255, 255, 255, 255, 255, 255, 255, 255]
+        );
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Client {
     /// The answer's head, with its body still to come.
     pub(crate) async fn open(&self, request: Request<Body>) -> http::Response<hyper::body::Incoming> {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection.with_upgrades());
         sender.send_request(request).await.unwrap()
     }
@@ -150,9 +151,12 @@ impl Events {
 
     async fn read(&mut self) -> Option<(String, Value)> {
         loop {
-            if let Some((event, rest)) = self.text.split_once("\n\n").map(|(event, rest)| (event.to_owned(), rest.to_owned())) {
+            if let Some((event, rest)) =
+                self.text.split_once("\n\n").map(|(event, rest)| (event.to_owned(), rest.to_owned()))
+            {
                 self.text = rest;
-                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let field =
+                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
                 let Some(name) = field("event: ") else { continue };
                 let data = field("data: ").unwrap_or_default();
                 return Some((name, serde_json::from_str(&data).unwrap()));

@@ -29,7 +29,11 @@ async fn the_copy_is_current(_: World) {
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let paths = document["paths"].as_object().unwrap();
     let of = |(path, item): (&String, &Value)| -> Vec<_> {
-        item.as_object().unwrap().iter().map(|(method, operation)| (method.to_uppercase(), path.clone(), operation.clone())).collect()
+        item.as_object()
+            .unwrap()
+            .iter()
+            .map(|(method, operation)| (method.to_uppercase(), path.clone(), operation.clone()))
+            .collect()
     };
     paths.iter().flat_map(of).collect()
 }
@@ -45,7 +49,11 @@ async fn it_is_complete(_: World) {
     for (method, path, operation) in &operations {
         let place = format!("{method} {path}");
         assert!(operation["summary"].is_string() || operation["description"].is_string(), "{place}");
-        assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{place}: {}", operation["operationId"]);
+        assert!(
+            ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
+            "{place}: {}",
+            operation["operationId"]
+        );
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.keys().any(|status| status.starts_with('2') || status == "101"), "{place}");
         if operation["security"].is_null() {
@@ -59,14 +67,19 @@ async fn it_is_complete(_: World) {
             }
         }
         for (kind, media) in operation["requestBody"]["content"].as_object().into_iter().flatten() {
-            let named = media["schema"]["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/"));
+            let named =
+                media["schema"]["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/"));
             let schema = named.map(|name| &document["components"]["schemas"][name]);
-            let has_example = !media["example"].is_null() || schema.is_some_and(|schema| !schema["example"].is_null());
+            let has_example =
+                !media["example"].is_null() || schema.is_some_and(|schema| !schema["example"].is_null());
             assert!(has_example, "{place} {kind} has no example");
         }
         for name in path.split(['{', '}']).skip(1).step_by(2) {
             let parameters = operation["parameters"].as_array().unwrap();
-            assert!(parameters.iter().any(|one| one["name"] == name && one["in"] == "path"), "{place} {name}");
+            assert!(
+                parameters.iter().any(|one| one["name"] == name && one["in"] == "path"),
+                "{place} {name}"
+            );
         }
     }
     // Every name that is referred to is there.
@@ -80,10 +93,19 @@ async fn it_is_complete(_: World) {
 async fn every_route_needs_a_key(world: World) {
     let document = document();
     let stranger = world.stranger();
-    let keys = [None, Some("bj_".to_owned() + &"0".repeat(64)), Some("bjs_wrong".to_owned()), Some("nonsense".to_owned())];
+    let keys = [
+        None,
+        Some("bj_".to_owned() + &"0".repeat(64)),
+        Some("bjs_wrong".to_owned()),
+        Some("nonsense".to_owned()),
+    ];
     let mut checked = 0;
     for (method, path, operation) in operations(&document) {
-        let place = path.replace("{id}", "abcdefghij0123456789").replace("{process}", "1").replace("{port}", "80").replace("{token}", "x");
+        let place = path
+            .replace("{id}", "abcdefghij0123456789")
+            .replace("{process}", "1")
+            .replace("{port}", "80")
+            .replace("{token}", "x");
         if operation["security"].is_null() {
             for key in &keys {
                 let client = belljar_client(&stranger, key.as_deref());

@@ -56,9 +56,24 @@ async fn bodies_are_checked(world: World) {
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"content": "x"}]}), "files[0].path"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a"}]}), "files[0].content"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "", "content": ""}]}), "files[0].path"),
-        ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a", "content": "", "mode": "9"}]}), "files[0].mode"),
-        ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a", "content_base64": "*"}]}), "files[0].content_base64"),
-        ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a", "content": "x".repeat((1 << 20) + 1)}]}), "files"),
+        (
+            "POST",
+            "/v1/sandboxes".into(),
+            json!({"files": [{"path": "a", "content": "", "mode": "9"}]}),
+            "files[0].mode",
+        ),
+        (
+            "POST",
+            "/v1/sandboxes".into(),
+            json!({"files": [{"path": "a", "content_base64": "*"}]}),
+            "files[0].content_base64",
+        ),
+        (
+            "POST",
+            "/v1/sandboxes".into(),
+            json!({"files": [{"path": "a", "content": "x".repeat((1 << 20) + 1)}]}),
+            "files",
+        ),
         ("PATCH", of(""), json!({"limits": {"disk": "1g"}}), "limits.disk"),
         ("PATCH", of(""), json!({"limits": {"memory": "x"}}), "limits.memory"),
         ("PATCH", of(""), json!({"limits": {"cpus": 0}}), "limits.cpus"),
@@ -90,7 +105,12 @@ async fn bodies_are_checked(world: World) {
         ("POST", of("/exec"), json!({"command": "true", "session": "x"}), "session"),
         ("POST", of("/exec"), json!({"command": "true", "terminal": {}}), "terminal"),
         ("POST", of("/processes"), json!({"command": "true", "terminal": {"rows": 1}}), "terminal.columns"),
-        ("POST", of("/processes"), json!({"command": "true", "terminal": {"rows": 1, "columns": 70000}}), "terminal.columns"),
+        (
+            "POST",
+            of("/processes"),
+            json!({"command": "true", "terminal": {"rows": 1, "columns": 70000}}),
+            "terminal.columns",
+        ),
         ("POST", of("/processes"), json!({"command": "true", "stdin_open": 1}), "stdin_open"),
         ("POST", of("/processes/1/signal"), json!({}), "signal"),
         ("POST", of("/processes/1/signal"), json!({"signal": "SIGNONE"}), "signal"),
@@ -120,7 +140,11 @@ async fn bodies_are_checked(world: World) {
         let answer = user.json(method, &path, &body).await;
         let text = body.to_string().chars().take(100).collect::<String>();
         let found = (answer.status.as_u16(), answer.problem());
-        assert_eq!(found, (400, ("invalid_field".to_owned(), Some(field.to_owned()))), "{method} {path} {text}: {answer:?}");
+        assert_eq!(
+            found,
+            (400, ("invalid_field".to_owned(), Some(field.to_owned()))),
+            "{method} {path} {text}: {answer:?}"
+        );
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.starts_with(field), "{detail}");
     }
@@ -171,7 +195,8 @@ async fn bodies_are_bounded(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
     let send = |kind: &'static str, encoding: Option<&'static str>, body: Vec<u8>| {
-        let mut request = user.request("POST", &format!("/v1/sandboxes/{id}/exec")).header("content-type", kind);
+        let mut request =
+            user.request("POST", &format!("/v1/sandboxes/{id}/exec")).header("content-type", kind);
         if let Some(encoding) = encoding {
             request = request.header("content-encoding", encoding);
         }
@@ -179,17 +204,31 @@ async fn bodies_are_bounded(world: World) {
     };
     let json = "application/json";
     send(json, None, vec![b' '; (2 << 20) + 1]).await.refused(413, "too_large", None);
-    send(json, Some("gzip"), vec![31, 139]).await.refused(415, "unsupported_media_type", Some("Content-Encoding"));
-    send("text/plain", None, b"{}".to_vec()).await.refused(415, "unsupported_media_type", Some("Content-Type"));
+    send(json, Some("gzip"), vec![31, 139]).await.refused(
+        415,
+        "unsupported_media_type",
+        Some("Content-Encoding"),
+    );
+    send("text/plain", None, b"{}".to_vec()).await.refused(
+        415,
+        "unsupported_media_type",
+        Some("Content-Type"),
+    );
     for bad in [&b"{"[..], b"nonsense", b"{\"command\":\"\xff\"}", b"{\"command\":NaN}", b"{} {}"] {
         send(json, None, bad.to_vec()).await.refused(400, "invalid_json", None);
     }
     let deep = [b"{\"command\":".to_vec(), vec![b'['; 100_000]].concat();
     let refused = send(json, None, deep).await;
     assert_eq!(refused.status, 400, "{refused:?}");
-    send(json, None, b"{\"command\":\"a\",\"command\":\"b\"}".to_vec()).await.refused(400, "invalid_field", Some("command"));
+    send(json, None, b"{\"command\":\"a\",\"command\":\"b\"}".to_vec()).await.refused(
+        400,
+        "invalid_field",
+        Some("command"),
+    );
     send("application/json; charset=utf-8", None, b"{\"command\":\"true\"}".to_vec()).await;
-    let pieces = futures::stream::iter((0..40).map(|_| Ok::<_, std::io::Error>(bytes::Bytes::from(vec![b' '; 100_000]))));
+    let pieces = futures::stream::iter(
+        (0..40).map(|_| Ok::<_, std::io::Error>(bytes::Bytes::from(vec![b' '; 100_000]))),
+    );
     let request = user.request("POST", &format!("/v1/sandboxes/{id}/exec")).header("content-type", json);
     let refused = user.open(request.body(axum::body::Body::from_stream(pieces)).unwrap()).await;
     assert_eq!(refused.status(), 413);

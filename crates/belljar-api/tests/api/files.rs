@@ -31,7 +31,10 @@ async fn files_go_up_and_down(world: World) {
     let written = user.put(&format!("{}&mode=0750", content(&id, "a/b/c.txt")), "hello\n").await;
     assert_eq!(written.status, 200, "{written:?}");
     let entry = written.json();
-    assert_eq!((&entry["path"], &entry["bytes"], &entry["mode"], &entry["kind"]), (&json!("a/b/c.txt"), &json!(6), &json!("0750"), &json!("file")));
+    assert_eq!(
+        (&entry["path"], &entry["bytes"], &entry["mode"], &entry["kind"]),
+        (&json!("a/b/c.txt"), &json!(6), &json!("0750"), &json!("file"))
+    );
     let read = user.get(&content(&id, "a/b/c.txt")).await;
     assert_eq!((read.status.as_u16(), read.text()), (200, "hello\n"));
     assert_eq!(read.header("content-length"), "6");
@@ -54,7 +57,11 @@ async fn files_go_up_and_down(world: World) {
     assert_eq!(placed.status, 200, "{placed:?}");
     assert_eq!(user.get(&content(&id, "a/b/c.txt")).await.text(), "hEY o\nmore\n");
     let wrong = user.request("PUT", &content(&id, "a/b/c.txt")).header("content-range", "bytes 1-3/*");
-    user.send(wrong.body("too long".into()).unwrap()).await.refused(400, "invalid_field", Some("Content-Range"));
+    user.send(wrong.body("too long".into()).unwrap()).await.refused(
+        400,
+        "invalid_field",
+        Some("Content-Range"),
+    );
     // The kernel says that files of /proc are empty.
     let status = user.get(&content(&id, "/proc/self/status")).await;
     assert!(status.text().starts_with("Name:"), "{status:?}");
@@ -88,7 +95,11 @@ async fn ranges_and_conditions_work(world: World) {
         ("rows=0-1", 200, "0123456789", ""),
     ] {
         let answer = range(asked).await;
-        assert_eq!((answer.status.as_u16(), answer.text(), answer.header("content-range")), (status, body, said), "{asked}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.text(), answer.header("content-range")),
+            (status, body, said),
+            "{asked}"
+        );
         assert_eq!(answer.header("content-length"), body.len().to_string());
     }
     let beyond = range("bytes=10-").await;
@@ -123,7 +134,10 @@ async fn names_of_any_bytes_work(world: World) {
         let written = user.put(&path, name.to_owned()).await;
         assert_eq!((written.status.as_u16(), &written.json()["path"]), (200, &json!(name)), "{written:?}");
         let read = user.get(&path).await;
-        assert_eq!((read.text(), read.header("content-disposition").starts_with("attachment; filename=")), (name, true));
+        assert_eq!(
+            (read.text(), read.header("content-disposition").starts_with("attachment; filename=")),
+            (name, true)
+        );
     }
     // No UTF-8: ff, in base64.
     let odd = format!("/v1/sandboxes/{id}/files/content?path_base64=%2Fw%3D%3D");
@@ -131,7 +145,10 @@ async fn names_of_any_bytes_work(world: World) {
     assert_eq!((&written["path"], &written["path_base64"]), (&json!("\u{fffd}"), &json!("/w==")));
     assert_eq!(user.get(&odd).await.text(), "odd");
     let listed = user.get(&format!("/v1/sandboxes/{id}/files")).await.json();
-    assert!(listed["entries"].as_array().unwrap().iter().any(|entry| entry["path_base64"] == "/w=="), "{listed}");
+    assert!(
+        listed["entries"].as_array().unwrap().iter().any(|entry| entry["path_base64"] == "/w=="),
+        "{listed}"
+    );
     user.get(&content(&id, "%ff")).await.refused(400, "invalid_field", Some("path"));
     user.get(&content(&id, "%00")).await.refused(400, "invalid_field", Some("path"));
     user.get(&content(&id, &"x".repeat(4097))).await.refused(400, "invalid_field", Some("path"));
@@ -153,9 +170,15 @@ async fn a_broken_upload_leaves_the_old_file(world: World) {
         "x".repeat(100_000),
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    until("the upload has begun", || async { sh(&user, &id, "ls -A | wc -l").await["stdout"]["data"] != "1\n" }).await;
+    until("the upload has begun", || async {
+        sh(&user, &id, "ls -A | wc -l").await["stdout"]["data"] != "1\n"
+    })
+    .await;
     drop(stream);
-    until("nothing of it is left", || async { sh(&user, &id, "ls -A | wc -l").await["stdout"]["data"] == "1\n" }).await;
+    until("nothing of it is left", || async {
+        sh(&user, &id, "ls -A | wc -l").await["stdout"]["data"] == "1\n"
+    })
+    .await;
     assert_eq!(user.get(&content(&id, "f")).await.text(), "old");
 }
 
@@ -165,13 +188,22 @@ async fn directories_are_made_listed_moved_and_removed(world: World) {
     let files = format!("/v1/sandboxes/{id}/files");
     let made = user.post(&format!("{files}/mkdir"), &json!({"path": "d/e/f"})).await;
     assert_eq!((made.status.as_u16(), &made.json()["kind"]), (201, &json!("directory")), "{made:?}");
-    user.post(&format!("{files}/mkdir"), &json!({"path": "x/y", "parents": false})).await.refused(404, "path_not_found", None);
+    user.post(&format!("{files}/mkdir"), &json!({"path": "x/y", "parents": false})).await.refused(
+        404,
+        "path_not_found",
+        None,
+    );
     sh(&user, &id, "ln -s d link; echo 1 > d/one; echo 2 > d/e/two").await;
     let link = user.get(&format!("{files}/stat?path=link&follow=false")).await.json();
     assert_eq!((&link["kind"], &link["symlink_target"]), (&json!("symlink"), &json!("d")));
     assert_eq!(user.get(&format!("{files}/stat?path=link")).await.json()["kind"], "directory");
     let names = |answer: &Value| -> Vec<String> {
-        answer["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+        answer["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["path"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(names(&user.get(&files).await.json()), ["d", "link"]);
     let deep = user.get(&format!("{files}?path=d&depth=3")).await.json();
@@ -190,8 +222,13 @@ async fn directories_are_made_listed_moved_and_removed(world: World) {
     let moved = user.post(&format!("{files}/move"), &json!({"from": "d/one", "to": "two"})).await;
     assert_eq!((moved.status.as_u16(), &moved.json()["path"]), (200, &json!("two")), "{moved:?}");
     sh(&user, &id, "echo 3 > three").await;
-    user.post(&format!("{files}/move"), &json!({"from": "three", "to": "two"})).await.refused(409, "path_exists", None);
-    let over = user.post(&format!("{files}/move"), &json!({"from": "three", "to": "two", "overwrite": true})).await;
+    user.post(&format!("{files}/move"), &json!({"from": "three", "to": "two"})).await.refused(
+        409,
+        "path_exists",
+        None,
+    );
+    let over =
+        user.post(&format!("{files}/move"), &json!({"from": "three", "to": "two", "overwrite": true})).await;
     assert_eq!(over.status, 200);
     user.delete(&format!("{files}?path=d")).await.refused(409, "failed_precondition", None);
     assert_eq!(user.delete(&format!("{files}?path=d&recursive=true")).await.status, 204);
@@ -214,31 +251,44 @@ async fn what_is_no_file_is_refused(world: World) {
     assert!(matches!(secret.status.as_u16(), 403 | 404), "{secret:?}");
     let read_only = user.put(&content(&id, "/etc/passwd"), "x").await;
     assert!(matches!(read_only.status.as_u16(), 403 | 409), "{read_only:?}");
-    let full = user.post(&format!("/v1/sandboxes/{id}/files/move"), &json!({"from": "dir", "to": "dir/x"})).await;
+    let full =
+        user.post(&format!("/v1/sandboxes/{id}/files/move"), &json!({"from": "dir", "to": "dir/x"})).await;
     assert_eq!(full.status, 409, "{full:?}");
 }
 
 async fn form(user: &Client, id: &str, query: &str, body: impl Into<Body>) -> Answer {
     let request = user.request("POST", &format!("/v1/sandboxes/{id}/files/upload{query}"));
-    user.send(request.header("content-type", "multipart/form-data; boundary=B").body(body.into()).unwrap()).await
+    user.send(request.header("content-type", "multipart/form-data; boundary=B").body(body.into()).unwrap())
+        .await
 }
 
 fn part(name: &str, filename: &str, content: &str) -> String {
-    format!("--B\r\ncontent-disposition: form-data; name=\"{name}\"; filename=\"{filename}\"\r\n\r\n{content}\r\n")
+    format!(
+        "--B\r\ncontent-disposition: form-data; name=\"{name}\"; filename=\"{filename}\"\r\n\r\n{content}\r\n"
+    )
 }
 
 async fn forms_carry_many_files(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let body = [part("file", "a.txt", "one"), part("file", "sub/b.txt", "two"), "--B--\r\n".to_owned()].concat();
+    let body =
+        [part("file", "a.txt", "one"), part("file", "sub/b.txt", "two"), "--B--\r\n".to_owned()].concat();
     let done = form(&user, &id, "?path=up", body).await;
     assert_eq!(done.status, 200, "{done:?}");
     assert_eq!(done.json()["files"][1]["path"], "up/sub/b.txt");
     assert_eq!(sh(&user, &id, "cat up/a.txt up/sub/b.txt").await["stdout"]["data"], "onetwo");
 
     let end = "--B--\r\n";
-    form(&user, &id, "", part("file", "../x", "y") + end).await.refused(400, "invalid_field", Some("filename"));
-    form(&user, &id, "", part("file", "/etc/x", "y") + end).await.refused(400, "invalid_field", Some("filename"));
+    form(&user, &id, "", part("file", "../x", "y") + end).await.refused(
+        400,
+        "invalid_field",
+        Some("filename"),
+    );
+    form(&user, &id, "", part("file", "/etc/x", "y") + end).await.refused(
+        400,
+        "invalid_field",
+        Some("filename"),
+    );
     form(&user, &id, "", part("other", "x", "y") + end).await.refused(400, "invalid_field", Some("other"));
     form(&user, &id, "", part("file", "cut", "y")).await.refused(400, "upload_failed", None);
     form(&user, &id, "", "nonsense").await.refused(400, "invalid_request", None);
@@ -252,7 +302,8 @@ async fn forms_carry_many_files(world: World) {
 async fn trees_travel_as_archives(world: World) {
     let user = world.user().await;
     let (from, to) = (sandbox(&user).await, sandbox(&user).await);
-    sh(&user, &from, "mkdir -p t/sub; echo one > t/a; echo two > t/sub/b; chmod 750 t/sub/b; ln -s a t/link").await;
+    sh(&user, &from, "mkdir -p t/sub; echo one > t/a; echo two > t/sub/b; chmod 750 t/sub/b; ln -s a t/link")
+        .await;
     for format in ["tar", "tar.gz"] {
         let packed = user.get(&format!("/v1/sandboxes/{from}/files/archive?path=t&format={format}")).await;
         assert_eq!(packed.status, 200, "{packed:?}");
@@ -260,20 +311,36 @@ async fn trees_travel_as_archives(world: World) {
         let put = format!("/v1/sandboxes/{to}/files/archive?path={format}-out");
         let unpacked = user.put(&put, packed.body.clone()).await;
         assert_eq!(unpacked.status, 200, "{unpacked:?}");
-        assert!(unpacked.json()["entries"].as_u64().unwrap() >= 4 && unpacked.json()["bytes"] == 8, "{unpacked:?}");
+        assert!(
+            unpacked.json()["entries"].as_u64().unwrap() >= 4 && unpacked.json()["bytes"] == 8,
+            "{unpacked:?}"
+        );
         let look = format!("cd {format}-out && cat a sub/b link && stat -c %a sub/b");
         assert_eq!(sh(&user, &to, &look).await["stdout"]["data"], "one\ntwo\none\n750\n");
     }
-    user.get(&format!("/v1/sandboxes/{from}/files/archive?path=none")).await.refused(404, "path_not_found", None);
-    user.get(&format!("/v1/sandboxes/{from}/files/archive?format=rar")).await.refused(400, "invalid_field", Some("format"));
-    user.put(&format!("/v1/sandboxes/{to}/files/archive?path=bad"), "no archive").await.refused(400, "invalid_argument", None);
+    user.get(&format!("/v1/sandboxes/{from}/files/archive?path=none")).await.refused(
+        404,
+        "path_not_found",
+        None,
+    );
+    user.get(&format!("/v1/sandboxes/{from}/files/archive?format=rar")).await.refused(
+        400,
+        "invalid_field",
+        Some("format"),
+    );
+    user.put(&format!("/v1/sandboxes/{to}/files/archive?path=bad"), "no archive").await.refused(
+        400,
+        "invalid_argument",
+        None,
+    );
     assert_eq!(sh(&user, &to, "ls").await["stdout"]["data"], "tar-out\ntar.gz-out\n");
 }
 
 async fn changes_are_told(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let request = user.request("GET", &format!("/v1/sandboxes/{id}/files/watch?path=.")).body(Body::empty()).unwrap();
+    let request =
+        user.request("GET", &format!("/v1/sandboxes/{id}/files/watch?path=.")).body(Body::empty()).unwrap();
     let mut events = user.events(request).await;
     assert_eq!(events.next().await.unwrap().0, "ready");
     sh(&user, &id, "mkdir new; mv new old; rmdir old").await;
@@ -309,7 +376,9 @@ async fn signed_addresses_open_one_file(world: World) {
     let found = stranger.get(&read).await;
     assert_eq!((found.status.as_u16(), found.text()), (200, "signed"));
     assert_eq!(stranger.call("HEAD", &read).await.header("content-length"), "6");
-    let part = stranger.send(stranger.request("GET", &read).header("range", "bytes=0-1").body(Body::empty()).unwrap()).await;
+    let part = stranger
+        .send(stranger.request("GET", &read).header("range", "bytes=0-1").body(Body::empty()).unwrap())
+        .await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "si"));
     stranger.put(&read, "x").await.refused(401, "unauthenticated", None);
     stranger.get(&write).await.refused(401, "unauthenticated", None);

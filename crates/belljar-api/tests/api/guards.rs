@@ -56,18 +56,36 @@ async fn hosts_and_origins_are_checked(world: World) {
     for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1"] {
         call("GET", vec![("host", host)]).await.refused(403, "host_not_allowed", None);
     }
-    call("GET", vec![("host", "localhost"), ("origin", "http://evil.example")]).await.refused(403, "origin_not_allowed", None);
-    call("GET", vec![("host", "localhost"), ("origin", "null")]).await.refused(403, "origin_not_allowed", None);
+    call("GET", vec![("host", "localhost"), ("origin", "http://evil.example")]).await.refused(
+        403,
+        "origin_not_allowed",
+        None,
+    );
+    call("GET", vec![("host", "localhost"), ("origin", "null")]).await.refused(
+        403,
+        "origin_not_allowed",
+        None,
+    );
     let allowed = call("GET", vec![("host", "localhost"), ("origin", "https://console.example.com")]).await;
-    assert_eq!((allowed.status.as_u16(), allowed.header("access-control-allow-origin")), (200, "https://console.example.com"));
+    assert_eq!(
+        (allowed.status.as_u16(), allowed.header("access-control-allow-origin")),
+        (200, "https://console.example.com")
+    );
     assert_eq!(allowed.header("vary"), "Origin");
-    let asked = vec![("host", "localhost"), ("origin", "https://console.example.com"), ("access-control-request-method", "DELETE")];
+    let asked = vec![
+        ("host", "localhost"),
+        ("origin", "https://console.example.com"),
+        ("access-control-request-method", "DELETE"),
+    ];
     let preflight = call("OPTIONS", asked).await;
     assert_eq!((preflight.status.as_u16(), preflight.body.len()), (204, 0));
     assert!(preflight.header("access-control-allow-methods").contains("DELETE"));
     assert_eq!(preflight.header("access-control-allow-credentials"), "");
     // A page gets to know what is wrong, too.
-    let request = http::Request::builder().uri("/v1/me").header("host", "localhost").header("origin", "https://console.example.com");
+    let request = http::Request::builder()
+        .uri("/v1/me")
+        .header("host", "localhost")
+        .header("origin", "https://console.example.com");
     let refused = user.send(request.body(Body::empty()).unwrap()).await;
     refused.refused(401, "unauthenticated", None);
     assert_eq!(refused.header("access-control-allow-origin"), "https://console.example.com");
@@ -91,11 +109,20 @@ async fn wrong_keys_are_counted(world: World) {
 
 async fn requests_have_ids(world: World) {
     let user = world.user().await;
-    let own = user.send(user.request("GET", "/v1/none").header("x-request-id", "my.id-1_A").body(Body::empty()).unwrap()).await;
+    let own = user
+        .send(
+            user.request("GET", "/v1/none").header("x-request-id", "my.id-1_A").body(Body::empty()).unwrap(),
+        )
+        .await;
     assert_eq!((own.header("x-request-id"), &own.json()["request_id"]), ("my.id-1_A", &json!("my.id-1_A")));
-    let strange = user.send(user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap()).await;
+    let strange = user
+        .send(user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap())
+        .await;
     assert_eq!(strange.header("x-request-id").len(), 16);
-    assert_ne!(user.get("/v1/me").await.header("x-request-id"), user.get("/v1/me").await.header("x-request-id"));
+    assert_ne!(
+        user.get("/v1/me").await.header("x-request-id"),
+        user.get("/v1/me").await.header("x-request-id")
+    );
 }
 
 async fn unknown_places_and_methods_are_problems(world: World) {

@@ -93,8 +93,16 @@ fn seen(answer: &Answer) -> Value {
     answer.json()
 }
 
-async fn by_host(client: &Client, id: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Body) -> Answer {
-    let mut request = http::Request::builder().method(method).uri(path).header("host", format!("8000-{id}.{DOMAIN}"));
+async fn by_host(
+    client: &Client,
+    id: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Body,
+) -> Answer {
+    let mut request =
+        http::Request::builder().method(method).uri(path).header("host", format!("8000-{id}.{DOMAIN}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -113,7 +121,8 @@ async fn pages_come_by_path_and_by_host(world: World) {
     assert_eq!(page.status, 200, "{page:?}");
     assert_eq!(seen(&page)["path"], "/x//y%2Fz?q=1&belljar=2");
     assert_eq!(seen(&page)["headers"]["x-forwarded-prefix"], base);
-    let policies: Vec<_> = page.headers.get_all("content-security-policy").iter().map(|value| value.to_str().unwrap()).collect();
+    let policies: Vec<_> =
+        page.headers.get_all("content-security-policy").iter().map(|value| value.to_str().unwrap()).collect();
     assert!(policies.len() == 2 && policies[1].starts_with("sandbox"), "{policies:?}");
     assert_eq!(page.header("x-content-type-options"), "nosniff");
     assert_eq!(page.header("set-cookie"), format!("a=b; Path={base}/"));
@@ -121,8 +130,11 @@ async fn pages_come_by_path_and_by_host(world: World) {
     assert_eq!(user.get(&format!("{base}/redirect")).await.header("location"), format!("{base}/login"));
     let posted = user.send(user.request("POST", &format!("{base}/p")).body("data".into()).unwrap()).await;
     assert_eq!((&seen(&posted)["method"], &seen(&posted)["body"]), (&json!("POST"), &json!("data")));
-    let pieces = futures::stream::iter(["a", "b", "c"].map(|piece| Ok::<_, std::io::Error>(bytes::Bytes::from(piece))));
-    let posted = user.send(user.request("POST", &format!("{base}/p")).body(Body::from_stream(pieces)).unwrap()).await;
+    let pieces = futures::stream::iter(
+        ["a", "b", "c"].map(|piece| Ok::<_, std::io::Error>(bytes::Bytes::from(piece))),
+    );
+    let posted =
+        user.send(user.request("POST", &format!("{base}/p")).body(Body::from_stream(pieces)).unwrap()).await;
     assert_eq!(seen(&posted)["body"], "abc");
     let head = user.call("HEAD", &format!("{base}/")).await;
     assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
@@ -131,9 +143,18 @@ async fn pages_come_by_path_and_by_host(world: World) {
     let page = by_host(&user, &id, "GET", "/x?y", &[("x-belljar-token", &key)], Body::empty()).await;
     assert_eq!(page.status, 200, "{page:?}");
     let headers = seen(&page)["headers"].clone();
-    assert_eq!((&seen(&page)["path"], &headers["host"]), (&json!("/x?y"), &json!(format!("8000-{id}.{DOMAIN}"))));
-    assert_eq!((&headers["x-forwarded-for"], &headers["x-forwarded-proto"]), (&json!("127.0.0.1"), &json!("http")));
-    assert_eq!((page.header("content-security-policy"), page.header("location")), ("default-src *", "/login"));
+    assert_eq!(
+        (&seen(&page)["path"], &headers["host"]),
+        (&json!("/x?y"), &json!(format!("8000-{id}.{DOMAIN}")))
+    );
+    assert_eq!(
+        (&headers["x-forwarded-for"], &headers["x-forwarded-proto"]),
+        (&json!("127.0.0.1"), &json!("http"))
+    );
+    assert_eq!(
+        (page.header("content-security-policy"), page.header("location")),
+        ("default-src *", "/login")
+    );
     assert_eq!(page.header("set-cookie"), "a=b; Path=/");
 
     // What comes first is passed on first.
@@ -152,7 +173,10 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
     let port_token = user.post(&format!("{ports}/8000/tokens"), &json!({})).await.json();
     assert!(port_token["url"].as_str().unwrap().starts_with(&format!("http://8000-{id}.{DOMAIN}")));
     let port_token = port_token["token"].as_str().unwrap().to_owned();
-    let own_token = user.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await.json()["token"].as_str().unwrap().to_owned();
+    let own_token = user.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await.json()["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let key = user.key.clone().unwrap();
     let stranger = world.stranger();
     let proxy = format!("{ports}/8000/proxy/");
@@ -162,7 +186,10 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
             (proxy.clone(), Some("x-api-key")),
             (format!("{proxy}?a=1&belljar_token={credential}&b=2"), None),
         ] {
-            let mut request = stranger.request("GET", &path).header("cookie", "mine=1").header("authorization", "Bearer apps-own");
+            let mut request = stranger
+                .request("GET", &path)
+                .header("cookie", "mine=1")
+                .header("authorization", "Bearer apps-own");
             if header == Some("x-api-key") {
                 request = stranger.request("GET", &path).header("cookie", "mine=1");
             }
@@ -192,7 +219,11 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
         other.get(path).await.refused(404, "port_not_found", None);
     }
     for headers in [vec![], vec![("x-belljar-token", "bj_wrong")], vec![("cookie", "belljar_token=wrong")]] {
-        by_host(&stranger, &id, "GET", "/", &headers, Body::empty()).await.refused(401, "unauthenticated", None);
+        by_host(&stranger, &id, "GET", "/", &headers, Body::empty()).await.refused(
+            401,
+            "unauthenticated",
+            None,
+        );
     }
     // A public port needs nothing.
     user.post(&ports, &json!({"port": 8000, "public": true})).await;
@@ -205,9 +236,11 @@ async fn tokens_become_cookies(world: World) {
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
     let stranger = world.stranger();
-    let made = user.post(&format!("/v1/sandboxes/{id}/ports/8000/tokens"), &json!({"expires": 60})).await.json();
+    let made =
+        user.post(&format!("/v1/sandboxes/{id}/ports/8000/tokens"), &json!({"expires": 60})).await.json();
     let token = made["token"].as_str().unwrap();
-    let moved = by_host(&stranger, &id, "GET", &format!("/a?x=1&belljar_token={token}"), &[], Body::empty()).await;
+    let moved =
+        by_host(&stranger, &id, "GET", &format!("/a?x=1&belljar_token={token}"), &[], Body::empty()).await;
     assert_eq!((moved.status.as_u16(), moved.header("location")), (303, "/a?x=1"), "{moved:?}");
     assert_eq!((moved.header("referrer-policy"), moved.header("cache-control")), ("no-referrer", "no-store"));
     let cookie = moved.header("set-cookie").to_owned();
@@ -216,10 +249,16 @@ async fn tokens_become_cookies(world: World) {
     let page = by_host(&stranger, &id, "GET", "/a", &[("cookie", cookie)], Body::empty()).await;
     assert_eq!((page.status.as_u16(), seen(&page)["headers"].get("cookie")), (200, None), "{page:?}");
     let own = format!("http://8000-{id}.{DOMAIN}");
-    assert_eq!(by_host(&stranger, &id, "POST", "/a", &[("cookie", cookie), ("origin", &own)], "x".into()).await.status, 200);
+    assert_eq!(
+        by_host(&stranger, &id, "POST", "/a", &[("cookie", cookie), ("origin", &own)], "x".into())
+            .await
+            .status,
+        200
+    );
     // A page of another sandbox cannot use the cookie.
     let other = format!("http://8000-abcdefghij0123456789.{DOMAIN}");
-    let refused = by_host(&stranger, &id, "POST", "/a", &[("cookie", cookie), ("origin", &other)], "x".into()).await;
+    let refused =
+        by_host(&stranger, &id, "POST", "/a", &[("cookie", cookie), ("origin", &other)], "x".into()).await;
     refused.refused(401, "unauthenticated", None);
 }
 
@@ -231,7 +270,10 @@ async fn ports_have_one_form(world: World) {
     for port in ["08000", "+8000", "%38000", "8000%20", "0x1f40", "8000.", "73536", "-8000"] {
         let by_path = user.get(&format!("/v1/sandboxes/{id}/ports/{port}/proxy/")).await;
         by_path.refused(404, "port_not_found", None);
-        let request = http::Request::builder().uri("/").header("host", format!("{port}-{id}.{DOMAIN}")).header("x-belljar-token", &key);
+        let request = http::Request::builder()
+            .uri("/")
+            .header("host", format!("{port}-{id}.{DOMAIN}"))
+            .header("x-belljar-token", &key);
         let by_host = user.send(request.body(Body::empty()).unwrap()).await;
         assert!(matches!(by_host.status.as_u16(), 403 | 404), "{port} {by_host:?}");
     }
@@ -275,11 +317,13 @@ async fn websockets_pass(world: World) {
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
     let stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
-    let (mut socket, answer) = tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
+    let (mut socket, answer) =
+        tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
     assert_eq!(answer.status(), 101);
     for text in ["one", "two", &"x".repeat(30_000)] {
         socket.send(Message::text(text)).await.unwrap();
-        let back = tokio::time::timeout(crate::world::PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
+        let back =
+            tokio::time::timeout(crate::world::PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(back, Message::text(text));
     }
     socket.close(None).await.unwrap();
@@ -317,7 +361,11 @@ async fn hostile_programs_are_bounded(world: World) {
         user.put(&format!("/v1/sandboxes/{id}/files/content?path=answer"), answer.clone()).await;
         let page = user.get(&format!("/v1/sandboxes/{id}/ports/8000/proxy/")).await;
         let shown: String = answer.chars().take(60).collect();
-        assert_eq!((page.status.as_u16(), page.problem().0.as_str()), (502, "sandbox_failed"), "{shown}: {page:?}");
+        assert_eq!(
+            (page.status.as_u16(), page.problem().0.as_str()),
+            (502, "sandbox_failed"),
+            "{shown}: {page:?}"
+        );
     }
     // Names that only the server may say.
     let answer = "HTTP/1.1 200 OK\r\nx-request-id: evil\r\nalt-svc: h3=\":1\"\r\ncontent-length: 2\r\n\r\nok";

@@ -13,11 +13,40 @@ cases![no_request_makes_a_5xx];
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"];
 
 const PATHS: [&str; 34] = [
-    "", "/timeout", "/pause", "/resume", "/snapshot", "/fork", "/metrics", "/logs", "/tokens", "/exec", "/processes",
-    "/processes/1", "/processes/1/output?follow=false", "/processes/1/stdin", "/processes/1/signal", "/processes/1/resize",
-    "/processes/1/attach", "/terminal", "/files/content", "/files", "/files/stat", "/files/mkdir", "/files/move",
-    "/files/upload", "/files/archive", "/files/sign", "/ports", "/ports/80", "/ports/80/tokens", "/ports/80x/proxy/",
-    "/processes/x", "/none", "/files/content?path=a", "/%00",
+    "",
+    "/timeout",
+    "/pause",
+    "/resume",
+    "/snapshot",
+    "/fork",
+    "/metrics",
+    "/logs",
+    "/tokens",
+    "/exec",
+    "/processes",
+    "/processes/1",
+    "/processes/1/output?follow=false",
+    "/processes/1/stdin",
+    "/processes/1/signal",
+    "/processes/1/resize",
+    "/processes/1/attach",
+    "/terminal",
+    "/files/content",
+    "/files",
+    "/files/stat",
+    "/files/mkdir",
+    "/files/move",
+    "/files/upload",
+    "/files/archive",
+    "/files/sign",
+    "/ports",
+    "/ports/80",
+    "/ports/80/tokens",
+    "/ports/80x/proxy/",
+    "/processes/x",
+    "/none",
+    "/files/content?path=a",
+    "/%00",
 ];
 
 fn json_value() -> impl Strategy<Value = String> {
@@ -31,9 +60,27 @@ fn json_value() -> impl Strategy<Value = String> {
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         let key = prop_oneof![
-            Just("command"), Just("argv"), Just("path"), Just("timeout"), Just("labels"), Just("limits"), Just("memory"),
-            Just("env"), Just("signal"), Just("port"), Just("count"), Just("from"), Just("to"), Just("rows"),
-            Just("columns"), Just("name"), Just("files"), Just("content"), Just("expires"), Just("operation"), Just("x"),
+            Just("command"),
+            Just("argv"),
+            Just("path"),
+            Just("timeout"),
+            Just("labels"),
+            Just("limits"),
+            Just("memory"),
+            Just("env"),
+            Just("signal"),
+            Just("port"),
+            Just("count"),
+            Just("from"),
+            Just("to"),
+            Just("rows"),
+            Just("columns"),
+            Just("name"),
+            Just("files"),
+            Just("content"),
+            Just("expires"),
+            Just("operation"),
+            Just("x"),
         ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(","))),
@@ -64,27 +111,32 @@ fn any_request(id: String) -> impl Strategy<Value = Any> {
         2 => "[a-z_]{1,8}=[a-zA-Z0-9%+._-]{0,12}(&[a-z_]{1,8}=[a-zA-Z0-9%+._-]{0,12}){0,2}",
         1 => "(path|depth|limit|cursor|mode|follow|stdout|rows|state|label|after)=[a-zA-Z0-9%+._-]{0,12}",
     ];
-    let header = ("(range|if-range|if-none-match|if-modified-since|content-range|accept|idempotency-key|x-request-id|origin|content-encoding|expect|te)", "[ -~]{0,30}");
-    let kind = prop::sample::select(&["application/json", "multipart/form-data; boundary=B", "application/octet-stream", ""][..]);
+    let header = (
+        "(range|if-range|if-none-match|if-modified-since|content-range|accept|idempotency-key|x-request-id|origin|content-encoding|expect|te)",
+        "[ -~]{0,30}",
+    );
+    let kind = prop::sample::select(
+        &["application/json", "multipart/form-data; boundary=B", "application/octet-stream", ""][..],
+    );
     let body = prop_oneof![
         3 => json_value().prop_map(String::into_bytes),
         1 => prop::collection::vec(any::<u8>(), 0..200),
         1 => Just(Vec::new()),
     ];
-    (prop::sample::select(&METHODS[..]), path, query, prop::collection::vec(header, 0..3), kind, body).prop_map(
-        |(method, path, query, mut headers, kind, body)| {
+    (prop::sample::select(&METHODS[..]), path, query, prop::collection::vec(header, 0..3), kind, body)
+        .prop_map(|(method, path, query, mut headers, kind, body)| {
             headers.push(("content-type".to_owned(), kind.to_owned()));
             let mark = if path.contains('?') { '&' } else { '?' };
             let path = if query.is_empty() { path } else { format!("{path}{mark}{query}") };
             Any { method, path, headers, body }
-        },
-    )
+        })
 }
 
 async fn no_request_makes_a_5xx(world: World) {
     let user = world.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
-    let count = std::env::var("BELLJAR_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let count =
+        std::env::var("BELLJAR_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let strategy = any_request(id.clone());
     let mut runner = TestRunner::new(Config { cases: count, failure_persistence: None, ..Config::default() });
     for _ in 0..count {

@@ -34,7 +34,10 @@ async fn a_sandbox_lives_and_ends(world: World) {
     assert_eq!(info["limits"]["timeout_s"], 30.0);
     assert_eq!(info["idle_timeout_s"], 120.0);
     assert_eq!((&info["on_timeout"], &info["auto_resume"]), (&json!("kill"), &json!(true)));
-    assert_eq!((&info["network"], &info["engine"], &info["hostname"]), (&json!("disabled"), &json!("local"), &json!("jar")));
+    assert_eq!(
+        (&info["network"], &info["engine"], &info["hostname"]),
+        (&json!("disabled"), &json!("local"), &json!("jar"))
+    );
     assert_eq!(info["host"], format!("{{port}}-{id}.box.test"));
     assert!(info["isolation"]["layers"].as_array().unwrap().len() > 3);
     assert!(info["created_at"].as_str().unwrap().ends_with('Z') && info["start_ms"].as_f64().unwrap() > 0.0);
@@ -60,7 +63,11 @@ async fn a_sandbox_lives_and_ends(world: World) {
     let ended = user.delete(&format!("/v1/sandboxes/{id}")).await;
     assert_eq!((ended.status.as_u16(), ended.body.len()), (204, 0));
     user.delete(&format!("/v1/sandboxes/{id}")).await.refused(410, "sandbox_gone", None);
-    user.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": "true"})).await.refused(410, "sandbox_gone", None);
+    user.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": "true"})).await.refused(
+        410,
+        "sandbox_gone",
+        None,
+    );
     user.get("/v1/sandboxes/abcdefghij0123456789").await.refused(404, "sandbox_not_found", None);
 }
 
@@ -104,7 +111,10 @@ async fn lists_have_pages_and_filters(world: World) {
     assert_eq!((listed(&second), &second["next_cursor"]), (ids[2..].to_vec(), &Value::Null));
     let one = user.get("/v1/sandboxes?label=number=1&label=all%3Dyes&state=running,paused").await.json();
     assert_eq!(listed(&one), ids[1..2]);
-    assert_eq!(listed(&user.get("/v1/sandboxes?label=number=1&label=all=no").await.json()), Vec::<Value>::new());
+    assert_eq!(
+        listed(&user.get("/v1/sandboxes?label=number=1&label=all=no").await.json()),
+        Vec::<Value>::new()
+    );
     assert_eq!(listed(&user.get("/v1/sandboxes?state=paused&state=gone").await.json()), Vec::<Value>::new());
     user.get("/v1/sandboxes?cursor=nonsense").await.refused(400, "invalid_field", Some("cursor"));
 }
@@ -132,6 +142,7 @@ async fn sandboxes_are_changed_paused_and_resumed(world: World) {
     // A use resumes it as well.
     user.call("POST", &format!("{path}/pause")).await;
     assert_eq!(sh(&user, &id, "echo on").await["stdout"]["data"], "on\n");
+    user.json("PATCH", &path, &json!({"on_timeout": "kill"})).await;
     let ended = user.post(&format!("{path}/timeout"), &json!({"timeout": 0})).await;
     assert!(ended.status.is_success() || ended.status == 410, "{ended:?}");
 }
@@ -140,19 +151,31 @@ async fn files_are_copied_into_templates_and_forks(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo kept > file").await;
-    let kept = user.post(&format!("/v1/sandboxes/{id}/snapshot"), &json!({"name": "mine", "note": "n"})).await;
+    let kept =
+        user.post(&format!("/v1/sandboxes/{id}/snapshot"), &json!({"name": "mine", "note": "n"})).await;
     assert_eq!(kept.status, 201, "{kept:?}");
     let template = kept.json();
-    assert_eq!((&template["kind"], &template["name"], &template["source"]), (&json!("snapshot"), &json!("mine"), &json!(id)));
+    assert_eq!(
+        (&template["kind"], &template["name"], &template["source"]),
+        (&json!("snapshot"), &json!("mine"), &json!(id))
+    );
     let listed = user.get("/v1/templates").await.json();
-    assert!(listed["templates"].as_array().unwrap().iter().any(|one| one["id"] == template["id"]), "{listed}");
+    assert!(
+        listed["templates"].as_array().unwrap().iter().any(|one| one["id"] == template["id"]),
+        "{listed}"
+    );
     assert_eq!(user.get("/v1/templates/mine").await.json()["id"], template["id"]);
     let copy = user.post("/v1/sandboxes", &json!({"template": "mine"})).await;
     assert_eq!(copy.status, 201, "{copy:?}");
     let copy = copy.json()["id"].as_str().unwrap().to_owned();
     assert_eq!(sh(&user, &copy, "cat file").await["stdout"]["data"], "kept\n");
 
-    let forked = user.post(&format!("/v1/sandboxes/{id}/fork"), &json!({"count": 2, "labels": {"fork": "1"}, "env": {"N": "1"}})).await;
+    let forked = user
+        .post(
+            &format!("/v1/sandboxes/{id}/fork"),
+            &json!({"count": 2, "labels": {"fork": "1"}, "env": {"N": "1"}}),
+        )
+        .await;
     assert_eq!(forked.status, 201, "{forked:?}");
     for one in forked.json()["sandboxes"].as_array().unwrap() {
         let fork = one["sandbox"]["id"].as_str().unwrap();
@@ -229,20 +252,33 @@ async fn other_tenants_see_nothing(world: World) {
 async fn keys_and_audit_are_for_admins(world: World) {
     let user = world.user().await;
     let admin = world.client("default", Role::Admin).await;
-    for (method, path) in [("GET", "/v1/keys"), ("GET", "/v1/audit"), ("GET", "/v1/audit/export"), ("POST", "/v1/audit/verify"), ("GET", "/metrics")] {
+    for (method, path) in [
+        ("GET", "/v1/keys"),
+        ("GET", "/v1/audit"),
+        ("GET", "/v1/audit/export"),
+        ("POST", "/v1/audit/verify"),
+        ("GET", "/metrics"),
+    ] {
         user.call(method, path).await.refused(403, "forbidden", None);
     }
-    let body = json!({"name": "ci", "role": "read", "tenant": "team", "expires": "1h", "quotas": {"sandboxes": 1}});
+    let body =
+        json!({"name": "ci", "role": "read", "tenant": "team", "expires": "1h", "quotas": {"sandboxes": 1}});
     user.post("/v1/keys", &body).await.refused(403, "forbidden", None);
     let made = admin.post("/v1/keys", &body).await;
     assert_eq!(made.status, 201, "{made:?}");
     let made = made.json();
     let secret = made["key"].as_str().unwrap();
     assert!(secret.starts_with("bj_") && secret.len() == 67);
-    assert_eq!((&made["role"], &made["tenant"], &made["quotas"]["sandboxes"]), (&json!("read"), &json!("team"), &json!(1)));
+    assert_eq!(
+        (&made["role"], &made["tenant"], &made["quotas"]["sandboxes"]),
+        (&json!("read"), &json!("team"), &json!(1))
+    );
     let reader = admin.with_key(secret);
     let me = reader.get("/v1/me").await.json();
-    assert_eq!((&me["key"], &me["role"], &me["usage"]["sandboxes"]), (&made["id"], &json!("read"), &json!(0)));
+    assert_eq!(
+        (&me["key"], &me["role"], &me["usage"]["sandboxes"]),
+        (&made["id"], &json!("read"), &json!(0))
+    );
     reader.post("/v1/sandboxes", &json!({})).await.refused(403, "forbidden", None);
     let listed = admin.get("/v1/keys").await.text().to_owned();
     assert!(listed.contains(made["id"].as_str().unwrap()) && !listed.contains(secret));
@@ -255,7 +291,11 @@ async fn keys_and_audit_are_for_admins(world: World) {
     assert_eq!(audit["records"][0]["action"], "sandbox.create", "{audit}");
     let head = audit["head"]["seq"].as_i64().unwrap();
     let verdict = admin.post("/v1/audit/verify", &json!({})).await.json();
-    assert_eq!((&verdict["ok"], verdict["records"].as_i64().unwrap() >= head), (&json!(true), true), "{verdict}");
+    assert_eq!(
+        (&verdict["ok"], verdict["records"].as_i64().unwrap() >= head),
+        (&json!(true), true),
+        "{verdict}"
+    );
     let export = admin.get("/v1/audit/export").await;
     assert!(export.text().lines().count() >= usize::try_from(head).unwrap());
     assert!(!export.text().contains(secret));

@@ -23,7 +23,8 @@ cases![
 async fn http2_by_prior_knowledge_works(world: World) {
     let user = world.user().await;
     let stream = TcpStream::connect(world.address).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     for _ in 0..3 {
         let request = http::Request::builder().uri(format!("http://{}/v1/me", world.address));
@@ -37,7 +38,8 @@ async fn http2_by_prior_knowledge_works(world: World) {
 }
 
 async fn connections_are_kept_and_bounded(world: World) {
-    let few = world.beside(ApiConfig { max_connections: 2, max_requests_per_connection: 3, ..config() }).await;
+    let few =
+        world.beside(ApiConfig { max_connections: 2, max_requests_per_connection: 3, ..config() }).await;
     let stream = TcpStream::connect(few.address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -54,7 +56,10 @@ async fn connections_are_kept_and_bounded(world: World) {
     let _second = TcpStream::connect(few.address).await.unwrap();
     until("there is no room for a third", || async {
         let mut third = TcpStream::connect(few.address).await.unwrap();
-        matches!(tokio::time::timeout(Duration::from_secs(1), third.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))
+        matches!(
+            tokio::time::timeout(Duration::from_secs(1), third.read(&mut [0; 1])).await,
+            Ok(Ok(0) | Err(_))
+        )
     })
     .await;
 }
@@ -91,12 +96,18 @@ async fn the_server_ends_in_order(world: World) {
     let mut serving = world.beside(config()).await;
     let user = serving.user().await;
     let id = sandbox(&user).await;
-    let request = user.request("GET", &format!("/v1/sandboxes/{id}/files/watch")).body(Body::empty()).unwrap();
+    let request =
+        user.request("GET", &format!("/v1/sandboxes/{id}/files/watch")).body(Body::empty()).unwrap();
     let mut events = user.events(request).await;
     assert_eq!(events.next().await.unwrap().0, "ready");
     let (running, place) = (user.clone(), id.clone());
     let running = tokio::spawn(async move {
-        running.post(&format!("/v1/sandboxes/{place}/exec"), &json!({"command": "touch began; sleep 1; echo whole"})).await
+        running
+            .post(
+                &format!("/v1/sandboxes/{place}/exec"),
+                &json!({"command": "touch began; sleep 1; echo whole"}),
+            )
+            .await
     });
     until("the command runs", || async {
         user.get(&format!("/v1/sandboxes/{id}/files/stat?path=began")).await.status == 200
@@ -120,11 +131,14 @@ async fn whoever_opens_the_socket_is_the_operator(world: World) {
         let path = world.dir.path().join(format!("{operator_socket}.sock"));
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         let api = Api::new(ApiConfig { operator_socket, ..config() }, world.keeper.clone());
-        let serving = tokio::spawn(async move { api.serve(Listener::Unix(listener), std::future::pending()).await });
+        let serving =
+            tokio::spawn(async move { api.serve(Listener::Unix(listener), std::future::pending()).await });
         let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let request = http::Request::builder().uri("/v1/keys").header("host", "belljar").body(Body::empty()).unwrap();
+        let request =
+            http::Request::builder().uri("/v1/keys").header("host", "belljar").body(Body::empty()).unwrap();
         assert_eq!(sender.send_request(request).await.unwrap().status(), status);
         serving.abort();
     }
@@ -134,7 +148,17 @@ async fn whoever_opens_the_socket_is_the_operator(world: World) {
 fn certificate(dir: &std::path::Path, name: &str) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
     let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
     let done = std::process::Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
         .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=DNS:localhost"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .arg("-out")
@@ -160,24 +184,35 @@ async fn tls_speaks_both_versions(world: World) {
     let address = listener.local_addr().unwrap();
     let api = Api::new(config(), world.keeper.clone());
     let accepting = tls.clone();
-    let serving = tokio::spawn(async move { api.serve(Listener::Tcp(listener, Some(accepting)), std::future::pending()).await });
+    let serving = tokio::spawn(async move {
+        api.serve(Listener::Tcp(listener, Some(accepting)), std::future::pending()).await
+    });
 
     let connect = |trusted: std::path::PathBuf, alpn: &'static [u8]| async move {
         use rustls::pki_types::pem::PemObject as _;
         let mut roots = rustls::RootCertStore::empty();
         roots.add(rustls::pki_types::CertificateDer::from_pem_file(trusted).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let mut client = client.with_root_certificates(roots).with_no_client_auth();
         client.alpn_protocols = vec![alpn.to_vec()];
         let stream = TcpStream::connect(address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
         connector.connect("localhost".try_into().unwrap(), stream).await
     };
-    let request = || http::Request::builder().uri("https://localhost/health").header("host", "localhost").body(Body::empty()).unwrap();
+    let request = || {
+        http::Request::builder()
+            .uri("https://localhost/health")
+            .header("host", "localhost")
+            .body(Body::empty())
+            .unwrap()
+    };
     let stream = connect(first.clone(), b"h2").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     assert_eq!(sender.send_request(request()).await.unwrap().status(), 200);
     let stream = connect(first.clone(), b"http/1.1").await.unwrap();

@@ -91,8 +91,13 @@ impl Socket {
 async fn a_terminal_is_a_terminal(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let command = "tty%3B%20stty%20size%3B%20read%20line%3B%20echo%20got%20%24line%3B%20stty%20size%3B%20exit%204";
-    let mut socket = connect(&user, &format!("/v1/sandboxes/{id}/terminal?rows=30&columns=100&cwd=/tmp&command={command}")).await;
+    let command =
+        "tty%3B%20stty%20size%3B%20read%20line%3B%20echo%20got%20%24line%3B%20stty%20size%3B%20exit%204";
+    let mut socket = connect(
+        &user,
+        &format!("/v1/sandboxes/{id}/terminal?rows=30&columns=100&cwd=/tmp&command={command}"),
+    )
+    .await;
     let started = socket.text().await;
     assert_eq!(started["event"], "started");
     let (offset, shown) = socket.until(3, "30 100\r\n").await;
@@ -102,7 +107,10 @@ async fn a_terminal_is_a_terminal(world: World) {
     let (_, shown) = socket.until(3, "40 120\r\n").await;
     assert!(shown.contains("got abc"), "{shown}");
     let exited = socket.text().await;
-    assert_eq!((&exited["event"], &exited["exit_code"], &exited["outcome"]["kind"]), (&json!("exited"), &json!(4), &json!("exited")));
+    assert_eq!(
+        (&exited["event"], &exited["exit_code"], &exited["outcome"]["kind"]),
+        (&json!("exited"), &json!(4), &json!("exited"))
+    );
     assert_eq!(socket.closed().await, CloseCode::Normal);
 
     // Without a command there is a shell that waits for one.
@@ -120,7 +128,9 @@ async fn start(client: &Client, id: &str, body: &Value) -> u64 {
 async fn a_process_is_attached_to_by_offset(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let number = start(&user, &id, &json!({"command": "printf abcdef; cat; printf end >&2", "stdin_open": true})).await;
+    let number =
+        start(&user, &id, &json!({"command": "printf abcdef; cat; printf end >&2", "stdin_open": true}))
+            .await;
     let path = format!("/v1/sandboxes/{id}/processes/{number}");
     until("there is output", || async { user.get(&path).await.json()["stdout_bytes"] == 6 }).await;
     let mut socket = connect(&user, &format!("{path}/attach?stdout=4")).await;
@@ -140,7 +150,12 @@ async fn a_process_is_attached_to_by_offset(world: World) {
 async fn control_messages_are_checked(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let number = start(&user, &id, &json!({"command": "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.05; done"})).await;
+    let number = start(
+        &user,
+        &id,
+        &json!({"command": "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.05; done"}),
+    )
+    .await;
     let mut socket = connect(&user, &format!("/v1/sandboxes/{id}/processes/{number}/attach")).await;
     socket.until(1, "ready\n").await;
     let long = format!("{{\"signal\":\"{}\"}}", "x".repeat(5000));
@@ -186,7 +201,11 @@ async fn what_is_no_websocket_is_told_so(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
     user.get(&format!("/v1/sandboxes/{id}/terminal")).await.refused(426, "upgrade_required", None);
-    user.get(&format!("/v1/sandboxes/{id}/terminal?rows=x")).await.refused(400, "invalid_field", Some("rows"));
+    user.get(&format!("/v1/sandboxes/{id}/terminal?rows=x")).await.refused(
+        400,
+        "invalid_field",
+        Some("rows"),
+    );
     user.get(&format!("/v1/sandboxes/{id}/processes/1/attach")).await.refused(426, "upgrade_required", None);
 }
 

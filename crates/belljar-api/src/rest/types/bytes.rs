@@ -36,7 +36,9 @@ impl EncodedBytes {
 /// # Errors
 /// What is no base64, with the field.
 pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
-    let bytes = STANDARD.decode(text).map_err(|_| Problem::field(field, "it is not base64 (with + and /, padded)"))?;
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|_| Problem::field(field, "it is not base64 (with + and /, padded)"))?;
     Ok(bytes.into())
 }
 
@@ -44,14 +46,23 @@ pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
 ///
 /// # Errors
 /// When both or neither are there, and when it can be no path.
-pub(crate) fn path_of(path: Option<String>, base64: Option<&str>, default: Option<&str>) -> Result<Bytes, Problem> {
+pub(crate) fn path_of(
+    path: Option<String>,
+    base64: Option<&str>,
+    default: Option<&str>,
+) -> Result<Bytes, Problem> {
     let path = match (path, base64) {
         (Some(_), Some(_)) => return Err(Problem::field("path_base64", "give either path or path_base64")),
         (Some(path), None) => Bytes::from(path),
         (None, Some(text)) => base64_of("path_base64", text)?,
         (None, None) => match default {
             Some(default) => Bytes::copy_from_slice(default.as_bytes()),
-            None => return Err(Problem::field("path", "it is missing; give a path, absolute or below the home directory")),
+            None => {
+                return Err(Problem::field(
+                    "path",
+                    "it is missing; give a path, absolute or below the home directory",
+                ));
+            }
         },
     };
     check_path("path", &path)?;

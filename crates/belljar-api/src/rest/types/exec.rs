@@ -118,7 +118,9 @@ fn command(line: Option<String>, argv: Option<Vec<String>>) -> Result<Command, P
         (Some(_), Some(_)) => Err(Problem::field("argv", "give either command or argv")),
         (None, None) => Err(Problem::field("command", "it is missing; give command or argv")),
         (Some(line), None) if line.is_empty() => Err(Problem::field("command", "it is empty")),
-        (Some(line), None) if line.contains('\0') => Err(Problem::field("command", "a command has no NUL in it")),
+        (Some(line), None) if line.contains('\0') => {
+            Err(Problem::field("command", "a command has no NUL in it"))
+        }
         (Some(line), None) => Ok(Command::Shell(line.into())),
         (None, Some(argv)) => {
             if argv.first().is_none_or(String::is_empty) {
@@ -139,7 +141,9 @@ fn checked_cwd(cwd: String) -> Result<Bytes, Problem> {
 
 fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem> {
     let (field, stdin) = match (text, base64) {
-        (Some(_), Some(_)) => return Err(Problem::field("stdin_base64", "give either stdin or stdin_base64")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::field("stdin_base64", "give either stdin or stdin_base64"));
+        }
         (Some(text), None) => ("stdin", text.into()),
         (None, Some(text)) => ("stdin_base64", base64_of("stdin_base64", &text)?),
         (None, None) => return Ok(Bytes::new()),
@@ -155,7 +159,8 @@ fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem>
 fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
     let size = value.0.parse::<belljar_model::ByteSize>();
     let wanted = "a number of bytes, or a size such as 256k or 1m";
-    let size = size.map_err(|_| Problem::field(field, format!("{:?} is not allowed; give {wanted}", value.0)))?;
+    let size =
+        size.map_err(|_| Problem::field(field, format!("{:?} is not allowed; give {wanted}", value.0)))?;
     Ok(size.bytes())
 }
 
@@ -297,7 +302,9 @@ mod tests {
 
     #[test]
     fn requests_are_read() {
-        let body = parse_json::<StartBody>(br#"{"argv":["a","b"],"terminal":{"rows":2,"columns":3},"stdin_open":true}"#);
+        let body = parse_json::<StartBody>(
+            br#"{"argv":["a","b"],"terminal":{"rows":2,"columns":3},"stdin_open":true}"#,
+        );
         let request = body.unwrap().into_request().unwrap();
         assert_eq!((request.terminal, request.stdin_open), (Some((2, 3)), true));
         let body = parse_json::<StartBody>(br#"{"command":"a","terminal":{"rows":0,"columns":3}}"#);

@@ -6,10 +6,10 @@ use belljar_engine::v1;
 use jiff::Timestamp;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Serialize, Serializer};
-use utoipa::ToSchema;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::openapi::RefOr;
 use utoipa::PartialSchema;
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::{shown, time};
 
@@ -28,7 +28,8 @@ impl Mode {
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let refused = || D::Error::custom(format_args!("{text:?} is not allowed; give a mode in octal, such as 0644"));
+        let refused =
+            || D::Error::custom(format_args!("{text:?} is not allowed; give a mode in octal, such as 0644"));
         Self::parse(&text).ok_or_else(refused)
     }
 }

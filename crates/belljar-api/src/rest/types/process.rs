@@ -149,7 +149,8 @@ pub(crate) fn signal_number(text: &str) -> Option<i32> {
 pub(super) fn read_signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
     let super::Scalar(text) = super::Scalar::deserialize(deserializer)?;
     let wanted = "a name such as SIGTERM, or a number from 1 to 64";
-    signal_number(&text).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not allowed; give {wanted}")))
+    signal_number(&text)
+        .ok_or_else(|| D::Error::custom(format_args!("{text:?} is not allowed; give {wanted}")))
 }
 
 /// The size of a terminal.

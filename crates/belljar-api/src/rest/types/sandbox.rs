@@ -145,7 +145,8 @@ impl CreateSandboxBody {
         let limits = self.limits.unwrap_or_default().into_file();
         let env = self.env.map(|env| env.0);
         for (name, value) in env.iter().flatten() {
-            EnvVar::new(name, value).map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
+            EnvVar::new(name, value)
+                .map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
         }
         let spec = SpecFile {
             engine: self.engine,
@@ -206,7 +207,9 @@ impl NewFileBody {
             }
             (Some(text), None) => text.into(),
             (None, Some(text)) => base64_of(&field("content_base64"), &text)?,
-            (None, None) => return Err(Problem::field(field("content"), "it is missing; give content or content_base64")),
+            (None, None) => {
+                return Err(Problem::field(field("content"), "it is missing; give content or content_base64"));
+            }
         };
         Ok(NewFile { path: self.path.into(), mode: self.mode.map_or(0o644, |mode| mode.0), content })
     }

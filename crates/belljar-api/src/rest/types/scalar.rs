@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A number, or a text such as `256m`.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// The longest span that is read. What is allowed where it is used is less.
@@ -52,7 +52,9 @@ impl<'de> Deserialize<'de> for Span {
             }
 
             fn visit_i64<E: Error>(self, seconds: i64) -> Result<Span, E> {
-                u64::try_from(seconds).map_err(|_| refused(&seconds)).and_then(|seconds| self.visit_u64(seconds))
+                u64::try_from(seconds)
+                    .map_err(|_| refused(&seconds))
+                    .and_then(|seconds| self.visit_u64(seconds))
             }
 
             fn visit_f64<E: Error>(self, seconds: f64) -> Result<Span, E> {
@@ -74,7 +76,8 @@ fn refused<E: Error>(value: &dyn fmt::Display) -> E {
 
 impl PartialSchema for Span {
     fn schema() -> RefOr<Schema> {
-        let number = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0.0)).description(Some("Seconds."));
+        let number =
+            ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0.0)).description(Some("Seconds."));
         let text = ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some("A time with its unit, such as `500ms`, `30s`, `10m` or `2h`."));
@@ -133,7 +136,10 @@ mod tests {
 
     #[test]
     fn times_have_microseconds() {
-        assert_eq!(time(Timestamp::from_microsecond(1_795_273_445_123_456).unwrap()), "2026-11-21T15:04:05.123456Z");
+        assert_eq!(
+            time(Timestamp::from_microsecond(1_795_273_445_123_456).unwrap()),
+            "2026-11-21T15:04:05.123456Z"
+        );
         assert_eq!(time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
     }
 }
