@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
+use crate::metrics::HttpMetrics;
 use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
@@ -75,6 +76,8 @@ pub(crate) struct Inner {
     pub(crate) config: ApiConfig,
     /// The same with the host names and origins that hold now.
     current: RwLock<Arc<ApiConfig>>,
+    trace_context: OnceLock<Arc<dyn TraceContext>>,
+    pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
     /// Fires when the server is told to stop: streams end then.
@@ -89,7 +92,21 @@ impl std::ops::Deref for Shared {
     }
 }
 
+/// Whose trace a request is a part of, in the form that its headers have it. Without one nothing is read or added.
+pub trait TraceContext: Send + Sync {
+    /// Makes `span` a part of the trace that a request's headers name.
+    fn join(&self, span: &tracing::Span, headers: &http::HeaderMap);
+
+    /// Puts the trace of `span` into headers.
+    fn carry(&self, span: &tracing::Span, headers: &mut http::HeaderMap);
+}
+
 impl Inner {
+    /// How traces are passed on, if they are.
+    pub(crate) fn trace_context(&self) -> Option<&dyn TraceContext> {
+        self.trace_context.get().map(AsRef::as_ref)
+    }
+
     /// The configuration with the host names and origins that hold now.
     pub(crate) fn current(&self) -> Arc<ApiConfig> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
@@ -112,8 +129,16 @@ impl Api {
         let streams = StreamSlots::new(config.max_streams_per_key);
         let stopping = CancellationToken::new();
         let current = RwLock::new(Arc::new(config.clone()));
-        let inner = Inner { keeper, config, current, attempts, streams, stopping };
+        let metrics = HttpMetrics::default();
+        keeper.register_metrics(|registry| metrics.register(registry));
+        let trace_context = OnceLock::new();
+        let inner = Inner { keeper, config, current, trace_context, metrics, attempts, streams, stopping };
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
+    }
+
+    /// Passes traces on from now on. Only the first context that is given counts.
+    pub fn pass_traces_on(&self, context: Arc<dyn TraceContext>) {
+        let _ = self.shared.trace_context.set(context);
     }
 
     /// Takes other names of the server and other origins from now on. All else stays as it was at the start.

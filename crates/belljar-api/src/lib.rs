@@ -6,6 +6,7 @@
 mod api;
 mod extract;
 mod guard;
+mod metrics;
 mod problem;
 mod proxy;
 mod refusal;
@@ -14,7 +15,7 @@ mod rpc;
 mod serve;
 mod stream;
 
-pub use api::{Api, ApiConfig};
+pub use api::{Api, ApiConfig, TraceContext};
 pub use problem::{Code, Problem, ProblemBody};
 pub use rest::openapi;
 pub use serve::{Listener, ServeError, Tls, TlsError};

@@ -4,10 +4,12 @@ use belljar_model::{Role, SandboxId};
 use belljar_store::{AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
 use futures::Stream;
 use jiff::Timestamp;
+use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
+use crate::steps::step;
 
 /// The most records of one page.
 const MAX_RECORDS: u32 = 1000;
@@ -65,7 +67,10 @@ impl Keeper {
                 name => record.details = record.details.with(name, value),
             }
         }
-        self.inner.audit.append(record).await?;
+        let begin = std::time::Instant::now();
+        let appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
+        self.inner.metrics.audited(begin.elapsed());
+        appended?;
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, Sandb
 use belljar_store::{SandboxRow, StoreError};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
+use tracing::Instrument as _;
 
 use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
@@ -20,6 +21,7 @@ use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
 use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
+use crate::steps::step;
 use crate::templates::Origin;
 
 /// When it is worth to ask again when too many wait.
@@ -50,7 +52,7 @@ impl Keeper {
     /// # Errors
     /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
-        let outcome = self.create_once(caller, request).await;
+        let outcome = self.create_once(caller, request).instrument(step!("keeper.create")).await;
         let (sandbox, details) = match &outcome {
             Ok(created) if created.existing => return outcome,
             Ok(created) => (Some(created.info.id.clone()), policy_details(&created.info)),
@@ -130,7 +132,7 @@ impl Keeper {
         if caller.role == Role::Admin {
             return self.check_tree(spec);
         }
-                if !spec.mounts.is_empty() {
+        if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
         if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {
@@ -161,7 +163,8 @@ impl Keeper {
         let entry = match self.inner.pool.take(&order.spec) {
             Some((sandbox, change)) => {
                 let sandbox = Arc::new(sandbox);
-                let made = self.hand_out(caller, &order, &sandbox, change, begin).await;
+                let handing = self.hand_out(caller, &order, &sandbox, change, begin);
+                let made = handing.instrument(step!("pool.hand_out", sandbox = %sandbox.id)).await;
                 if made.is_err() {
                     let _ = sandbox.stop().await;
                 }
@@ -218,7 +221,8 @@ impl Keeper {
 
     /// Builds a sandbox from nothing.
     async fn launch(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Arc<Entry>> {
-        let permit = self.inner.gate.pass(&caller.key).await.map_err(|too_many| KeeperError::Full {
+        let passing = self.inner.gate.pass(&caller.key).instrument(step!("keeper.wait_for_turn"));
+        let permit = passing.await.map_err(|too_many| KeeperError::Full {
             what: format!("{} sandboxes wait to be started already", too_many.waiting),
             retry_after: RETRY_AFTER,
         })?;
@@ -231,7 +235,8 @@ impl Keeper {
         let bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
         let lifetime = &order.lifetime;
         let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
-        let launched = self.inner.engine.launch_as(&entry.id, &bare, holder).await;
+        let launching = self.inner.engine.launch_as(&entry.id, &bare, holder);
+        let launched = launching.instrument(step!("engine.launch", sandbox = %entry.id)).await;
         drop(permit);
         let made = match launched {
             Ok(sandbox) => {
@@ -283,7 +288,8 @@ impl Keeper {
                 make_parents: true,
                 ..Default::default()
             };
-            let written = sandbox.guest().write_from(open, std::io::Cursor::new(file.content.clone())).await;
+            let writing = sandbox.guest().write_from(open, std::io::Cursor::new(file.content.clone()));
+            let written = writing.instrument(step!("guest.write")).await;
             if let Err(error) = written {
                 return Err(sandbox.explain(EngineError::Guest(error)).await.into());
             }

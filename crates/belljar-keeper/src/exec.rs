@@ -7,6 +7,7 @@ use belljar_model::{Outcome, Role};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
@@ -15,6 +16,7 @@ use crate::idempotency::Once;
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
+use crate::steps::step;
 
 /// The most bytes of input that come with a request: what the guest takes with a start, and no more.
 pub const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -81,7 +83,8 @@ impl Keeper {
         };
         self.inner.spent.execute(caller)?;
         let digest = command_digest(&request);
-        let outcome = self.run(&entered, &request, events).await;
+        let running = self.run(&entered, &request, events);
+        let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
         if let Some((result, output)) = result {
@@ -117,7 +120,7 @@ impl Keeper {
             let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         }
         let mut collected = Collected::new(keep);
-        let watch = running.watch(&mut collected, events);
+        let watch = running.watch(&mut collected, events).instrument(step!("guest.wait"));
         let ended = match timeout {
             Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + PATIENCE, watch).await,
             None => Ok(watch.await),
@@ -227,7 +230,7 @@ impl Running {
     ) -> Result<Self> {
         let guest = entered.guest().clone();
         let start = start_request(entered, request, timeout, detach)?;
-        let execution = match guest.start(start).await {
+        let execution = match guest.start(start).instrument(step!("guest.start")).await {
             Ok(execution) => execution,
             Err(error) => return Err(entered.explain(error).await),
         };

@@ -12,6 +12,7 @@ use belljar_engine::{Engine, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{AuditLog, SandboxRow, Store, StoreError};
 use jiff::Timestamp;
+use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::config::Current;
@@ -24,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
+use crate::steps::step;
 use crate::token::Tokens;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
@@ -176,7 +178,8 @@ impl Keeper {
             return Err(KeeperError::Forbidden { action: "using a sandbox", needed: Role::User });
         }
         let entry = self.find(caller, id).await?;
-        self.enter_entry(entry).await
+        let entering = step!("keeper.enter", sandbox = %entry.id);
+        self.enter_entry(entry).instrument(entering).await
     }
 
     pub(crate) async fn enter_entry(&self, entry: Arc<Entry>) -> Result<Entered> {
@@ -201,7 +204,8 @@ impl Keeper {
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
         caller.require(Role::User, "ending a sandbox")?;
         let entry = self.find(caller, id).await?;
-        let ended = self.end(&entry, "ended on request").await;
+        let ending = self.end(&entry, "ended on request");
+        let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
         self.audit(caller, "sandbox.kill", Some(&entry.id), &ended, Vec::new()).await?;
         ended
     }
@@ -228,7 +232,7 @@ impl Keeper {
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
             self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
-            sandbox.stop().await?;
+            sandbox.stop().instrument(step!("engine.stop")).await?;
         }
         self.gone(entry).await
     }
@@ -277,7 +281,7 @@ impl Keeper {
         .await?;
         entry.live().deadline = None;
         let frozen = match sandbox.set_deadline(None).await {
-            Ok(()) => sandbox.freeze().await,
+            Ok(()) => sandbox.freeze().instrument(step!("engine.freeze")).await,
             error => error,
         };
         if let Err(error) = frozen {
@@ -340,7 +344,7 @@ impl Keeper {
         })
         .await?;
         self.set_deadlines(entry, &sandbox).await?;
-        sandbox.thaw().await?;
+        sandbox.thaw().instrument(step!("engine.thaw")).await?;
         entry.live().touched = Instant::now();
         entry.note("resumed", None, "");
         entry.changed.notify_one();
@@ -436,7 +440,11 @@ impl Keeper {
             old.state,
             row.state
         );
-        match self.inner.store.sandboxes().update(&mut row).await {
+        let begin = Instant::now();
+        let sandboxes = self.inner.store.sandboxes();
+        let updated = sandboxes.update(&mut row).instrument(step!("store.update")).await;
+        self.inner.metrics.stored(begin.elapsed());
+        match updated {
             Err(StoreError::Conflict { .. }) => {
                 return Err(KeeperError::TakenOver { id: entry.id.clone() });
             }

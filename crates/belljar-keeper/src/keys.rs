@@ -45,7 +45,7 @@ pub struct NewKey {
     pub tenant: String,
     /// How long it works.
     pub expires: Option<Duration>,
-    /// What its sandboxes may use.
+    /// What its sandboxes may use. Where nothing is named, the operator's defaults hold, but not for administrators.
     pub quotas: Quotas,
 }
 
@@ -200,6 +200,9 @@ impl Keeper {
                     .map_err(|_| KeeperError::field("expires", "it is too far in the future"))?,
             ),
         };
+        // An administrator makes keys himself, so quotas would be no bound for him.
+        let names_none = key.quotas == Quotas::default() && key.role != Role::Admin;
+        let quotas = if names_none { self.default_quotas() } else { key.quotas };
         let row = KeyRow {
             id: format!("key_{}", hex(&id)),
             hash: Sha256::digest(secret.as_bytes()).into(),
@@ -207,7 +210,7 @@ impl Keeper {
             name: key.name,
             tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
             role: key.role,
-            quotas: serde_json::to_string(&key.quotas)
+            quotas: serde_json::to_string(&quotas)
                 .map_err(|error| KeeperError::field("quotas", error.to_string()))?,
             created_at: now,
             expires_at,

@@ -22,6 +22,7 @@ mod quota;
 mod reconcile;
 mod request;
 mod snapshot;
+mod steps;
 mod templates;
 mod token;
 

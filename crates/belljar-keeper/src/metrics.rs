@@ -21,6 +21,9 @@ const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05
 /// Bounds of the buckets of an execution, in seconds.
 const EXEC_SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0];
 
+/// Bounds of the buckets of a write to the store, in seconds.
+const STORE_SECONDS: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
     state: &'static str,
@@ -42,32 +45,49 @@ pub(crate) struct Metrics {
     starts: Family<PooledLabel, Histogram, fn() -> Histogram>,
     executions: Family<OutcomeLabel, Counter>,
     execution_seconds: Histogram,
+    store_write_seconds: Histogram,
+    audit_append_seconds: Histogram,
     ended: AtomicU64,
     registry: Mutex<Registry>,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("belljar");
+        let mut registry = Registry::default();
         let sandboxes = Family::<StateLabel, Gauge>::default();
         let starts = Family::<PooledLabel, Histogram, fn() -> Histogram>::new_with_constructor(
             (|| Histogram::new(START_SECONDS)) as fn() -> Histogram,
         );
         let executions = Family::<OutcomeLabel, Counter>::default();
         let execution_seconds = Histogram::new(EXEC_SECONDS);
-        registry.register("sandboxes", "Sandboxes by state", sandboxes.clone());
-        registry.register(
+        let own = registry.sub_registry_with_prefix("belljar");
+        own.register("sandboxes", "Sandboxes by state", sandboxes.clone());
+        own.register(
             "sandbox_start_seconds",
             "Time from the request until a sandbox can be used",
             starts.clone(),
         );
-        registry.register("executions", "Executions by outcome", executions.clone());
-        registry.register("execution_seconds", "Time that executions took", execution_seconds.clone());
+        own.register("executions", "Executions by outcome", executions.clone());
+        own.register("execution_seconds", "Time that executions took", execution_seconds.clone());
+        let store_write_seconds = Histogram::new(STORE_SECONDS);
+        let audit_append_seconds = Histogram::new(STORE_SECONDS);
+        own.register(
+            "store_write_seconds",
+            "Time until the record of a sandbox is written",
+            store_write_seconds.clone(),
+        );
+        own.register(
+            "audit_append_seconds",
+            "Time until a record of the audit trail is kept",
+            audit_append_seconds.clone(),
+        );
         Self {
             sandboxes,
             starts,
             executions,
             execution_seconds,
+            store_write_seconds,
+            audit_append_seconds,
             ended: AtomicU64::new(0),
             registry: Mutex::new(registry),
         }
@@ -94,6 +114,14 @@ impl Metrics {
     pub(crate) fn executed(&self, outcome: &'static str, took: Duration) {
         self.executions.get_or_create(&OutcomeLabel { outcome }).inc();
         self.execution_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn stored(&self, took: Duration) {
+        self.store_write_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn audited(&self, took: Duration) {
+        self.audit_append_seconds.observe(took.as_secs_f64());
     }
 
     pub(crate) fn ended(&self) {

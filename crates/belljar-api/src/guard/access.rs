@@ -1,6 +1,6 @@
-//! One line of log for each request, when its answer has been sent or given up.
+//! What is told of each request: a line of log when its answer has been sent or given up, figures, and a span for traces.
 //!
-//! Never in it: queries and paths, which may hold tokens, and bodies.
+//! Never in any of it: queries and paths, which may hold tokens, and bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,28 +13,55 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tracing::{Instrument as _, Span};
 
 use super::authenticate::KeyId;
 use super::client::Client;
 use super::envelope::RequestId;
 use crate::api::Shared;
+use crate::metrics::UnderWay;
 
-/// Writes the line.
-pub(super) async fn log(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+/// Sees to all of it.
+pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
+    let request_id = RequestId::of(request.extensions());
+    // For traces alone; what is logged meanwhile gets the request's id from the inner span.
+    let traced = tracing::info_span!(
+        target: "belljar_steps",
+        parent: None,
+        "request",
+        otel.name = format!("{} {route}", request.method()),
+        otel.kind = "server",
+        otel.status_code = tracing::field::Empty,
+        http.request.method = %request.method(),
+        http.route = route,
+        http.response.status_code = tracing::field::Empty,
+        request_id,
+    );
+    if let Some(context) = shared.trace_context() {
+        context.join(&traced, request.headers());
+        // Whatever passes the request on passes this on as well.
+        context.carry(&traced, request.headers_mut());
+    }
+    let span = tracing::info_span!(target: "belljar_api::request", parent: &traced, "request", request_id);
     let mut line = Line {
+        traced: traced.clone(),
+        under_way: shared.metrics.begin(request.method(), &route),
         method: request.method().clone(),
         route,
         client: Client::of(&shared.config, request.headers(), request.extensions()).text,
-        request_id: RequestId::of(request.extensions()),
+        request_id,
         key: String::new(),
         // What a caller that went away before the answer gets.
         status: StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
         began: Instant::now(),
         bytes: 0,
     };
-    let response = next.run(request).await;
+    let mut response = next.run(request).instrument(span).instrument(traced).await;
     line.status = response.status();
+    if let Some(context) = shared.trace_context() {
+        context.carry(&line.traced, response.headers_mut());
+    }
     if let Some(KeyId(key)) = response.extensions().get() {
         line.key.clone_from(key);
     }
@@ -42,6 +69,8 @@ pub(super) async fn log(State(shared): State<Shared>, request: Request, next: Ne
 }
 
 struct Line {
+    traced: Span,
+    under_way: UnderWay,
     method: Method,
     route: String,
     client: String,
@@ -54,7 +83,14 @@ struct Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let ms = self.began.elapsed().as_secs_f64() * 1000.0;
+        let took = self.began.elapsed();
+        self.under_way.end(self.status, took);
+        self.traced.record("http.response.status_code", self.status.as_u16());
+        if self.status.is_server_error() {
+            self.traced.record("otel.status_code", "error");
+        }
+        let _in = self.traced.enter();
+        let ms = took.as_secs_f64() * 1000.0;
         tracing::info!(
             target: "belljar_api::access",
             method = %self.method,

@@ -14,7 +14,7 @@ use super::first_key::Welcome;
 use super::listen::Listening;
 use super::log::Log;
 use super::notify::Manager;
-use super::otlp::Otlp;
+use super::otlp::{Otlp, W3c};
 use super::parts;
 use super::process_metrics::ProcessMetrics;
 use super::reload::Reload;
@@ -81,6 +81,9 @@ impl Server {
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engine).await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
+        if loaded.config.otlp.is_some() {
+            api.pass_traces_on(Arc::new(W3c::default()));
+        }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
         Ok(Self { listening, store, keeper, api, facades, stopping, leave: parts::leave(loaded) })
     }

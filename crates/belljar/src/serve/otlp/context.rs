@@ -1,5 +1,6 @@
 //! The W3C trace context of requests: whose trace a request is a part of, and under which name it goes on.
 
+use belljar_api::TraceContext;
 use http::HeaderMap;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
@@ -13,16 +14,14 @@ pub(crate) struct W3c {
     propagator: TraceContextPropagator,
 }
 
-impl W3c {
-    /// Makes `span` a part of the trace that a request's headers name.
-    pub(crate) fn join(&self, span: &Span, headers: &HeaderMap) {
+impl TraceContext for W3c {
+    fn join(&self, span: &Span, headers: &HeaderMap) {
         let parent = self.propagator.extract(&HeaderExtractor(headers));
         // A span that nobody traces has no parent.
         let _ = span.set_parent(parent);
     }
 
-    /// Puts into headers what makes others a part of the trace of `span`.
-    pub(crate) fn carry(&self, span: &Span, headers: &mut HeaderMap) {
+    fn carry(&self, span: &Span, headers: &mut HeaderMap) {
         self.propagator.inject_context(&span.context(), &mut HeaderInjector(headers));
     }
 }

@@ -101,7 +101,7 @@ impl Otlp {
 
 /// Requests and their steps.
 fn traced() -> Targets {
-    Targets::new().with_target("belljar", LevelFilter::INFO).with_target(STEPS, LevelFilter::INFO)
+    Targets::new().with_target(STEPS, LevelFilter::INFO)
 }
 
 /// What the log has, too.
