@@ -1,10 +1,11 @@
 //! What the keeper and the guest refuse, as problems.
 
-use std::error::Error;
+use std::time::Duration;
 
 use belljar_engine::{ErrorCode, GuestError};
 use belljar_keeper::KeeperError;
 use belljar_model::ModelError;
+use http::StatusCode;
 
 use crate::problem::{Code, Problem};
 
@@ -27,16 +28,29 @@ impl From<KeeperError> for Problem {
                 Self::new(code, error.to_string()).with_retry_after(Some(*retry_after))
             }
             KeeperError::ShuttingDown | KeeperError::IdempotencyRunning { .. } => {
-                Self::new(code, error.to_string()).with_retry_after(Some(std::time::Duration::from_secs(1)))
+                Self::new(code, error.to_string()).with_retry_after(Some(Duration::from_secs(1)))
             }
             // The caller gets to know that it failed; why is in the log, under the request's id.
             KeeperError::Engine(_) | KeeperError::Store(_) | KeeperError::File { .. }
                 if code.status().is_server_error() =>
             {
-                tracing::error!(code = code.as_str(), error = chain(&error), "a request failed");
+                tracing::error!(
+                    code = code.as_str(),
+                    error = belljar_keeper::chain(&error),
+                    "a request failed"
+                );
                 let detail =
                     format!("{}; the server's log has the reason under this request_id", code.title());
-                Self::new(code, detail)
+                let problem = Self::new(code, detail);
+                match &error {
+                    KeeperError::Store(store) if store.is_full() => {
+                        problem.with_status(StatusCode::INSUFFICIENT_STORAGE)
+                    }
+                    KeeperError::Store(store) if store.is_busy() => problem
+                        .with_status(StatusCode::SERVICE_UNAVAILABLE)
+                        .with_retry_after(Some(Duration::from_secs(1))),
+                    _ => problem,
+                }
             }
             _ => Self::new(code, error.to_string()),
         }
@@ -61,18 +75,6 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         Some(field) => Problem::new(Code::InvalidField, detail).with_field(field),
         None => Problem::new(Code::InvalidField, detail),
     }
-}
-
-/// An error with all its causes, for the log.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    text
 }
 
 /// What is asked of the guest, for errors that mean something else in each.

@@ -24,9 +24,12 @@ pub struct TunnelIo {
     write: Write,
 }
 
+/// What a wait for bytes ends in: the receiver comes back with them.
+type Received = (Box<Receiver>, Result<Option<Bytes>, GuestError>);
+
 enum Read {
     Idle(Box<Receiver>),
-    Waiting(BoxFuture<'static, (Box<Receiver>, Result<Option<Bytes>, GuestError>)>),
+    Waiting(BoxFuture<'static, Received>),
     Has(Box<Receiver>, Bytes),
     Ended,
 }

@@ -150,6 +150,20 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether there was no space.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    /// Whether it is worth to try the same again at once.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+}
+
 /// Makes an error of what a database said to a statement. `action` says what was to be done, as in `write a sandbox`.
 pub(crate) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |source| match class(&source) {

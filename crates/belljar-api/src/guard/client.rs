@@ -85,6 +85,9 @@ fn counted(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    /// Headers of a request.
+    type Headers<'a> = &'a [(&'static str, &'a str)];
+
     fn client(remote: &str, headers: &[(&'static str, &str)]) -> (String, bool) {
         let config = ApiConfig { trusted_proxies: vec!["10.0.0.1".parse().unwrap()], ..ApiConfig::default() };
         let mut request = http::Request::new(());
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn only_trusted_proxies_are_believed() {
-        let cases: &[(&str, &[(&'static str, &str)], &str, bool)] = &[
+        let cases: &[(&str, Headers<'_>, &str, bool)] = &[
             (
                 "192.0.2.1:1",
                 &[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "https")],

@@ -106,6 +106,9 @@ mod tests {
     use super::super::client::Peer;
     use super::*;
 
+    /// Headers of a request.
+    type Headers<'a> = &'a [(&'static str, &'a str)];
+
     fn judge(tls: bool, headers: &[(&'static str, &str)]) -> Option<Verdict> {
         let config =
             ApiConfig { origins: vec!["https://console.example.com".to_owned()], ..ApiConfig::default() };
@@ -123,7 +126,7 @@ mod tests {
     fn origins_are_judged() {
         let host = ("host", "localhost:8080");
         let allowed = || Some(Verdict::Allowed(HeaderValue::from_static("https://console.example.com")));
-        let cases: &[(bool, &[(&'static str, &str)], Option<Verdict>)] = &[
+        let cases: &[(bool, Headers<'_>, Option<Verdict>)] = &[
             (false, &[host], Some(Verdict::Own)),
             (false, &[host, ("origin", "http://localhost:8080")], Some(Verdict::Own)),
             (false, &[host, ("origin", "https://localhost:8080")], Some(Verdict::Own)),

@@ -162,6 +162,9 @@ mod tests {
 
     use super::*;
 
+    /// Headers of a request.
+    type Headers<'a> = &'a [(&'static str, &'a str)];
+
     fn request(uri: &str, headers: &[(&'static str, &str)]) -> Request {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri.parse().unwrap();
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn credentials_are_found_in_their_order() {
-        let cases: &[(&str, &[(&'static str, &str)], Option<&str>, Source)] = &[
+        let cases: &[(&str, Headers<'_>, Option<&str>, Source)] = &[
             ("/", &[], None, Source::None),
             ("/", &[("x-belljar-token", "t"), ("authorization", "Bearer bj_x")], Some("t"), Source::Header),
             ("/?a=b&belljar_token=t%2D1", &[], Some("t-1"), Source::Query),

@@ -71,7 +71,7 @@ async fn streamed(
     let first = tokio::select! {
         biased;
         Some(event) = receiver.recv() => First::Event(event),
-        result = &mut running => First::Result(result?),
+        result = &mut running => First::Result(Box::new(result?)),
     };
     let id = request_id.clone();
     let stream = async_stream::stream! {
@@ -79,7 +79,7 @@ async fn streamed(
         let mut result = None;
         match first {
             First::Event(event) => for event in told(&mut pieces, event) { yield event },
-            First::Result(first) => result = Some(Ok(first)),
+            First::Result(first) => result = Some(Ok(*first)),
         }
         let result = loop {
             if let Some(result) = result {
@@ -107,7 +107,7 @@ async fn streamed(
 
 enum First {
     Event(ExecEvent),
-    Result(ExecResult),
+    Result(Box<ExecResult>),
 }
 
 fn told(pieces: &mut Pieces, happened: ExecEvent) -> Vec<Event> {

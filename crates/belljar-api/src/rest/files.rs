@@ -3,7 +3,7 @@
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use belljar_engine::GuestError;
+use belljar_engine::{GuestError, v1};
 use belljar_keeper::Entered;
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::sandboxes::page;
-use super::types::{FileEntry, check_path, path_of};
+use super::types::{FileEntry, Mode, check_path, path_of};
 use super::{as_path, guest_problem, path_detail, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
@@ -119,13 +119,16 @@ pub(super) async fn list(
 /// A directory to make.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = MakeDirectory, example = json!({"path": "out/plots"}))]
+#[schema(as = MakeDirectory, example = json!({"path": "out/plots", "mode": "0750"}))]
 pub(super) struct MakeDirBody {
     /// The directory: absolute, or below the home directory.
     path: String,
     /// Whether missing directories above it are made, and it may be there already. `true` if not given.
     #[serde(default)]
     parents: Option<bool>,
+    /// Permission bits in octal. `0755` if not given.
+    #[serde(default)]
+    mode: Option<Mode>,
 }
 
 /// Makes a directory.
@@ -140,11 +143,50 @@ pub(super) async fn make_dir(
 ) -> Result<(StatusCode, axum::Json<FileEntry>), Problem> {
     check_path("path", body.path.as_bytes())?;
     let entered = shared.keeper.enter(&caller, &id).await?;
-    let made = entered.guest().make_dir(as_path(body.path.as_bytes()), body.parents.unwrap_or(true)).await;
+    let path = as_path(body.path.as_bytes());
+    let mut made = entered.guest().make_dir(path, body.parents.unwrap_or(true)).await;
+    if let (Ok(_), Some(mode)) = (&made, body.mode) {
+        made = entered.guest().set_mode(set_mode(&body.path, mode, false)).await;
+    }
     let made = answered(&entered, made).await;
     let details = vec![path_detail(body.path.as_bytes())];
     let entry = recorded(&shared, &caller, entered.id(), "file.mkdir", details, made).await?;
     Ok((StatusCode::CREATED, axum::Json(entry.into())))
+}
+
+/// A file to be given other permissions.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChangeMode, example = json!({"path": "run.sh", "mode": "0755"}))]
+pub(super) struct ChangeModeBody {
+    /// The file: absolute, or below the home directory.
+    path: String,
+    /// Permission bits in octal.
+    mode: Mode,
+}
+
+fn set_mode(path: &str, mode: Mode, follow: bool) -> v1::SetModeRequest {
+    let path = Bytes::copy_from_slice(path.as_bytes());
+    v1::SetModeRequest { path, mode: Some(mode.0), follow, ..Default::default() }
+}
+
+/// Changes the permissions of a file or directory.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/chmod", tag = "files", operation_id = "chmod", request_body = ChangeModeBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "It has them.", body = FileEntry)))]
+pub(super) async fn change_mode(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<ChangeModeBody>,
+) -> Result<axum::Json<FileEntry>, Problem> {
+    check_path("path", body.path.as_bytes())?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    let changed = entered.guest().set_mode(set_mode(&body.path, body.mode, true)).await;
+    let changed = answered(&entered, changed).await;
+    let details = vec![path_detail(body.path.as_bytes()), ("mode", body.mode.to_string())];
+    let entry = recorded(&shared, &caller, entered.id(), "file.chmod", details, changed).await?;
+    Ok(axum::Json(entry.into()))
 }
 
 /// A file to move.

@@ -13,7 +13,9 @@ mod ports;
 mod processes;
 mod range;
 mod sandboxes;
+mod search;
 mod server;
+mod sessions;
 mod signed;
 mod templates;
 pub(crate) mod types;
@@ -62,6 +64,8 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(processes::stdin))
         .routes(routes!(processes::signal))
         .routes(routes!(processes::resize))
+        .routes(routes!(sessions::open, sessions::list))
+        .routes(routes!(sessions::close))
         .routes(routes!(attach::attach))
         .routes(routes!(attach::terminal))
         .routes(routes!(content::download, content::upload))
@@ -69,6 +73,8 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(files::list, files::remove))
         .routes(routes!(files::make_dir))
         .routes(routes!(files::rename))
+        .routes(routes!(files::change_mode))
+        .routes(routes!(search::search))
         .routes(routes!(upload::upload))
         .routes(routes!(archive::pack, archive::unpack))
         .routes(routes!(watch::watch))

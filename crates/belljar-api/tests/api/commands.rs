@@ -16,6 +16,7 @@ cases![
     the_same_key_runs_once,
     processes_run_in_the_background,
     output_is_read_by_offset,
+    sessions_are_opened_and_closed,
     streams_of_a_key_are_bounded,
 ];
 
@@ -192,7 +193,7 @@ async fn output_is_read_by_offset(world: World) {
     };
 
     let now = open("follow=false&stdout=2").await.rest().await;
-    let expected = vec![
+    let expected = [
         ("stdout".to_owned(), json!({"offset": 2, "encoding": "utf8", "data": "cdef"})),
         ("stderr".to_owned(), json!({"offset": 0, "encoding": "utf8", "data": "xy"})),
     ];
@@ -226,4 +227,23 @@ async fn streams_of_a_key_are_bounded(world: World) {
     assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
     drop(first);
     until("a stream is free again", || async { user.open(watch()).await.status() == 200 }).await;
+}
+
+async fn sessions_are_opened_and_closed(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let sessions = format!("/v1/sandboxes/{id}/sessions");
+    let opened = user.post(&sessions, &json!({"cwd": "/tmp", "env": {"A": "b"}})).await;
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let session = opened.json()["session"].as_u64().unwrap();
+    assert!(["bash", "sh"].contains(&opened.json()["shell"].as_str().unwrap()), "{opened:?}");
+    let listed = user.get(&sessions).await.json();
+    assert_eq!(listed["sessions"], json!([opened.json()]));
+    assert_eq!(user.delete(&format!("{sessions}/{session}")).await.status, 204);
+    user.delete(&format!("{sessions}/{session}")).await.refused(404, "session_not_found", None);
+    user.delete(&format!("{sessions}/x")).await.refused(404, "session_not_found", None);
+    assert_eq!(user.get(&sessions).await.json()["sessions"], json!([]));
+    user.post(&sessions, &json!({"cwd": ""})).await.refused(400, "invalid_field", Some("cwd"));
+    user.post(&sessions, &json!({"env": {"A=B": "c"}})).await.refused(400, "invalid_field", Some("env"));
+    user.post(&sessions, &json!({"shell": "zsh"})).await.refused(400, "invalid_field", Some("shell"));
 }

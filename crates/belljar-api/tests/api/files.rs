@@ -18,6 +18,7 @@ cases![
     trees_travel_as_archives,
     changes_are_told,
     signed_addresses_open_one_file,
+    files_are_found_and_get_modes,
     large_files_stream,
 ];
 
@@ -405,4 +406,50 @@ async fn large_files_stream(world: World) {
     let full = user.put(&content(&id, "full"), Body::from_stream(pieces)).await;
     full.refused(409, "resource_exhausted", None);
     assert_eq!(sh(&user, &id, "ls").await["stdout"]["data"], "big\n");
+}
+
+async fn files_are_found_and_get_modes(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let files = format!("/v1/sandboxes/{id}/files");
+    sh(&user, &id, "mkdir -p d/e .h; echo 'one two' > d/a.py; echo 'x Two' > d/e/b.py; echo two > d/c.txt; echo two > .h/z.py").await;
+    let find = |body: Value| {
+        let (user, path) = (user.clone(), format!("{files}/search"));
+        async move { user.post(&path, &body).await.json() }
+    };
+    let by_name = find(json!({"name": "*.py"})).await;
+    assert_eq!(by_name, json!({"matches": [{"path": "d/a.py"}, {"path": "d/e/b.py"}], "truncated": false}));
+    let by_content = find(json!({"path": "d", "name": "*.py", "content": "two"})).await;
+    let expected = json!([{"path": "a.py", "line_number": 1, "line": "one two", "column": 5}]);
+    assert_eq!((&by_content["matches"], &by_content["truncated"]), (&expected, &json!(false)));
+    let paths = |found: &Value| found["matches"].as_array().unwrap().len();
+    assert_eq!(paths(&find(json!({"content": "two", "ignore_case": true})).await), 3);
+    assert_eq!(paths(&find(json!({"content": "^t.o$", "regex": true, "hidden": true})).await), 2);
+    let first = find(json!({"content": "two", "limit": 1})).await;
+    assert_eq!((paths(&first), &first["truncated"]), (1, &json!(true)));
+    user.post(&format!("{files}/search"), &json!({"limit": 0})).await.refused(
+        400,
+        "invalid_field",
+        Some("limit"),
+    );
+    user.post(&format!("{files}/search"), &json!({"content": "(", "regex": true})).await.refused(
+        400,
+        "invalid_argument",
+        None,
+    );
+    user.post(&format!("{files}/search"), &json!({"path": "none"})).await.refused(
+        404,
+        "path_not_found",
+        None,
+    );
+
+    let changed = user.post(&format!("{files}/chmod"), &json!({"path": "d/a.py", "mode": "0500"})).await;
+    assert_eq!((changed.status.as_u16(), &changed.json()["mode"]), (200, &json!("0500")), "{changed:?}");
+    user.post(&format!("{files}/chmod"), &json!({"path": "d/a.py", "mode": "0999"})).await.refused(
+        400,
+        "invalid_field",
+        Some("mode"),
+    );
+    let made = user.post(&format!("{files}/mkdir"), &json!({"path": "m", "mode": "0700"})).await;
+    assert_eq!((made.status.as_u16(), &made.json()["mode"]), (201, &json!("0700")), "{made:?}");
 }

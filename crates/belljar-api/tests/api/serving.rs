@@ -1,5 +1,6 @@
 //! Connections: both versions of HTTP, slow clients, the end of the server, TLS, the operator's socket.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -172,7 +173,8 @@ fn certificate(dir: &std::path::Path, name: &str) -> Option<(std::path::PathBuf,
 async fn tls_speaks_both_versions(world: World) {
     use std::sync::Arc;
     let Some((first, first_key)) = certificate(world.dir.path(), "first") else {
-        println!("SKIPPED serving::tls_speaks_both_versions: there is no program openssl");
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "SKIPPED serving::tls_speaks_both_versions: there is no program openssl");
         return;
     };
     let (second, second_key) = certificate(world.dir.path(), "second").unwrap();

@@ -58,10 +58,10 @@ impl Socket {
         }
     }
 
-    /// Output of this stream, until it ends in `end`. Hands back the first offset, too.
+    /// Output of this stream, until `end` is in it. Hands back the first offset, too.
     async fn until(&mut self, stream: u8, end: &str) -> (u64, String) {
         let (mut first, mut all) = (None, String::new());
-        while !all.ends_with(end) {
+        while !all.contains(end) {
             let Message::Binary(data) = self.next().await else { continue };
             if data[0] == stream {
                 first.get_or_insert(u64::from_be_bytes(data[1..9].try_into().unwrap()));

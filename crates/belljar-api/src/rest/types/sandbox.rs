@@ -208,7 +208,10 @@ impl NewFileBody {
             (Some(text), None) => text.into(),
             (None, Some(text)) => base64_of(&field("content_base64"), &text)?,
             (None, None) => {
-                return Err(Problem::field(field("content"), "it is missing; give content or content_base64"));
+                return Err(Problem::field(
+                    field("content"),
+                    "it is missing; give content or content_base64",
+                ));
             }
         };
         Ok(NewFile { path: self.path.into(), mode: self.mode.map_or(0o644, |mode| mode.0), content })
@@ -491,9 +494,9 @@ impl LimitsInfo {
             pids: limits.pids.get(),
             tmp_bytes: limits.tmp.bytes(),
             disk_bytes: limits.disk.bytes(),
-            inodes: limits.inodes.get().into(),
+            inodes: limits.inodes.get(),
             output_bytes: limits.output.bytes(),
-            open_files: limits.open_files.get().into(),
+            open_files: limits.open_files.get(),
         }
     }
 }

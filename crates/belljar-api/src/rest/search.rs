@@ -1,0 +1,132 @@
+//! Files found by name and content.
+
+use axum::extract::State;
+use belljar_engine::{GuestError, v1};
+use belljar_keeper::Entered;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::guest_problem;
+use super::types::{check_path, shown};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Json};
+use crate::problem::Problem;
+use crate::refusal::About;
+
+/// The most matches of one answer.
+const MAX_MATCHES: u32 = 10_000;
+
+/// Matches of one answer, if nothing is said.
+const DEFAULT_MATCHES: u32 = 1000;
+
+/// The longest text to search for, in bytes.
+const MAX_CONTENT_BYTES: usize = 1024;
+
+/// What to search for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Search, example = json!({"path": "src", "name": "*.py", "content": "import numpy"}))]
+pub(super) struct SearchBody {
+    /// A directory or file: absolute, or below the home directory, which it is if not given.
+    path: Option<String>,
+    /// A pattern for names, such as `*.py`.
+    name: Option<String>,
+    /// A text that lines hold. Without it, files are found by name alone.
+    content: Option<String>,
+    /// Whether `content` is a regular expression. `false` if not given.
+    regex: Option<bool>,
+    /// Whether capital letters of `content` make no difference. `false` if not given.
+    ignore_case: Option<bool>,
+    /// Whether what begins with a dot counts. `false` if not given.
+    hidden: Option<bool>,
+    /// Matches of the answer.
+    #[schema(minimum = 1, maximum = 10000)]
+    limit: Option<u32>,
+}
+
+/// What was found.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Found)]
+pub(super) struct FoundBody {
+    matches: Vec<MatchBody>,
+    /// Whether there is more than is told: more matches than asked for, or more files than there was time for.
+    truncated: bool,
+}
+
+/// A match.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Match)]
+pub(super) struct MatchBody {
+    /// Relative to the searched directory.
+    path: String,
+    /// The path in base64, when it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_base64: Option<String>,
+    /// The line, from 1 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_number: Option<u64>,
+    /// What is in it, at most 1024 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<String>,
+    /// Where in the line, in bytes, from 1 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u64>,
+}
+
+/// Finds files by name and content.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/search", tag = "files", request_body = SearchBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, description = "What was found.", body = FoundBody)))]
+pub(super) async fn search(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<SearchBody>,
+) -> Result<axum::Json<FoundBody>, Problem> {
+    let path = body.path.unwrap_or_else(|| ".".to_owned());
+    check_path("path", path.as_bytes())?;
+    let limit = super::sandboxes::page("limit", body.limit, DEFAULT_MATCHES, MAX_MATCHES)?;
+    if body.content.as_ref().is_some_and(|content| content.len() > MAX_CONTENT_BYTES) {
+        return Err(Problem::field("content", format!("it is longer than {MAX_CONTENT_BYTES} bytes")));
+    }
+    let request = v1::SearchRequest {
+        path: path.into(),
+        name_glob: body.name.unwrap_or_default().into(),
+        content: body.content.unwrap_or_default().into(),
+        regex: body.regex.unwrap_or(false),
+        ignore_case: body.ignore_case.unwrap_or(false),
+        include_hidden: body.hidden.unwrap_or(false),
+        max_results: limit,
+        ..Default::default()
+    };
+    let _slot = shared.streams.take(&caller.key)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    match found(&entered, request).await {
+        Ok(found) => Ok(axum::Json(found)),
+        Err(error) => Err(guest_problem(&entered, error, About::File).await),
+    }
+}
+
+async fn found(entered: &Entered, request: v1::SearchRequest) -> Result<FoundBody, GuestError> {
+    let mut search = entered.guest().search(request).await?;
+    let mut matches = Vec::new();
+    while let Some(found) = search.next().await? {
+        matches.push(MatchBody::from(found));
+    }
+    let truncated = search.summary().is_some_and(|summary| summary.more || summary.timed_out);
+    Ok(FoundBody { matches, truncated })
+}
+
+impl From<v1::SearchMatch> for MatchBody {
+    fn from(found: v1::SearchMatch) -> Self {
+        let (path, path_base64) = shown(&found.path);
+        let is_line = found.line_number > 0;
+        Self {
+            path,
+            path_base64,
+            line_number: is_line.then_some(found.line_number),
+            line: is_line.then(|| String::from_utf8_lossy(&found.line).into_owned()),
+            column: is_line.then_some(found.column),
+        }
+    }
+}
