@@ -10,6 +10,7 @@ mod problem;
 mod proxy;
 mod refusal;
 mod rest;
+mod rpc;
 mod serve;
 mod stream;
 

@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use belljar_proto::{BidiReceiver, BidiSender, BidiStream, Connection, ErrorCode, ServerStream, v1};
+use belljar_proto::{
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, ServerStream, v1,
+};
 use bytes::Bytes;
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -97,6 +99,8 @@ fn printable(text: &str) -> String {
 #[derive(Clone)]
 pub struct GuestClient {
     connection: Connection,
+    /// How calls are made, but for their time limit.
+    config: ClientConfig,
 }
 
 impl std::fmt::Debug for GuestClient {
@@ -114,23 +118,44 @@ impl GuestClient {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        Self { connection: belljar_proto::connect(stream) }
+        Self::routed(belljar_proto::connect(stream), belljar_proto::client_config(None))
+    }
+
+    /// Speaks with a guest by way of a server that passes the calls on: `config` has the server's address, and the
+    /// headers that name the sandbox and its user.
+    #[must_use]
+    pub fn routed(connection: Connection, config: ClientConfig) -> Self {
+        Self { connection, config }
+    }
+
+    /// The connection itself, for who passes on calls that are not of this client.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn config(&self, timeout: Option<Duration>) -> ClientConfig {
+        let config = self.config.clone();
+        match timeout {
+            Some(timeout) => config.with_default_timeout(timeout),
+            None => config,
+        }
     }
 
     fn processes(&self, timeout: Option<Duration>) -> v1::ProcessClient<Connection> {
-        v1::ProcessClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
+        v1::ProcessClient::new(self.connection.clone(), self.config(timeout))
     }
 
     fn files(&self, timeout: Option<Duration>) -> v1::FilesystemClient<Connection> {
-        v1::FilesystemClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
+        v1::FilesystemClient::new(self.connection.clone(), self.config(timeout))
     }
 
     fn ports(&self, timeout: Option<Duration>) -> v1::PortsClient<Connection> {
-        v1::PortsClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
+        v1::PortsClient::new(self.connection.clone(), self.config(timeout))
     }
 
     fn health(&self) -> v1::HealthClient<Connection> {
-        v1::HealthClient::new(self.connection.clone(), belljar_proto::client_config(Some(CALL_TIMEOUT)))
+        v1::HealthClient::new(self.connection.clone(), self.config(Some(CALL_TIMEOUT)))
     }
 
     /// Asks the guest how it is.

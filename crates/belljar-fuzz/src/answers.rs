@@ -73,10 +73,10 @@ pub(crate) fn check_error(error: &GuestError) {
     }
 }
 
-const CALLS: u8 = 18;
+const CALLS: u8 = 24;
 
 /// Those that wait for as long as the guest lives.
-const STREAMS: [u8; 7] = [4, 5, 6, 9, 10, 15, 16];
+const STREAMS: [u8; 10] = [4, 5, 6, 9, 10, 15, 16, 18, 19, 20];
 
 async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
     let path = Path::new("x");
@@ -146,6 +146,38 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
             }
             Ok(())
         }
-        _ => guest.list_ports().await.map(drop),
+        17 => guest.list_ports().await.map(drop),
+        18 => {
+            let mut archive = guest.pack(v1::PackRequest::default(), READ_LIMIT as u64).await?;
+            let mut came = 0;
+            while let Some(piece) = archive.next().await? {
+                came += piece.len();
+                assert!(came <= READ_LIMIT && archive.summary().is_none());
+            }
+            assert!(archive.summary().is_some());
+            Ok(())
+        }
+        19 => guest.unpack(v1::UnpackOpen::default(), &b"some archive"[..]).await.map(drop),
+        20 => {
+            let request = v1::SearchRequest { max_results: 10, ..Default::default() };
+            let mut search = guest.search(request).await?;
+            for _ in 0..10 {
+                match search.next().await? {
+                    Some(found) => assert!(found.line.len() <= 1024),
+                    None => return Ok(()),
+                }
+            }
+            assert!(search.next().await?.is_none(), "an eleventh match came");
+            Ok(())
+        }
+        21 => guest.open_session(v1::SessionOpen::default()).await.map(drop),
+        22 => {
+            // The start of a command is waited for, but not for ever.
+            let execution = guest.run_in_session(v1::SessionRun::default()).await?;
+            drop(execution);
+            guest.list_sessions().await?;
+            guest.close_session(7).await
+        }
+        _ => guest.set_mode(v1::SetModeRequest::default()).await.map(drop),
     }
 }

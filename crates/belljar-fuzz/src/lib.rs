@@ -10,6 +10,7 @@
 )]
 
 mod answers;
+mod archive;
 mod cli;
 mod data;
 mod hostile;
@@ -108,6 +109,12 @@ targets! {
     tcp_table in kernel;
     /// The path in a request to the guest.
     guest_path in kernel;
+    /// A tar that is unpacked, and one that is put together entry by entry.
+    archive_tar in archive;
+    /// A compressed archive or a zip that is unpacked.
+    archive_zip in archive;
+    /// A shell pattern and a path.
+    glob in archive;
     /// The configuration of a guest.
     guest_config in kernel;
     /// Every message of the protocol.

@@ -51,6 +51,20 @@ pub(crate) fn message(data: &[u8]) {
         WatchRequest / WatchRequestView,
         TunnelRequest / TunnelRequestView,
         SetDeadlineRequest / SetDeadlineRequestView,
+        PackRequest / PackRequestView,
+        PackResponse / PackResponseView,
+        UnpackRequest / UnpackRequestView,
+        UnpackResponse / UnpackResponseView,
+        SearchRequest / SearchRequestView,
+        SearchMatch / SearchMatchView,
+        SetModeRequest / SetModeRequestView,
+        SetModeResponse / SetModeResponseView,
+        SessionOpen / SessionOpenView,
+        SessionOpened / SessionOpenedView,
+        SessionRun / SessionRunView,
+        SessionClose / SessionCloseView,
+        SessionClosed / SessionClosedView,
+        ListSessionsResponse / ListSessionsResponseView,
     );
 }
 

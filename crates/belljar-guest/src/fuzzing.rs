@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::files::path;
+use belljar_proto::v1;
+
+use crate::files::{archive, glob, path};
 use crate::{ports, tree};
 
 /// A process as `/proc/PID/stat` tells it.
@@ -71,4 +73,20 @@ pub fn request_mode(bits: u32, default: u32) -> Option<u32> {
 #[must_use]
 pub fn listening(line: &str) -> (Option<u16>, Option<u16>) {
     (ports::listening(line, ports::any), ports::listening(line, ports::takes_ipv4))
+}
+
+/// Unpacks an archive below `home`, as `open` says.
+///
+/// # Errors
+/// The sentence for the host.
+pub fn unpack(home: &Path, open: &v1::UnpackOpen, bytes: &[u8]) -> Result<v1::UnpackResponse, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
+    let unpacked = runtime.block_on(archive::unpack_bytes(home, open, bytes));
+    unpacked.map_err(|error| error.message.unwrap_or_default())
+}
+
+/// Whether a shell pattern matches a path; `None` where it is no pattern.
+#[must_use]
+pub fn glob_matches(pattern: &[u8], path: &[u8]) -> Option<bool> {
+    glob::Glob::new(pattern).ok().map(|glob| glob.matches(path))
 }

@@ -12,9 +12,9 @@ use crate::keeper::{Keeper, Result};
 /// The most records of one page.
 const MAX_RECORDS: u32 = 1000;
 
-/// Details that have a field of their own in a record: the SHA-256 of what was to be run, of what it wrote, and of the policy
-/// that was in force, and the engine that built the walls.
-pub(crate) const CODE_DIGEST: &str = "code_sha256";
+/// The name of a detail that has a field of its own in a record: the SHA-256 of what was to be run.
+pub const CODE_DIGEST: &str = "code_sha256";
+/// More of them: what it wrote, the policy that was in force, and the engine that built the walls.
 pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
 pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
 pub(crate) const ISOLATION: &str = "isolation";

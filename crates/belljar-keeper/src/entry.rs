@@ -129,9 +129,13 @@ impl Entry {
 
     /// The sandbox, if it runs.
     pub(crate) fn running(&self, action: &'static str) -> Result<Arc<Sandbox>, KeeperError> {
-        let live = self.live();
-        match (&live.sandbox, live.row.state) {
-            (Some(sandbox), SandboxState::Running) => Ok(Arc::clone(sandbox)),
+        // Not held while the reason is looked up.
+        let (sandbox, state) = {
+            let live = self.live();
+            (live.sandbox.clone(), live.row.state)
+        };
+        match (sandbox, state) {
+            (Some(sandbox), SandboxState::Running) => Ok(sandbox),
             (_, state) => Err(self.wrong_state(state, action, "running")),
         }
     }

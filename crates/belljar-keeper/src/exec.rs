@@ -186,6 +186,14 @@ impl Keeper {
         Ok(Started { process: running.id, pid: running.execution.pid })
     }
 
+    /// Counts an execution that a facade starts by itself, in the guest's own protocol.
+    ///
+    /// # Errors
+    /// The caller's key has used up what it may run.
+    pub fn admit(&self, caller: &Caller) -> Result<()> {
+        self.inner.spent.execute(caller)
+    }
+
     /// Judges the end of a process that nobody has waited for: without knowing what the sandbox had used before it.
     #[must_use]
     pub fn judge(&self, exited: &v1::Exited) -> Judgement {

@@ -25,7 +25,7 @@ mod snapshot;
 mod templates;
 mod token;
 
-pub use audit::Deed;
+pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};

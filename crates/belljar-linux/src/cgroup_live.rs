@@ -211,6 +211,9 @@ impl Undo {
     }
 }
 
+/// Every so many rounds v1 is thawed before it is asked again.
+const V1_FROM_THE_BEGINNING: u32 = 50;
+
 /// What makes one sandbox stand still and go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freezer {
@@ -244,6 +247,21 @@ impl Freezer {
         let path = self.dir.join(file);
         // A file of a control group is never made: without the group there is none.
         std::io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(path)?, value.as_bytes())
+    }
+
+    /// Asks once more while [`Freezer::is_frozen`] says no, for the `round`th time. v1 can hang on processes that are forked
+    /// meanwhile, and gets past them when it is asked again, sometimes from the beginning. v2 needs no more than one.
+    ///
+    /// # Errors
+    /// As [`Freezer::set`].
+    pub fn ask_again(&self, round: u32) -> io::Result<()> {
+        if self.is_v2 {
+            return Ok(());
+        }
+        if round % V1_FROM_THE_BEGINNING == V1_FROM_THE_BEGINNING - 1 {
+            self.set(false)?;
+        }
+        self.set(true)
     }
 
     /// Whether everything in the group stands still.

@@ -195,11 +195,16 @@ impl LocalWalls {
         let until = Instant::now() + FREEZE_TIMEOUT;
         let done = async {
             freezer.set(frozen)?;
+            let mut round = 0;
             while freezer.is_frozen()? != frozen {
                 if Instant::now() > until {
                     return Err(io::Error::from(io::ErrorKind::TimedOut));
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
+                if frozen {
+                    freezer.ask_again(round)?;
+                    round += 1;
+                }
             }
             Ok(())
         };

@@ -4,18 +4,34 @@ use std::path::Path;
 
 use buffa_codegen::{BytesRepr, CodeGenConfig};
 
+/// First what the guest speaks, then what the service adds to it.
+const FILES: [&str; 11] = [
+    "guest",
+    "filesystem",
+    "process",
+    "session",
+    "problem",
+    "sandboxes",
+    "commands",
+    "templates",
+    "keys",
+    "audit",
+    "server",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let proto = root.join("../../proto");
     let out = root.join("src/generated");
     std::fs::create_dir_all(&out)?;
     connectrpc_build::Config::new()
-        .files(&["guest", "filesystem", "process", "session"].map(|name| proto.join(format!("belljar/v1/{name}.proto"))))
+        .files(&FILES.map(|name| proto.join(format!("belljar/v1/{name}.proto"))))
         .includes(&[proto])
         .out_dir(out)
         .buffa_config(buffa())
         .emit_rerun_directives(false)
         .include_file("mod.rs")
+        .emit_descriptor_set("descriptors.bin")
         .compile()?;
     Ok(())
 }

@@ -8,15 +8,24 @@ mod transport;
 #[rustfmt::skip]
 mod generated;
 
+pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
+pub use connectrpc::client::{CallOptions, UnaryResponse};
+pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
-    ConnectError, Encodable, ErrorCode, InboundStream, RequestContext, Response, ServiceRequest,
-    ServiceResult, ServiceStream, StreamMessage,
+    CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream,
+    RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
 pub use generated::belljar::v1;
 pub use transport::{
-    BidiReceiver, BidiSender, BidiStream, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config,
-    connect, serve,
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream,
+    client_config, connect, connect_with, serve,
 };
+
+/// The well-known types that messages hold.
+pub use buffa_types::google::protobuf as well_known;
+
+/// All of `proto/belljar/v1` as a set of descriptors, with what it imports. Server reflection answers from it.
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// A message inside a message, which may be missing.
 pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use connectrpc::client::{ClientConfig, Http2Connection, SharedHttp2Connection};
-use connectrpc::{ConnectRpcService, Limits, Router};
+pub use connectrpc::client::ClientConfig;
+use connectrpc::client::{Http2Connection, Http2ConnectionBuilder, SharedHttp2Connection};
+use connectrpc::{CompressionRegistry, ConnectRpcService, Limits, Router};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -47,7 +48,9 @@ where
     let limits = Limits::default()
         .with_max_message_size(MAX_MESSAGE_BYTES)
         .with_max_request_body_size(MAX_MESSAGE_BYTES);
-    let service = ConnectRpcService::new(router).with_limits(limits);
+    // What is not offered cannot be abused: nothing that comes from the other side is ever unpacked.
+    let service =
+        ConnectRpcService::new(router).with_limits(limits).with_compression(CompressionRegistry::new());
     let service = hyper_util::service::TowerToHyperService::new(service);
     hyper::server::conn::http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -86,20 +89,37 @@ where
             taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
         }
     });
+    connect_with(connector, authority())
+}
+
+/// Speaks HTTP/2 as the client on streams that `connector` opens: one at the first call, and another when that one
+/// has broken. Windows and frames are those of a guest's connection.
+#[must_use]
+pub fn connect_with<C>(connector: C, authority: http::Uri) -> Connection
+where
+    C: tower::Service<http::Uri> + Send + 'static,
+    C::Response: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    C::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    C::Future: Send + 'static,
+{
+    builder().lazy_with_connector(connector, authority).shared(CALL_QUEUE)
+}
+
+fn builder() -> Http2ConnectionBuilder {
     Http2Connection::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .h2_settings(|settings| {
             settings.max_frame_size(FRAME_BYTES).max_send_buf_size(FRAME_BYTES as usize * 4);
         })
-        .lazy_with_connector(connector, authority())
-        .shared(CALL_QUEUE)
 }
 
 /// How calls to a guest are made: binary messages in the Connect protocol, bounded in size.
 #[must_use]
 pub fn client_config(call_timeout: Option<Duration>) -> ClientConfig {
-    let config = ClientConfig::new(authority()).with_default_max_message_size(MAX_MESSAGE_BYTES);
+    let config = ClientConfig::new(authority())
+        .with_default_max_message_size(MAX_MESSAGE_BYTES)
+        .with_compression(CompressionRegistry::new());
     match call_timeout {
         Some(timeout) => config.with_default_timeout(timeout),
         None => config,

@@ -7,7 +7,8 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 
 use crate::message::Quit;
-use crate::{config, doctor, languages, run, serve, shell};
+use crate::service::args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use crate::{config, doctor, languages, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +63,14 @@ enum Command {
     /// Check, show or begin the service's configuration
     #[command(subcommand)]
     Config(Box<ConfigCommand>),
+    /// Make, use and end sandboxes that live on
+    Sandbox(Box<SandboxCommandArgs>),
+    /// Make keys to the service, list them, take them back
+    Key(Box<KeyCommandArgs>),
+    /// List what sandboxes can start from
+    Template(Box<TemplateCommandArgs>),
+    /// Read and check the audit trail
+    Audit(Box<AuditCommandArgs>),
 }
 
 /// Arguments of `belljar run`.
@@ -266,6 +275,10 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Languages(args) => languages::languages(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Config(command) => config::config(&command),
+        Command::Sandbox(args) => service::sandbox(&args),
+        Command::Key(args) => service::key(&args),
+        Command::Template(args) => service::template(&args),
+        Command::Audit(args) => service::audit(&args),
     };
     done.unwrap_or_else(Quit::report)
 }

@@ -104,7 +104,11 @@ impl Outputs {
 
     /// Brings out every file, and hands back what went wrong with those that did not come.
     pub(crate) async fn bring(&self, guest: &GuestClient, spec: &SandboxSpec) -> Vec<CopyError> {
-        let most = spec.limits.disk.bytes().max(spec.limits.tmp.bytes());
+        self.bring_at_most(guest, spec.limits.disk.bytes().max(spec.limits.tmp.bytes())).await
+    }
+
+    /// The same, with a bound on the bytes of each file.
+    pub(crate) async fn bring_at_most(&self, guest: &GuestClient, most: u64) -> Vec<CopyError> {
         let mut errors = Vec::new();
         for output in &self.0 {
             errors.extend(output.bring(guest, most).await.err());

@@ -15,6 +15,7 @@ mod progress;
 mod run;
 mod self_test;
 mod serve;
+mod service;
 mod shell;
 mod signals;
 mod spec;

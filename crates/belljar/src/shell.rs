@@ -27,7 +27,7 @@ use crate::stdin::Stdin;
 const DEFAULT_TIMEOUT: &str = "24h";
 
 /// What is run when nothing is named: the first of these that is there.
-const SHELLS: [&str; 2] = ["bash", "sh"];
+pub(crate) const SHELLS: [&str; 2] = ["bash", "sh"];
 
 /// The size of a terminal that does not know its own.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);
@@ -141,7 +141,7 @@ async fn start(guest: &GuestClient, args: &ShellArgs, spec: &SandboxSpec) -> Res
 }
 
 /// The kind of this terminal, which is the kind of the one inside as well.
-fn terminal_type() -> Option<v1::EnvVar> {
+pub(crate) fn terminal_type() -> Option<v1::EnvVar> {
     let term = std::env::var("TERM").ok()?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (!term.is_empty() && term.bytes().all(is_plain)).then(|| v1::EnvVar {
@@ -163,7 +163,7 @@ fn could_not_start(error: GuestError) -> Result<u8, Quit> {
 }
 
 /// Passes on what the terminal inside shows, until the program ends.
-async fn pass(mut execution: Execution) -> Result<Option<v1::Exited>, Quit> {
+pub(crate) async fn pass(mut execution: Execution) -> Result<Option<v1::Exited>, Quit> {
     let mut stdout = Inherited::stdout();
     while let Some(event) = execution.next().await? {
         match event {
@@ -188,7 +188,7 @@ fn status(exited: &v1::Exited, spec: &SandboxSpec) -> u8 {
 }
 
 /// Rows and columns of this terminal.
-fn size() -> (u16, u16) {
+pub(crate) fn size() -> (u16, u16) {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdin());
     size.map(|size| (size.ws_row, size.ws_col))
         .ok()
@@ -200,10 +200,10 @@ fn size() -> (u16, u16) {
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The terminal passes every key on as it is, until this is dropped. A panic restores it as well.
-struct RawMode;
+pub(crate) struct RawMode;
 
 impl RawMode {
-    fn enter() -> Result<Self, Quit> {
+    pub(crate) fn enter() -> Result<Self, Quit> {
         let stdin = rustix::stdio::stdin();
         let before = rustix::termios::tcgetattr(stdin)?;
         let mut raw = before.clone();

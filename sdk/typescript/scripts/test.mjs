@@ -22,7 +22,7 @@ async function freePort() {
 async function startServer(program) {
   const home = await mkdtemp(join(tmpdir(), "belljar-sdk-home-"));
   const url = `http://127.0.0.1:${await freePort()}`;
-  const server = spawn(program, ["serve", "--listen", url.slice("http://".length), "--on-exit", "end"], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
+  const server = spawn(program, ["serve", "--listen", url.slice("http://".length), "--on-exit", "end", "--set", "sandboxes.share_host_tree=true"], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   let ended = false;
   const exit = new Promise((resolve) => {
@@ -76,7 +76,7 @@ const program = process.env.BELLJAR_BIN;
 if (program) {
   const server = await startServer(program);
   try {
-    process.exitCode = await runTests({ BELLJAR_API_URL: server.url, BELLJAR_API_KEY: server.key });
+    process.exitCode = await runTests({ BELLJAR_API_URL: server.url, BELLJAR_API_KEY: server.key, BELLJAR_TEST_TENANTS: "1" });
     if (process.exitCode !== 0 && process.env.BELLJAR_SHOW_LOG) {
       console.error(server.output());
     }

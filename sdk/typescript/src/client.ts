@@ -14,16 +14,23 @@ import type { WireQuotas } from "./wire.js";
 export interface Me {
   /** The key's id. */
   key: string;
+  /** Whose it is. */
   tenant: string;
+  /** What it may do. */
   role: Role;
+  /** How much it may use. */
   quotas: Quotas;
+  /** How much it uses. */
   usage: Usage;
 }
 
 /** What a key uses. */
 export interface Usage {
+  /** Sandboxes at once. */
   sandboxes: number;
+  /** Sum of their memory limits. */
   memoryBytes: number;
+  /** Sum of their disk limits. */
   diskBytes: number;
   /** Processor seconds within the last hour. */
   cpuSeconds: number;
@@ -74,7 +81,9 @@ export class Sandboxes {
 
 /** A client of a Belljar server, for all that is not one sandbox's own. */
 export class Belljar {
+  /** Sandboxes. */
   readonly sandboxes: Sandboxes;
+  /** What new sandboxes begin with. */
   readonly templates: Templates;
   /** API keys. Needs an admin key. */
   readonly keys: Keys;

@@ -4,6 +4,7 @@ import { SandboxError } from "./errors.js";
 import { followOutput, type OnText, type OutputChunk, type OutputEvent, Tail, TextOutput } from "./output.js";
 import { type ProcessApi } from "./process-api.js";
 import { type CommandResult, throwUnlessWell, withError } from "./result.js";
+import { unlessAborted } from "./signal.js";
 import { outcome } from "./convert.js";
 import type { WireExited } from "./wire.js";
 
@@ -140,20 +141,4 @@ export class CommandHandle {
       outcome: exited.outcome ? outcome(exited.outcome) : { kind: "infrastructure", cause: "the server did not say how it ended" },
     });
   }
-}
-
-/** The promise's value, or the signal's reason if that comes first. */
-export function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
-  if (!signal) {
-    return promise;
-  }
-  return new Promise((resolve, reject) => {
-    const abort = (): void => reject(signal.reason as Error);
-    if (signal.aborted) {
-      abort();
-      return;
-    }
-    signal.addEventListener("abort", abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
-  });
 }

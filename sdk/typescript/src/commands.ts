@@ -34,6 +34,7 @@ export interface CommandOptions extends RequestOptions {
 
 /** A command that is waited for. */
 export interface RunOptions extends CommandOptions {
+  /** Whether it runs in the background. */
   background?: false;
   /** All of its standard input, at most 1 MiB. */
   stdin?: string | Uint8Array;
@@ -45,6 +46,7 @@ export interface RunOptions extends CommandOptions {
 
 /** A command in the background. */
 export interface BackgroundOptions extends CommandOptions, HandleOptions {
+  /** Whether it runs in the background. */
   background: true;
   /** Its standard input, at most 1 MiB; or `true` to keep it open for `sendStdin`. */
   stdin?: string | Uint8Array | boolean;

@@ -37,8 +37,11 @@ export class Configuration {
   readonly #apiKey: string | undefined;
   /** Without a slash at the end. */
   readonly apiUrl: string;
+  /** The domain of ports, if one is set here. */
   readonly domain: string | undefined;
+  /** Milliseconds until an answer must have come; 0 for no limit. */
   readonly requestTimeoutMs: number;
+  /** How often a request is repeated. */
   readonly retries: number;
   readonly #fetch: typeof globalThis.fetch | undefined;
 

@@ -36,8 +36,11 @@ export interface WriteOptions extends RequestOptions {
 
 /** One of several files to write. */
 export interface WriteEntry {
+  /** Where it is written. */
   path: SandboxPath;
+  /** What is written. */
   data: FileData;
+  /** Permission bits. */
   mode?: FileMode;
 }
 
@@ -65,6 +68,7 @@ export interface SearchOptions extends RequestOptions {
 
 /** What a search found. */
 export interface SearchResult {
+  /** The places. */
   matches: SearchMatch[];
   /** Whether there are more. */
   truncated: boolean;
@@ -83,7 +87,9 @@ export interface ExtractOptions extends RequestOptions {
 
 /** A link to one file that works without a key. */
 export interface SignedUrl {
+  /** The link. */
   url: string;
+  /** Until when it is good. */
   expiresAt: Date;
 }
 
@@ -246,7 +252,8 @@ export class Files {
     return {
       truncated: found.truncated,
       matches: found.matches.map((match) => ({
-        path: match.path,
+        // A search in a single file has no path below it.
+        path: match.path === "" ? (path ?? ".") : inDirectory(path ?? ".", match.path),
         ...(typeof match.line_number === "number" ? { lineNumber: match.line_number } : {}),
         ...(typeof match.line === "string" ? { line: match.line } : {}),
         ...(typeof match.column === "number" ? { column: match.column } : {}),
@@ -303,17 +310,21 @@ function pathQuery(path: SandboxPath): Query {
 
 /** The server tells paths relative to the directory; here they become such as every other call takes. */
 function below(directory: SandboxPath, info: FileInfo): FileInfo {
-  const bytes = typeof directory === "string" ? utf8(directory) : directory;
-  const base = typeof directory === "string" ? directory : text(directory);
-  if (base === "." || base === "") {
-    return info;
+  if (typeof directory === "string" && info.pathBytes === undefined) {
+    return { ...info, path: inDirectory(directory, info.path) };
   }
-  const separator = base.endsWith("/") ? "" : "/";
-  const path = `${base}${separator}${info.path}`;
-  if (info.pathBytes === undefined && typeof directory === "string") {
-    return { ...info, path };
+  const base = typeof directory === "string" ? utf8(directory) : directory;
+  const name = info.pathBytes ?? utf8(info.path);
+  const [shown, separator] = [text(base), text(base).endsWith("/") ? "" : "/"];
+  const pathBytes = shown === "." || shown === "" ? name : concatenate([base, utf8(separator), name]);
+  return { ...info, path: inDirectory(shown, info.path), pathBytes };
+}
+
+function inDirectory(directory: string, path: string): string {
+  if (directory === "." || directory === "" || path.startsWith("/")) {
+    return path;
   }
-  return { ...info, path, pathBytes: concatenate([bytes, utf8(separator), info.pathBytes ?? utf8(info.path)]) };
+  return `${directory}${directory.endsWith("/") ? "" : "/"}${path}`;
 }
 
 /** The header for a part of a file; `empty` for a part without bytes, which HTTP cannot ask for. */

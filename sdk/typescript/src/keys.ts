@@ -14,6 +14,7 @@ export interface NewKey {
   tenant?: string;
   /** How long it is good; for ever if not given. */
   expires?: Span;
+  /** How much it may use. */
   quotas?: Quotas;
 }
 

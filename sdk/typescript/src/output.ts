@@ -16,13 +16,17 @@ export interface OutputChunk {
   stream: StreamName;
   /** Bytes of the stream before it, those that were not kept included. */
   offset: number;
+  /** Its bytes. */
   data: Uint8Array;
 }
 
 /** Where to begin in each stream, in bytes. */
 export interface OutputOffsets {
+  /** In standard output. */
   stdout?: number;
+  /** In standard error. */
   stderr?: number;
+  /** In the output of its terminal. */
   terminal?: number;
 }
 
@@ -166,6 +170,7 @@ export class Tail {
     this.#limitBytes = limitBytes;
   }
 
+  /** Takes a piece that begins at `offset` of the stream. */
   push(offset: number, data: Uint8Array): void {
     this.#pieces.push(data);
     this.#keptBytes += data.length;

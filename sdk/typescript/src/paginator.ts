@@ -1,5 +1,6 @@
 /** One page of a list. */
 export interface Page<Item> {
+  /** What is on it. */
   items: Item[];
   /** Where the next page begins; undefined if this is the last one. */
   nextToken: string | undefined;

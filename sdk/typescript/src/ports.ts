@@ -7,6 +7,7 @@ import type { WirePort } from "./wire.js";
 
 /** Ports of a sandbox that can be reached, and those on which something listens. */
 export interface PortList {
+  /** Published ports. */
   ports: PortInfo[];
   /** Ports on which something inside listens, published or not. */
   listening: number[];
@@ -14,9 +15,11 @@ export interface PortList {
 
 /** A way to one port that works without a key, for a time. */
 export interface PortToken {
+  /** Send it as `X-Belljar-Token`. */
   token: string;
   /** The port's address with the token in it. */
   url: string;
+  /** Until when it is good. */
   expiresAt: Date;
 }
 

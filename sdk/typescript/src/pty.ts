@@ -1,15 +1,17 @@
 import { utf8 } from "./bytes.js";
-import { unlessAborted } from "./command-handle.js";
 import type { RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
 import { ProcessApi } from "./process-api.js";
+import { unlessAborted } from "./signal.js";
 import { type OnData, TerminalConnection } from "./terminal-connection.js";
 import type { Transport } from "./transport.js";
 import type { Outcome } from "./types.js";
 
 /** The size of a terminal in characters. */
 export interface PtySize {
+  /** Lines. */
   rows: number;
+  /** Characters in a line. */
   cols: number;
 }
 
@@ -33,6 +35,7 @@ export interface PtyResult {
   exitCode: number | null;
   /** The name of the signal that ended it. */
   signal: string | null;
+  /** How it ended. */
   outcome: Outcome;
 }
 

@@ -47,17 +47,29 @@ export class CommandExitError extends SandboxError implements CommandResult {
   override name = "CommandExitError";
   /** What came of the command. */
   readonly result: CommandResult;
+  /** Belljar's number of the process. */
   readonly pid: number;
+  /** The command's own exit code; null if it did not end by itself. */
   readonly exitCode: number | null;
+  /** Standard output as text. */
   readonly stdout: string;
+  /** Standard error as text. */
   readonly stderr: string;
+  /** Standard output byte by byte. */
   readonly stdoutBytes: Uint8Array;
+  /** Standard error byte by byte. */
   readonly stderrBytes: Uint8Array;
+  /** Bytes of standard output that were left out. */
   readonly stdoutOmittedBytes: number;
+  /** Bytes of standard error that were left out. */
   readonly stderrOmittedBytes: number;
+  /** The name of the signal that ended it. */
   readonly signal: string | null;
+  /** How it ended. */
   readonly outcome: Outcome;
+  /** Why it did not end well, in a sentence. */
   readonly error: string;
+  /** What to do about it, if the server knows. */
   readonly hint?: string;
 
   constructor(result: CommandResult) {

@@ -35,6 +35,7 @@ export interface CreateOptions extends RequestOptions {
   metadata?: Record<string, string>;
   /** Environment variables of all that runs in it. */
   envs?: Record<string, string>;
+  /** What it may use. */
   limits?: Limits;
   /** Which network it has; `disabled` if not given. */
   network?: string;
@@ -42,6 +43,7 @@ export interface CreateOptions extends RequestOptions {
   engine?: string;
   /** The least grade of walls that will do. */
   grade?: string;
+  /** The host name inside. */
   hostname?: string;
   /** Directories of the host that it sees, as `SOURCE:TARGET[:ro|rw]`. Only for admin keys, within the operator's policy. */
   mounts?: string[];
@@ -57,6 +59,7 @@ export interface ListOptions extends RequestOptions {
   states?: SandboxState[];
   /** Labels that it must have, all of them. */
   labels?: Record<string, string>;
+  /** The name that it must have. */
   name?: string;
   /** Sandboxes a page, from 1 to 100; 50 if not given. */
   limit?: number;
@@ -76,10 +79,13 @@ export interface ConnectOptions {
 export interface UpdateOptions extends RequestOptions {
   /** Labels to set; null takes one away. */
   labels?: Record<string, string | null>;
+  /** What it may use. */
   limits?: Pick<Limits, "memory" | "cpus" | "pids">;
   /** Milliseconds without activity; 0 for no such limit. */
   idleTimeoutMs?: number;
+  /** What happens when its time is over. */
   onTimeout?: OnTimeout;
+  /** Whether using it resumes it when it is paused. */
   autoResume?: boolean;
 }
 
@@ -87,7 +93,9 @@ export interface UpdateOptions extends RequestOptions {
 export interface ForkOptions extends RequestOptions {
   /** Milliseconds that they live. */
   timeoutMs?: number;
+  /** Words to find them by. */
   labels?: Record<string, string>;
+  /** Environment variables of all that runs in them. */
   envs?: Record<string, string>;
 }
 
@@ -95,6 +103,7 @@ export interface ForkOptions extends RequestOptions {
 export interface SandboxToken {
   /** Give it as `apiKey`. */
   token: string;
+  /** Until when it is good. */
   expiresAt: Date;
 }
 
@@ -125,10 +134,15 @@ export class ForkError extends SandboxError {
 export class Sandbox {
   /** Its id. */
   readonly sandboxId: string;
+  /** Commands in it. */
   readonly commands: Commands;
+  /** Its files. */
   readonly files: Files;
+  /** Terminals in it. */
   readonly pty: Pty;
+  /** Shells in it that remember. */
   readonly sessions: Sessions;
+  /** Its ports. */
   readonly ports: Ports;
   readonly #transport: Transport;
   /** What the server said last. */

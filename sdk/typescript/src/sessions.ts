@@ -15,6 +15,7 @@ export interface SessionOptions extends RequestOptions {
 
 /** What can be said of a session. */
 export interface SessionInfo {
+  /** Its number. */
   sessionId: number;
   /** The shell that it is. */
   shell: string;
@@ -22,6 +23,7 @@ export interface SessionInfo {
 
 /** A shell that remembers its working directory, variables and functions from one command to the next. */
 export class Session {
+  /** Its number. */
   readonly sessionId: number;
   /** The shell that it is. */
   readonly shell: string;

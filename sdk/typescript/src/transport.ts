@@ -3,7 +3,7 @@
 import type { Configuration, RequestOptions } from "./config.js";
 import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { type Failure, neverOpened, retryAfterSeconds, waitBeforeRetry } from "./retry.js";
-import { type LinkedSignal, linkSignals, sleep } from "./signal.js";
+import { type LinkedSignal, linkSignals, sleep, unlessAborted } from "./signal.js";
 import { EventParser, type ServerSentEvent } from "./sse.js";
 
 /** Values of a query; undefined ones are left out, lists are repeated. */
@@ -116,13 +116,13 @@ export class Transport {
   async stream(request: ApiRequest): Promise<{ response: Response; body: ReadableStream<Uint8Array<ArrayBuffer>> }> {
     const { response, linked } = await this.#open(request);
     linked.clearTimer();
-    const reader = response.body?.getReader();
+    const reader = bodyReader(response, linked.signal);
     const body = new ReadableStream<Uint8Array<ArrayBuffer>>(
       {
         pull: async (controller) => {
           try {
-            const piece = await reader?.read();
-            if (!piece || piece.done) {
+            const piece = await reader.read();
+            if (piece.done) {
               linked.release();
               controller.close();
             } else {
@@ -135,7 +135,7 @@ export class Transport {
         },
         async cancel(reason) {
           linked.release();
-          await reader?.cancel(reason);
+          linked.abort(reason ?? new DOMException("the stream was left", "AbortError"));
         },
       },
       // Nothing is read before somebody asks, so the server waits for the reader.
@@ -148,7 +148,7 @@ export class Transport {
   async *events(request: ApiRequest): AsyncGenerator<ServerSentEvent, void, undefined> {
     const { response, linked } = await this.#open({ ...request, headers: { Accept: "text/event-stream", ...request.headers } });
     linked.clearTimer();
-    const reader = response.body?.getReader();
+    const reader = bodyReader(response, linked.signal);
     const decoder = new TextDecoder();
     const parser = new EventParser();
     let silent = false;
@@ -159,8 +159,8 @@ export class Transport {
           silent = true;
           linked.abort(new DOMException("nothing came", "TimeoutError"));
         }, this.streamSilenceMs);
-        const piece = await reader?.read().finally(() => clearTimeout(timer));
-        if (!piece || piece.done) {
+        const piece = await reader.read().finally(() => clearTimeout(timer));
+        if (piece.done) {
           complete = true;
           return;
         }
@@ -174,9 +174,8 @@ export class Transport {
     } finally {
       linked.release();
       if (!complete) {
-        // Tells the server, and lets go of the connection. That it is broken already does not matter any more.
+        // Tells the server, and lets go of the connection.
         linked.abort(new DOMException("the stream was left", "AbortError"));
-        await reader?.cancel().catch(() => undefined);
       }
     }
   }
@@ -191,7 +190,7 @@ export class Transport {
     for (;;) {
       const { response, linked } = await this.#open(request, attempts);
       try {
-        return await read(response);
+        return await unlessAborted(read(response), linked.signal);
       } catch (error) {
         const failure = this.#failure(error, linked, request);
         const wait = failure instanceof ConnectionError ? this.#wait({ error: failure, mayHaveArrived: true }, request, attempts) : undefined;
@@ -316,6 +315,22 @@ export class Transport {
       ? new ConnectionError(`no connection to ${this.configuration.apiUrl} (${reason}); is the server running, and is BELLJAR_API_URL right?`, { cause: error })
       : new ConnectionError(`the connection broke during ${what} (${reason})`, { cause: error });
   }
+}
+
+/** Reads a body until the signal is aborted; then a read rejects with its reason, and the connection is let go of. */
+function bodyReader(response: Response, signal: AbortSignal): { read(): Promise<ReadableStreamReadResult<Uint8Array<ArrayBuffer>>> } {
+  const reader = response.body?.getReader();
+  // With Node 20 a read that begins in the moment of the abort may never end by itself. Cancelling always ends it.
+  const cancel = (): void => void reader?.cancel(signal.reason).catch(() => undefined);
+  signal.addEventListener("abort", cancel, { once: true });
+  return {
+    async read() {
+      signal.throwIfAborted();
+      const piece = await (reader?.read() ?? Promise.resolve({ done: true as const, value: undefined }));
+      signal.throwIfAborted();
+      return piece;
+    },
+  };
 }
 
 async function readProblem(response: Response, configuration: Configuration): Promise<SandboxError> {

@@ -40,6 +40,7 @@ export interface Limits {
 export interface InitialFile {
   /** Absolute, or relative to the home directory. */
   path: string;
+  /** What is in it. */
   data: string | Uint8Array;
   /** Permission bits, such as `0o755` or `"0755"`. */
   mode?: FileMode;
@@ -47,15 +48,23 @@ export interface InitialFile {
 
 /** Limits of a sandbox as they are; null where there is none. */
 export interface SandboxLimits {
+  /** Memory, files in memory included. */
   memoryBytes: number | null;
+  /** Processors. */
   cpus: number | null;
   /** Milliseconds that a command may take unless it says otherwise. */
   timeoutMs: number | null;
+  /** Processes and threads at once. */
   pids: number | null;
+  /** Room in `/tmp`. */
   tmpBytes: number | null;
+  /** Room in the home directory. */
   diskBytes: number | null;
+  /** Files and directories in the home directory. */
   inodes: number | null;
+  /** Bytes of each output stream that are kept of a command. */
   outputBytes: number | null;
+  /** Files that a process may have open. */
   openFiles: number | null;
 }
 
@@ -71,38 +80,57 @@ export interface IsolationLayer {
 
 /** Which walls are really in force. */
 export interface Isolation {
+  /** What built the walls, such as `local`. */
   engine: string;
+  /** How limits are held: `cgroup`, or `watched`, which is weaker. */
   grade: string;
+  /** Where the sandbox's files came from, such as `host`. */
   tree: string;
+  /** The walls, one by one. */
   layers: IsolationLayer[];
 }
 
 /** A sandbox, as the server describes it. */
 export interface SandboxInfo {
+  /** Its id. */
   sandboxId: string;
+  /** Its name. */
   name: string | null;
+  /** What it does now. */
   state: SandboxState;
+  /** What it was made of. */
   template: string;
+  /** Words to find it by. */
   labels: Record<string, string>;
+  /** When it was asked for. */
   createdAt: Date;
+  /** When it began to run. */
   startedAt: Date | null;
   /** When its time is over; null if it has no end, or if the clock stands because it is paused. */
   expiresAt: Date | null;
   /** Milliseconds without any activity after which its time is over; null if that does not matter. */
   idleTimeoutMs: number | null;
+  /** What happens when its time is over. */
   onTimeout: OnTimeout;
   /** Whether using it resumes it when it is paused. */
   autoResume: boolean;
+  /** Since when it is paused. */
   pausedAt: Date | null;
+  /** When it ended. */
   endedAt: Date | null;
   /** Why it ended or was paused. */
   reason: string | null;
+  /** What built its walls. */
   engine: string;
+  /** What it may use. */
   limits: SandboxLimits;
+  /** Which network it has. */
   network: string;
+  /** Its walls, as they really are. */
   isolation: Isolation | null;
   /** The home directory inside. */
   home: string;
+  /** The host name inside. */
   hostname: string;
   /** Published ports. */
   ports: number[];
@@ -112,6 +140,7 @@ export interface SandboxInfo {
   pooled: boolean;
   /** Milliseconds that the start took. */
   startMs: number | null;
+  /** Whose it is. */
   tenant: string;
   /** The id of the key that made it. */
   key: string | null;
@@ -119,33 +148,47 @@ export interface SandboxInfo {
 
 /** What a sandbox uses. Null where the machine does not measure it. */
 export interface Metrics {
+  /** When it was measured. */
   at: Date;
   /** Processor time in seconds. */
   cpuSeconds: number | null;
+  /** Memory in use. */
   memoryBytes: number | null;
+  /** The most memory in use at once. */
   memoryPeakBytes: number | null;
+  /** Memory that it may use. */
   memoryLimitBytes: number | null;
   /** Processors that it may use. */
   cpus: number | null;
+  /** Processes and threads. */
   pids: number | null;
+  /** Processes and threads that it may have. */
   pidsLimit: number | null;
+  /** Its file systems. */
   disks: DiskUse[];
   /** Processes that were ended because the memory ran out. */
   oomKills: number | null;
+  /** Milliseconds since it began to run. */
   uptimeMs: number;
 }
 
 /** How full a file system of a sandbox is. */
 export interface DiskUse {
+  /** Where the file system is. */
   path: string;
+  /** Bytes in use. */
   bytesUsed: number;
+  /** All bytes. */
   bytesTotal: number;
+  /** Files and directories. */
   inodesUsed: number;
+  /** Files and directories that there may be. */
   inodesTotal: number;
 }
 
 /** Something that happened to a sandbox. */
 export interface LogEntry {
+  /** When it happened. */
   at: Date;
   /** Rises by one with each entry. */
   seq: number;
@@ -153,11 +196,13 @@ export interface LogEntry {
   event: string;
   /** The process that it is about, if it is about one. */
   process?: number;
+  /** More about it, in a form that depends on the event. */
   detail: unknown;
 }
 
 /** Entries of a sandbox's log, and where to go on. */
 export interface LogPage {
+  /** Oldest first. */
   entries: LogEntry[];
   /** Give it as `after` for what comes later. */
   next: number;
@@ -179,15 +224,21 @@ export interface ProcessInfo {
   pid: number;
   /** The process id that the sandbox's own programs see. */
   systemPid: number;
+  /** The program and its arguments. */
   argv: string[];
+  /** Whether it runs. */
   running: boolean;
+  /** Its own exit code; null while it runs, or if it did not end by itself. */
   exitCode: number | null;
   /** The name of the signal that ended it. */
   signal: string | null;
+  /** How it ended; null while it runs. */
   outcome: Outcome | null;
-  /** Bytes that it has written so far. */
+  /** Bytes that it has written to standard output. */
   stdoutBytes: number;
+  /** Bytes that it has written to standard error. */
   stderrBytes: number;
+  /** Bytes that it has written to its terminal. */
   terminalBytes: number;
 }
 
@@ -204,14 +255,17 @@ export type SandboxPath = string | Uint8Array;
 export interface FileInfo {
   /** The last part of the path. */
   name: string;
+  /** Its path, as other calls take it. */
   path: string;
   /** The path's bytes, only where it is no UTF-8. */
   pathBytes?: Uint8Array;
+  /** What it is. */
   kind: FileKind;
   /** Its size in bytes. */
   bytes: number;
   /** Permission bits as text, such as `0644`. */
   mode: string;
+  /** When its content changed last. */
   modifiedAt: Date;
   /** Where it leads, if it is a symbolic link. */
   symlinkTarget?: string;
@@ -219,28 +273,39 @@ export interface FileInfo {
 
 /** A place that a search found. */
 export interface SearchMatch {
+  /** The file. */
   path: string;
   /** From 1, when contents were searched. */
   lineNumber?: number;
+  /** The line. */
   line?: string;
+  /** Where in the line, from 1. */
   column?: number;
 }
 
 /** A template: what new sandboxes begin with. */
 export interface TemplateInfo {
+  /** Its id. */
   templateId: string;
+  /** Its name. */
   name: string | null;
+  /** Whether it came with the server or was taken from a sandbox. */
   kind: "builtin" | "snapshot";
+  /** Its size. */
   bytes: number | null;
+  /** The digest of what is in it. */
   digest: string | null;
+  /** When it was made. */
   createdAt: Date | null;
   /** The sandbox that it was taken from, if it is a snapshot. */
   source: string | null;
+  /** What whoever made it wrote. */
   note: string | null;
 }
 
 /** A port of a sandbox that can be reached from outside. */
 export interface PortInfo {
+  /** The port inside. */
   port: number;
   /** Whether it can be reached without credentials. */
   public: boolean;
@@ -257,24 +322,37 @@ export type Role = "admin" | "user" | "read";
 export interface Quotas {
   /** Sandboxes at once. */
   sandboxes?: number | null;
+  /** Sum of the memory limits of its sandboxes. */
   memoryBytes?: number | null;
+  /** Sum of the disk limits of its sandboxes, and its templates. */
   diskBytes?: number | null;
+  /** Processor seconds in any hour. */
   cpuSecondsPerHour?: number | null;
+  /** Commands in any minute. */
   executionsPerMinute?: number | null;
 }
 
 /** An API key, without the key itself. */
 export interface KeyInfo {
+  /** Its id, which is no secret. */
   keyId: string;
   /** Its beginning, to tell it from others. */
   hint: string;
+  /** What it is for. */
   name: string | null;
+  /** What it may do. */
   role: Role;
+  /** Whose it is. */
   tenant: string;
+  /** How much it may use. */
   quotas: Quotas;
+  /** When it was made. */
   createdAt: Date;
+  /** Until when it is good; null for ever. */
   expiresAt: Date | null;
+  /** When it was revoked. */
   revokedAt: Date | null;
+  /** When it was used last. */
   lastUsedAt: Date | null;
 }
 
@@ -283,7 +361,9 @@ export type AuditRecord = Readonly<Record<string, unknown>>;
 
 /** The end of the audit log's chain. */
 export interface AuditHead {
+  /** The number of the last record. */
   seq: number;
+  /** The hash that stands for all of them. */
   hash: string;
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { AuthenticationError, Belljar, ForbiddenError, NotFoundError, RateLimitError, Sandbox } from "belljar";
-import { LABELS, live } from "./live.js";
+import { LABELS, live, missingTenants } from "./live.js";
 import { collect } from "./wait.js";
 
 live("the server says how it is, without a key", async () => {
@@ -30,9 +30,10 @@ live("who the key belongs to", async () => {
 
 live("keys are made, used and revoked", async () => {
   const client = new Belljar();
-  const made = await client.keys.create({ name: "typescript", role: "user", tenant: "typescript-tests", expires: "1h", quotas: { sandboxes: 1 } });
+  const me = await client.me();
+  const made = await client.keys.create({ name: "typescript", role: "user", expires: "1h", quotas: { sandboxes: 1 } });
   assert.match(made.key, /^bj_[0-9a-f]{64}$/);
-  assert.deepEqual([made.role, made.tenant, made.quotas.sandboxes, made.revokedAt], ["user", "typescript-tests", 1, null]);
+  assert.deepEqual([made.role, made.tenant, made.quotas.sandboxes, made.revokedAt], ["user", me.tenant, 1, null]);
   assert.ok(made.expiresAt instanceof Date);
   const listed = (await client.keys.list()).find((key) => key.keyId === made.keyId);
   assert.equal(listed?.name, "typescript");
@@ -45,9 +46,8 @@ live("keys are made, used and revoked", async () => {
   {
     await using sandbox = await user.sandboxes.create({ labels: LABELS });
     await assert.rejects(user.sandboxes.create({ labels: LABELS }), (error) => error instanceof RateLimitError && error.code === "quota_exceeded");
-    assert.equal((await user.sandboxes.list({ labels: LABELS }).all()).length, 1);
     assert.equal((await user.sandboxes.connect(sandbox.sandboxId)).sandboxId, sandbox.sandboxId);
-    assert.equal((await user.sandboxes.getInfo(sandbox.sandboxId)).tenant, "typescript-tests");
+    assert.equal((await user.sandboxes.getInfo(sandbox.sandboxId)).tenant, me.tenant);
   }
   await client.keys.revoke(made.keyId);
   await assert.rejects(user.me(), AuthenticationError);
@@ -67,7 +67,7 @@ live("tenants do not see each other", async () => {
   } finally {
     await Promise.all([one, two].map((key) => key && client.keys.revoke(key.keyId)));
   }
-});
+}, missingTenants);
 
 live("a key to read with reads", async () => {
   const client = new Belljar();

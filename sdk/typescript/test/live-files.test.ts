@@ -217,7 +217,7 @@ live("searching by name and by content", async () => {
     { path: "src/c.txt", data: "needle\n" },
   ]);
   const byName = await files.search({ path: "src", name: "*.py" });
-  assert.deepEqual(byName.matches.map((match) => match.path.split("/").at(-1)).sort(), ["a.py", "b.py"]);
+  assert.deepEqual(byName.matches.map((match) => match.path).sort(), ["src/a.py", "src/b.py"]);
   const byContent = await files.search({ path: "src", name: "*.py", content: "needle" });
   assert.equal(byContent.matches.length, 1);
   assert.deepEqual([byContent.matches[0]?.lineNumber, byContent.matches[0]?.line?.trim(), byContent.truncated], [3, "def needle():", false]);

@@ -47,10 +47,10 @@ live("the size can be changed", async () => {
 });
 
 live("Ctrl-C and Ctrl-D do what they do on a keyboard", async () => {
-  const screen = await open({ command: "sleep 300; echo after; cat" });
-  await until("it sleeps", async () => (await at.sandbox.commands.run("ps ax | grep '[s]leep 300'", { check: false })).exitCode === 0);
+  const screen = await open({ command: "echo ready; sleep 300" });
+  await until("it is ready", () => screen.text.includes("ready"));
   await screen.terminal.sendInput("\x03");
-  await screen.terminal.wait();
+  assert.notEqual((await screen.terminal.wait()).exitCode, 0);
   const cat = await open({ command: "cat; echo end" });
   await cat.terminal.sendInput("line\n\x04");
   assert.equal((await cat.terminal.wait()).exitCode, 0);

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { Configuration } from "../src/config.js";
 import { Belljar, ConnectionError, InvalidArgumentError, NotFoundError, Sandbox, SandboxError, ServerError, TimeoutError } from "../src/index.js";
 import { Transport } from "../src/transport.js";
+import { startWatch } from "../src/watch.js";
 import { Double, event, events, ID, json, noContent, problem, wireOutput, wireProcess, wireResult, wireSandbox } from "./double.js";
 import { collect, until } from "./wait.js";
 
@@ -447,4 +448,28 @@ test("leaving the block ends the sandbox", async () => {
     assert.equal(sandbox.sandboxId, ID);
   }
   assert.equal(at.double.count("DELETE", `/v1/sandboxes/${ID}`), 1);
+});
+
+// Found with Node 20: a read that begins in the moment of an abort may never end, so nothing may rely on that it does.
+test("an abort is enough, whatever the runtime's body does with it", async () => {
+  const deaf = (first: string): typeof fetch => async () => new Response(new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode(first)) }), { headers: { "Content-Type": "text/event-stream" } });
+  const client = (first: string): Transport => new Transport(new Configuration({ fetch: deaf(first) }), 50);
+
+  const soon = (): AbortSignal => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), 20);
+    return controller.signal;
+  };
+
+  const watch = await startWatch(client(event("ready", {})), { method: "GET", path: "/" }, () => undefined, {});
+  await watch.stop();
+  await assert.rejects(client("{").json({ method: "GET", path: "/", options: { requestTimeoutMs: 20 } }), TimeoutError);
+  await assert.rejects(client("{").json({ method: "GET", path: "/", options: { signal: soon() } }), { name: "AbortError" });
+  const { body } = await client("x").stream({ method: "GET", path: "/", options: { signal: soon() } });
+  await assert.rejects(collect(body), { name: "AbortError" });
+  await assert.rejects(async () => {
+    for await (const one of client(event("x", {})).events({ method: "GET", path: "/" })) {
+      assert.equal(one.event, "x");
+    }
+  }, ConnectionError);
 });

@@ -12,6 +12,7 @@ use http::{Extensions, HeaderName, HeaderValue, header};
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
+use crate::rpc::{self, Wire};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,6 +34,7 @@ impl RequestId {
 pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = own_id(&request).unwrap_or_else(new_id);
     request.extensions_mut().insert(RequestId(id.clone()));
+    let wire = Wire::of(request.uri().path(), request.headers());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
@@ -44,7 +46,10 @@ pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: N
         }
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let mut answer = problem.answer(&id);
+        let mut answer = match &wire {
+            Some(wire) => rpc::refusal(&problem, wire, &id),
+            None => problem.answer(&id),
+        };
         answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
         // What other guards added, such as for pages of another origin, stays.
         for (name, value) in response.headers() {

@@ -24,7 +24,7 @@ pub(crate) use host::{HostName, PortHost, authority, canonical_port};
 pub(crate) use streams::{StreamSlot, StreamSlots};
 
 use crate::api::Shared;
-use crate::proxy;
+use crate::{proxy, rpc};
 
 /// Puts all guards before `router`.
 pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
@@ -38,15 +38,17 @@ pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
 
 /// Checks host name and origin, and sends what is for a sandbox's own host name there.
 async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let request = request.map(pace::paced);
-    let host = match host::check(&shared.config, &request) {
+    let is_silent = rpc::may_be_silent(request.uri().path());
+    let request = if is_silent { request } else { request.map(pace::paced) };
+    let config = shared.current();
+    let host = match host::check(&config, &request) {
         Ok(host) => host,
         Err(problem) => return problem.into_response(),
     };
     if let HostName::Port(port) = host {
         return proxy::by_host(shared, port, request).await;
     }
-    match origin::check(&shared.config, &request) {
+    match origin::check(&config, &request) {
         Ok(origin::Verdict::Own) => next.run(request).await,
         Ok(origin::Verdict::Allowed(origin)) => {
             let mut response = match origin::preflight(&request) {

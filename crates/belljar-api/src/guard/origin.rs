@@ -14,10 +14,11 @@ use crate::problem::{Code, Problem};
 const MAX_AGE_SECONDS: &str = "600";
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS: &str = "authorization, content-type, content-range, idempotency-key, if-match, if-none-match, \
-                               if-range, range, x-api-key, x-belljar-token, x-request-id";
-const RESPONSE_HEADERS: &str =
-    "content-disposition, content-range, etag, last-modified, retry-after, x-request-id";
+const REQUEST_HEADERS: &str = "authorization, belljar-sandbox, connect-protocol-version, connect-timeout-ms, \
+                               content-range, content-type, grpc-timeout, idempotency-key, if-match, if-none-match, \
+                               if-range, range, x-api-key, x-belljar-token, x-grpc-web, x-request-id, x-user-agent";
+const RESPONSE_HEADERS: &str = "content-disposition, content-range, etag, grpc-message, grpc-status, \
+                                grpc-status-details-bin, last-modified, retry-after, x-request-id";
 
 /// What is to be thought of a request's origin.
 #[derive(Debug, Clone, PartialEq, Eq)]

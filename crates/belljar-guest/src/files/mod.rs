@@ -1,10 +1,10 @@
 //! The `Filesystem` service: files inside the sandbox, with the rights of its user. The kernel resolves every path.
 //! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
 
-mod archive;
+pub(crate) mod archive;
 mod change;
 mod entry;
-mod glob;
+pub(crate) mod glob;
 mod list;
 pub(crate) mod path;
 mod read;

@@ -4,6 +4,13 @@ include!("belljar.v1.guest.rs");
 include!("belljar.v1.filesystem.rs");
 include!("belljar.v1.process.rs");
 include!("belljar.v1.session.rs");
+include!("belljar.v1.problem.rs");
+include!("belljar.v1.sandboxes.rs");
+include!("belljar.v1.commands.rs");
+include!("belljar.v1.templates.rs");
+include!("belljar.v1.keys.rs");
+include!("belljar.v1.audit.rs");
+include!("belljar.v1.server.rs");
 #[allow(
     non_camel_case_types,
     dead_code,
@@ -25,16 +32,27 @@ pub mod __buffa {
         include!("belljar.v1.filesystem.__view.rs");
         include!("belljar.v1.process.__view.rs");
         include!("belljar.v1.session.__view.rs");
+        include!("belljar.v1.problem.__view.rs");
+        include!("belljar.v1.sandboxes.__view.rs");
+        include!("belljar.v1.commands.__view.rs");
+        include!("belljar.v1.templates.__view.rs");
+        include!("belljar.v1.keys.__view.rs");
+        include!("belljar.v1.audit.__view.rs");
+        include!("belljar.v1.server.__view.rs");
         pub mod oneof {
             #[allow(unused_imports)]
             use super::*;
             include!("belljar.v1.process.__view_oneof.rs");
+            include!("belljar.v1.sandboxes.__view_oneof.rs");
+            include!("belljar.v1.commands.__view_oneof.rs");
         }
     }
     pub mod oneof {
         #[allow(unused_imports)]
         use super::*;
         include!("belljar.v1.process.__oneof.rs");
+        include!("belljar.v1.sandboxes.__oneof.rs");
+        include!("belljar.v1.commands.__oneof.rs");
     }
     /// Register this package's `Any` type entries and extension entries.
     pub fn register_types(reg: &mut ::buffa::type_registry::TypeRegistry) {
@@ -106,6 +124,83 @@ pub mod __buffa {
         reg.register_json_any(super::__SESSION_INFO_JSON_ANY);
         reg.register_json_any(super::__SESSION_CLOSE_JSON_ANY);
         reg.register_json_any(super::__SESSION_CLOSED_JSON_ANY);
+        reg.register_json_any(super::__PROBLEM_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_LIMITS_JSON_ANY);
+        reg.register_json_any(super::__NEW_SANDBOX_FILE_JSON_ANY);
+        reg.register_json_any(super::__CREATE_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__CREATE_SANDBOX_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__ISOLATION_LAYER_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_ISOLATION_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_INFO_JSON_ANY);
+        reg.register_json_any(super::__GET_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_SANDBOXES_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_SANDBOXES_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__UPDATE_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__KILL_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__KILL_SANDBOX_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SET_TIMEOUT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__PAUSE_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__RESUME_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SNAPSHOT_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__FORK_SANDBOX_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__FORK_SANDBOX_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_METRICS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_DISK_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_METRICS_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_LOGS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SANDBOX_LOG_ENTRY_JSON_ANY);
+        reg.register_json_any(super::__ISSUE_TOKEN_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__ISSUED_TOKEN_JSON_ANY);
+        reg.register_json_any(super::__PUBLISH_PORT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__PUBLISHED_PORT_JSON_ANY);
+        reg.register_json_any(super::__UNPUBLISH_PORT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__UNPUBLISH_PORT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LIST_PUBLISHED_PORTS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_PUBLISHED_PORTS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__ISSUE_PORT_TOKEN_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SIGN_FILE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SIGN_FILE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__EXEC_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__STARTED_COMMAND_JSON_ANY);
+        reg.register_json_any(super::__EXEC_EVENT_JSON_ANY);
+        reg.register_json_any(super::__COMMAND_OUTCOME_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__EXITED_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__SIGNALLED_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__TIMED_OUT_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__OUT_OF_MEMORY_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__LIMIT_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__DENIED_JSON_ANY);
+        reg.register_json_any(super::command_outcome::__INFRASTRUCTURE_JSON_ANY);
+        reg.register_json_any(super::__KEPT_OUTPUT_JSON_ANY);
+        reg.register_json_any(super::__EXEC_RESULT_JSON_ANY);
+        reg.register_json_any(super::__TEMPLATE_INFO_JSON_ANY);
+        reg.register_json_any(super::__LIST_TEMPLATES_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_TEMPLATES_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__GET_TEMPLATE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__REMOVE_TEMPLATE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__REMOVE_TEMPLATE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__KEY_QUOTAS_JSON_ANY);
+        reg.register_json_any(super::__KEY_INFO_JSON_ANY);
+        reg.register_json_any(super::__CREATE_KEY_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__CREATE_KEY_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__LIST_KEYS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_KEYS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__REVOKE_KEY_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__REVOKE_KEY_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__AUDIT_RECORD_FILTER_JSON_ANY);
+        reg.register_json_any(super::__TAIL_AUDIT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__EXPORT_AUDIT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__AUDIT_RECORD_LINE_JSON_ANY);
+        reg.register_json_any(super::__AUDIT_HEAD_JSON_ANY);
+        reg.register_json_any(super::__VERIFY_AUDIT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__VERIFY_AUDIT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SERVER_VERSION_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SERVER_VERSION_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SERVER_HEALTH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SERVER_HEALTH_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__ME_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__KEY_USAGE_JSON_ANY);
+        reg.register_json_any(super::__ME_RESPONSE_JSON_ANY);
     }
 }
 #[doc(inline)]
@@ -381,8 +476,294 @@ pub use self::__buffa::view::SessionClosedView;
 #[doc(inline)]
 pub use self::__buffa::view::SessionClosedOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::ProblemView;
+#[doc(inline)]
+pub use self::__buffa::view::ProblemOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLimitsView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLimitsOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::NewSandboxFileView;
+#[doc(inline)]
+pub use self::__buffa::view::NewSandboxFileOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateSandboxResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateSandboxResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::IsolationLayerView;
+#[doc(inline)]
+pub use self::__buffa::view::IsolationLayerOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxIsolationView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxIsolationOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::GetSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::GetSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSandboxesRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSandboxesRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSandboxesResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSandboxesResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UpdateSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::UpdateSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KillSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::KillSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KillSandboxResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::KillSandboxResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetTimeoutRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SetTimeoutRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PauseSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::PauseSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ResumeSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ResumeSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SnapshotSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SnapshotSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ForkSandboxRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ForkSandboxRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ForkSandboxResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ForkSandboxResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxMetricsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxMetricsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxDiskView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxDiskOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxMetricsView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxMetricsOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLogsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLogsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLogEntryView;
+#[doc(inline)]
+pub use self::__buffa::view::SandboxLogEntryOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::IssueTokenRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::IssueTokenRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::IssuedTokenView;
+#[doc(inline)]
+pub use self::__buffa::view::IssuedTokenOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PublishPortRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::PublishPortRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::PublishedPortView;
+#[doc(inline)]
+pub use self::__buffa::view::PublishedPortOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpublishPortRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpublishPortRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpublishPortResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::UnpublishPortResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListPublishedPortsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListPublishedPortsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListPublishedPortsResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListPublishedPortsResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::IssuePortTokenRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::IssuePortTokenRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SignFileRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SignFileRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SignFileResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::SignFileResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::StartedCommandView;
+#[doc(inline)]
+pub use self::__buffa::view::StartedCommandOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecEventView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecEventOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CommandOutcomeView;
+#[doc(inline)]
+pub use self::__buffa::view::CommandOutcomeOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KeptOutputView;
+#[doc(inline)]
+pub use self::__buffa::view::KeptOutputOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecResultView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecResultOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::TemplateInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::TemplateInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListTemplatesRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListTemplatesRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListTemplatesResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListTemplatesResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::GetTemplateRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::GetTemplateRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveTemplateRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveTemplateRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveTemplateResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveTemplateResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyQuotasView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyQuotasOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateKeyRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateKeyRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateKeyResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateKeyResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListKeysRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListKeysRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListKeysResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListKeysResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::RevokeKeyRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::RevokeKeyRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::RevokeKeyResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::RevokeKeyResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditRecordFilterView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditRecordFilterOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::TailAuditRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::TailAuditRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportAuditRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportAuditRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditRecordLineView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditRecordLineOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditHeadView;
+#[doc(inline)]
+pub use self::__buffa::view::AuditHeadOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::VerifyAuditRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::VerifyAuditRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::VerifyAuditResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::VerifyAuditResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerVersionRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerVersionRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerVersionResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerVersionResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerHealthRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerHealthRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerHealthResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ServerHealthResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::MeRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::MeRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyUsageView;
+#[doc(inline)]
+pub use self::__buffa::view::KeyUsageOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::MeResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::MeResponseOwnedView;
+#[doc(inline)]
 pub use self::__buffa::register_types;
 include!("belljar.v1.guest.__connect.rs");
 include!("belljar.v1.filesystem.__connect.rs");
 include!("belljar.v1.process.__connect.rs");
 include!("belljar.v1.session.__connect.rs");
+include!("belljar.v1.sandboxes.__connect.rs");
+include!("belljar.v1.commands.__connect.rs");
+include!("belljar.v1.templates.__connect.rs");
+include!("belljar.v1.keys.__connect.rs");
+include!("belljar.v1.audit.__connect.rs");
+include!("belljar.v1.server.__connect.rs");

@@ -137,8 +137,9 @@ impl Chain {
         if record.seq != seq {
             return broken(seq, Fault::Missing { found: record.seq });
         }
-        let anchor = self.anchors.iter().find(|anchor| anchor.seq == seq);
-        let anchored = anchor.map(|anchor| anchor.hash == record.hash);
+        // There may be two for one place: the head that is kept here, and one that somebody noted.
+        let mut anchors = self.anchors.iter().filter(|anchor| anchor.seq == seq).peekable();
+        let anchored = anchors.peek().is_some().then(|| anchors.all(|anchor| anchor.hash == record.hash));
         if self.prev.is_some_and(|prev| prev != record.prev) {
             match anchored {
                 // There is nothing before the first record that could be wrong instead.

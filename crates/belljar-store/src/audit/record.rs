@@ -126,6 +126,12 @@ impl AuditRecord {
         (record, body)
     }
 
+    /// The record as it stands in an export: one line of JSON, without its end.
+    #[must_use]
+    pub fn line(&self) -> String {
+        super::canonical::line(self)
+    }
+
     /// The record as a head of the chain up to it.
     pub fn head(&self) -> Head {
         Head { seq: self.seq, hash: self.hash }

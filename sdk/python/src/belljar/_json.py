@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
 
 from .errors import ServerException
+
+T = TypeVar("T")
 
 
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
@@ -22,6 +24,11 @@ def items(value: Any, key: str) -> List[Mapping[str, Any]]:
     if not isinstance(found, list):
         raise ServerException(f"the server's answer is not as expected: `{key}` is not a list")
     return [mapping(item, f"an item of `{key}`") for item in found]
+
+
+def list_of(value: Any, key: str, parse: Callable[[Any], T]) -> List[T]:
+    """The list under `key`, each item read by `parse`."""
+    return [parse(item) for item in items(value, key)]
 
 
 def text(value: Mapping[str, Any], key: str) -> str:

@@ -16,6 +16,8 @@ mod zip_read;
 
 pub(super) use pack::pack;
 pub(super) use unpack::unpack;
+#[cfg(feature = "fuzzing")]
+pub(crate) use unpack::unpack_bytes;
 
 use belljar_proto::ConnectError;
 

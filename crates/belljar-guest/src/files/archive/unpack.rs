@@ -34,28 +34,27 @@ pub(in crate::files) async fn unpack(
     let first_missing = || ConnectError::invalid_argument("open: it is missing in the first message");
     let first = requests.next().await.ok_or_else(first_missing)??.to_owned_message();
     let open = first.open.as_option().ok_or_else(first_missing)?;
-    let path = resolve(home, "open.path", &open.path)?;
-    let format = wanted_format(open)?;
-    let rules = rules(open)?;
-    let meter = Meter::new(&open.limits.as_option().cloned().unwrap_or_default());
-    let fail = |errno| failure("unpack into", &open.path, errno);
+    let mut unpacking = Unpacking::begin(home, open)?;
+    let taken = unpacking.take_all(first.data, &mut requests).await;
+    unpacking.finish(taken).await
+}
 
-    let mut made = MadeDirs::default();
-    make_dirs(&path, &mut made).map_err(fail)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let target = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
-    let stage = Stage::open(target, made, rules).map_err(fail)?;
-    let mut unpacking = Unpacking { stage, meter, format, head: Vec::new(), reader: None, compressed: 0 };
-    match unpacking.take_all(first.data, &mut requests).await {
-        Ok((entries, bytes, skipped)) => {
-            unpacking.stage.finish().await?;
-            Ok(v1::UnpackResponse { entries, bytes, skipped, ..Default::default() })
-        }
-        Err(error) => {
-            unpacking.stage.discard().await;
-            Err(error)
+/// The same of an archive that is in memory.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn unpack_bytes(
+    home: &Path,
+    open: &v1::UnpackOpen,
+    archive: &[u8],
+) -> Result<v1::UnpackResponse, ConnectError> {
+    let mut unpacking = Unpacking::begin(home, open)?;
+    let mut taken = Ok(());
+    // In pieces, as they come from outside.
+    for piece in archive.chunks(700) {
+        if taken.is_ok() {
+            taken = unpacking.take(piece).await;
         }
     }
+    unpacking.finish(taken).await
 }
 
 fn make_dirs(path: &Path, made: &mut MadeDirs) -> Result<(), Errno> {
@@ -150,11 +149,40 @@ struct Unpacking {
 }
 
 impl Unpacking {
+    fn begin(home: &Path, open: &v1::UnpackOpen) -> Result<Self, ConnectError> {
+        let path = resolve(home, "open.path", &open.path)?;
+        let format = wanted_format(open)?;
+        let rules = rules(open)?;
+        let meter = Meter::new(&open.limits.as_option().cloned().unwrap_or_default());
+        let fail = |errno| failure("unpack into", &open.path, errno);
+        let mut made = MadeDirs::default();
+        make_dirs(&path, &mut made).map_err(fail)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let target = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
+        let stage = Stage::open(target, made, rules).map_err(fail)?;
+        Ok(Self { stage, meter, format, head: Vec::new(), reader: None, compressed: 0 })
+    }
+
+    /// Moves everything to its place, or removes it.
+    async fn finish(mut self, taken: Result<(), ConnectError>) -> Result<v1::UnpackResponse, ConnectError> {
+        let ended = match taken {
+            Ok(()) => self.end().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            self.stage.discard().await;
+            return Err(error);
+        }
+        let Meter { entries, bytes, skipped, .. } = self.meter;
+        self.stage.finish().await?;
+        Ok(v1::UnpackResponse { entries, bytes, skipped, ..Default::default() })
+    }
+
     async fn take_all(
         &mut self,
         first: Bytes,
         requests: &mut InboundStream<v1::UnpackRequest>,
-    ) -> Result<(u64, u64, u64), ConnectError> {
+    ) -> Result<(), ConnectError> {
         self.take(&first).await?;
         while let Some(message) = requests.next().await {
             let message = message?.to_owned_message();
@@ -163,7 +191,7 @@ impl Unpacking {
             }
             self.take(&message.data).await?;
         }
-        self.end().await
+        Ok(())
     }
 
     async fn take(&mut self, data: &[u8]) -> Result<(), ConnectError> {
@@ -171,10 +199,10 @@ impl Unpacking {
             return self.read(data).await;
         }
         self.head.extend_from_slice(data);
-        if self.format.is_some() || self.head.len() >= BLOCK { self.begin().await } else { Ok(()) }
+        if self.format.is_some() || self.head.len() >= BLOCK { self.begin_reading().await } else { Ok(()) }
     }
 
-    async fn begin(&mut self) -> Result<(), ConnectError> {
+    async fn begin_reading(&mut self) -> Result<(), ConnectError> {
         let format = match self.format {
             Some(format) => format,
             None => found_format(&self.head)?,
@@ -230,10 +258,10 @@ impl Unpacking {
         }
     }
 
-    /// Hands back entries, bytes, and what was skipped.
-    async fn end(&mut self) -> Result<(u64, u64, u64), ConnectError> {
+    /// Takes it that no more comes.
+    async fn end(&mut self) -> Result<(), ConnectError> {
         if self.reader.is_none() {
-            self.begin().await?;
+            self.begin_reading().await?;
         }
         match self.reader.take() {
             Some(Reader::Tar(tar)) => tar.end()?,
@@ -248,6 +276,6 @@ impl Unpacking {
             }
             None => {}
         }
-        Ok((self.meter.entries, self.meter.bytes, self.meter.skipped))
+        Ok(())
     }
 }

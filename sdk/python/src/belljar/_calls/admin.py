@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any, List, Mapping, Optional
 
 from .. import _json as read
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, TemplateInfo, read_list
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, TemplateInfo
 from ._call import Call, Duration, delete, duration, get, nothing, number, post, segment
 
 
 def list_templates() -> Call[List[TemplateInfo]]:
     """What sandboxes can be made from."""
-    return get("/v1/templates", lambda value: read_list(value, "templates", TemplateInfo))
+    return get("/v1/templates", lambda value: read.list_of(value, "templates", TemplateInfo.from_json))
 
 
 def get_template(template: str) -> Call[TemplateInfo]:
@@ -47,7 +47,7 @@ def create_key(
 
 def list_keys() -> Call[List[KeyInfo]]:
     """The API keys."""
-    return get("/v1/keys", lambda value: read_list(value, "keys", KeyInfo))
+    return get("/v1/keys", lambda value: read.list_of(value, "keys", KeyInfo.from_json))
 
 
 def revoke_key(key_id: str) -> Call[None]:

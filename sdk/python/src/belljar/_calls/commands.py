@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from .. import _json as read
-from ..models import CommandResult, ProcessInfo, PtySize, read_list
+from ..models import CommandResult, ProcessInfo, PtySize
 from ._call import (
     Call,
     Duration,
@@ -96,7 +96,7 @@ def start(
 def list_processes(sandbox_id: str) -> Call[List[ProcessInfo]]:
     """The processes that were started in a sandbox."""
     path = sandbox_path(sandbox_id, "processes")
-    return get(path, lambda value: read_list(value, "processes", ProcessInfo))
+    return get(path, lambda value: read.list_of(value, "processes", ProcessInfo.from_json))
 
 
 def info(sandbox_id: str, process: int) -> Call[ProcessInfo]:

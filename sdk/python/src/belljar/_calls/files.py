@@ -7,7 +7,7 @@ from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from .. import _json as read
 from ..errors import InvalidArgumentException
-from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult, read_list
+from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult
 from ._call import (
     Call,
     Duration,
@@ -77,7 +77,7 @@ def upload_many(sandbox_id: str, directory: RemotePath) -> Call[List[FileEntry]]
     return Call(
         "POST",
         _files(sandbox_id, "upload"),
-        lambda value: read_list(value, "files", FileEntry),
+        lambda value: read.list_of(value, "files", FileEntry.from_json),
         query=(path_query(directory),),
     )
 
@@ -208,4 +208,4 @@ def _files(sandbox_id: str, route: str) -> str:
 
 
 def _page(value: Any) -> Page:
-    return read_list(value, "entries", FileEntry), read.optional_text(value, "next_cursor")
+    return read.list_of(value, "entries", FileEntry.from_json), read.optional_text(value, "next_cursor")

@@ -17,7 +17,6 @@ from ..models import (
     SessionInfo,
     TemplateInfo,
     Token,
-    read_list,
 )
 from ._call import (
     Call,
@@ -219,7 +218,7 @@ def create_session(sandbox_id: str, cwd: Optional[str], envs: Optional[Mapping[s
 
 def list_sessions(sandbox_id: str) -> Call[List[SessionInfo]]:
     """The shells that are open."""
-    return get(sandbox_path(sandbox_id, "sessions"), lambda value: read_list(value, "sessions", SessionInfo))
+    return get(sandbox_path(sandbox_id, "sessions"), lambda value: read.list_of(value, "sessions", SessionInfo.from_json))
 
 
 def close_session(sandbox_id: str, session_id: int) -> Call[None]:
@@ -228,7 +227,7 @@ def close_session(sandbox_id: str, session_id: int) -> Call[None]:
 
 
 def _page(value: Any) -> Page:
-    return read_list(value, "sandboxes", SandboxInfo), read.optional_text(value, "next_cursor")
+    return read.list_of(value, "sandboxes", SandboxInfo.from_json), read.optional_text(value, "next_cursor")
 
 
 def _forks(value: Any) -> Tuple[List[SandboxInfo], List[SandboxException]]:

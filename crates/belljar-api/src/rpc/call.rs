@@ -1,0 +1,150 @@
+//! One call: who makes it, and about which sandbox.
+
+use belljar_keeper::{Caller, Deed, Entered, Idempotency, KeeperError};
+use belljar_model::SandboxId;
+use belljar_proto::{ConnectError, RequestContext, ServiceStream};
+use futures::StreamExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::error;
+use crate::api::Shared;
+use crate::guard::StreamSlot;
+use crate::problem::{Code, Problem};
+
+/// The header that names the sandbox of a call to a guest.
+pub(super) const SANDBOX: &str = "belljar-sandbox";
+
+/// The longest idempotency key, in bytes.
+const MAX_KEY_BYTES: usize = 255;
+
+/// A call of somebody whose key has been found good.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) shared: Shared,
+    pub(super) caller: Caller,
+}
+
+impl Call {
+    /// The call with this context. The guard has looked at the key before any message was read; where it has not,
+    /// nobody is let in.
+    pub(super) fn of(shared: &Shared, context: &RequestContext) -> Result<Self, ConnectError> {
+        match context.extensions().get::<Caller>() {
+            Some(caller) => Ok(Self { shared: shared.clone(), caller: caller.clone() }),
+            None => Err(error::error(&crate::guard::denied(), "")),
+        }
+    }
+
+    /// What the keeper refused.
+    pub(super) fn failed(&self, error: KeeperError) -> ConnectError {
+        self.problem(&error.into())
+    }
+
+    /// The problem as an error of this call.
+    pub(super) fn problem(&self, problem: &Problem) -> ConnectError {
+        error::error(problem, &self.caller.request_id)
+    }
+
+    /// A value of a field that is refused, and why.
+    pub(super) fn field(&self, field: &str, reason: impl AsRef<str>) -> ConnectError {
+        self.problem(&Problem::field(field, reason))
+    }
+
+    /// The sandbox that the header names, to be used.
+    pub(super) async fn enter(self, context: &RequestContext) -> Result<Inside, ConnectError> {
+        let mut named = context.headers().get_all(SANDBOX).iter();
+        let id = match (named.next(), named.next()) {
+            (Some(value), None) => value.to_str().unwrap_or_default().to_owned(),
+            (None, _) => {
+                return Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name"));
+            }
+            (Some(_), Some(_)) => return Err(self.field(SANDBOX, "the header is given more than once")),
+        };
+        let entered =
+            self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))?;
+        Ok(Inside { call: self, entered })
+    }
+
+    /// Counts the call among the caller's open streams, for as long as the slot is held.
+    pub(super) fn slot(&self) -> Result<StreamSlot, ConnectError> {
+        self.shared.streams.take(&self.caller.key).map_err(|problem| self.problem(&problem))
+    }
+
+    /// A stream that ends with an error when the server is told to stop.
+    pub(super) fn until_stopped<T: Send + 'static>(
+        &self,
+        slot: StreamSlot,
+        stream: impl futures::Stream<Item = Result<T, ConnectError>> + Send + 'static,
+    ) -> ServiceStream<T> {
+        let stopping = self.shared.stopping.clone();
+        let stopped = self.failed(KeeperError::ShuttingDown);
+        let stream = async_stream::stream! {
+            let _slot = slot;
+            futures::pin_mut!(stream);
+            loop {
+                tokio::select! {
+                    biased;
+                    item = stream.next() => match item {
+                        Some(item) => yield item,
+                        None => break,
+                    },
+                    () = stopping.cancelled() => {
+                        yield Err(stopped);
+                        break;
+                    }
+                }
+            }
+        };
+        Box::pin(stream)
+    }
+
+    /// The key with which the same request happens once, and what tells it from another request.
+    pub(super) fn idempotency(
+        &self,
+        context: &RequestContext,
+        message: &[u8],
+    ) -> Result<Option<Idempotency>, ConnectError> {
+        const HEADER: &str = "idempotency-key";
+        let mut values = context.headers().get_all(HEADER).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+        let key = value.to_str().ok().filter(|key| {
+            (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(allowed) && values.next().is_none()
+        });
+        let Some(key) = key else {
+            let reason =
+                "it is not allowed; give one key of 1 to 255 of A to Z, a to z, 0 to 9, _, ., : and -";
+            return Err(self.field("Idempotency-Key", reason));
+        };
+        // Another procedure is another request.
+        let digest = Sha256::new()
+            .chain_update(context.path().unwrap_or_default())
+            .chain_update([0])
+            .chain_update(message);
+        Ok(Some(Idempotency { key: key.to_owned(), request_digest: digest.finalize().into() }))
+    }
+
+    /// Writes to the audit trail what happened in a sandbox.
+    pub(super) async fn record(
+        &self,
+        action: &'static str,
+        sandbox: &SandboxId,
+        outcome: &str,
+        details: Vec<(&'static str, String)>,
+    ) -> Result<(), ConnectError> {
+        let deed = Deed { action, sandbox: Some(sandbox), outcome, details };
+        self.shared.keeper.record(&self.caller, deed).await.map_err(|error| self.failed(error))
+    }
+}
+
+/// A call that is inside a sandbox. The sandbox counts as used for as long as this is held.
+pub(super) struct Inside {
+    pub(super) call: Call,
+    pub(super) entered: Entered,
+}
+
+impl Inside {
+    /// A refusal to pass the call on.
+    pub(super) fn refuse(&self, detail: &str) -> ConnectError {
+        self.call.problem(&Problem::new(Code::Forbidden, detail))
+    }
+}

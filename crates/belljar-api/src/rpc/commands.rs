@@ -1,0 +1,159 @@
+//! Commands, from beginning to end.
+
+use std::collections::BTreeMap;
+
+use belljar_engine::v1;
+use belljar_keeper::{Command, ExecEvent, ExecRequest, KeeperError};
+use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+use tokio::sync::mpsc;
+
+use super::call::Call;
+use super::convert;
+use crate::api::Shared;
+use crate::problem::Problem;
+
+/// Events that wait for the caller. A caller that is slower slows the command down.
+const EVENTS: usize = 16;
+
+/// The most standard input that comes with a request, in bytes.
+const MAX_STDIN_BYTES: usize = 1 << 20;
+
+/// The service `Commands`.
+pub(super) struct Commands(pub(super) Shared);
+
+impl v1::Commands for Commands {
+    async fn exec(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ExecRequest>,
+    ) -> ServiceResult<ServiceStream<v1::ExecEvent>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let idempotency = call.idempotency(&context, request.bytes())?;
+        let mut request = request.to_owned_message();
+        if request.stdin_open {
+            return Err(
+                call.field("stdin_open", "it is for Start only; a command that is waited for gets stdin")
+            );
+        }
+        let id = std::mem::take(&mut request.sandbox);
+        let result_only = request.result_only;
+        let mut wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
+        wanted.idempotency = idempotency;
+
+        let (sender, mut receiver) = mpsc::channel(EVENTS);
+        let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
+        // It ends the command when it is dropped, so it lives in the stream.
+        let mut running = Box::pin(async move { keeper.exec(&caller, &id, wanted, Some(sender)).await });
+        // What fails before the command runs is an answer of its own.
+        let (first, mut result) = tokio::select! {
+            biased;
+            Some(event) = receiver.recv() => (Some(event), None),
+            result = &mut running => (None, Some(result.map_err(|error| call.failed(error))?)),
+        };
+        let failed_in = call.clone();
+        let events = async_stream::stream! {
+            let is_told = |event: &ExecEvent| !result_only || matches!(event, ExecEvent::Started { .. });
+            if let Some(event) = first.filter(is_told) {
+                yield Ok(told(event));
+            }
+            while result.is_none() {
+                tokio::select! {
+                    biased;
+                    Some(event) = receiver.recv() => if is_told(&event) {
+                        yield Ok(told(event));
+                    },
+                    ended = &mut running => match ended {
+                        Ok(ended) => result = Some(ended),
+                        Err(error) => {
+                            yield Err(failed_in.failed(error));
+                            return;
+                        }
+                    },
+                }
+            }
+            while let Some(event) = receiver.recv().await {
+                if is_told(&event) {
+                    yield Ok(told(event));
+                }
+            }
+            if let Some(result) = result {
+                yield Ok(v1::ExecEvent { event: convert::exec_result(result).into(), ..Default::default() });
+            }
+        };
+        Response::ok(call.until_stopped(slot, events))
+    }
+
+    async fn start(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ExecRequest>,
+    ) -> ServiceResult<v1::StartedCommand> {
+        let call = Call::of(&self.0, &context)?;
+        if context.header("idempotency-key").is_some() {
+            return Err(call.field("Idempotency-Key", "it is for Exec only"));
+        }
+        let mut request = request.to_owned_message();
+        let id = std::mem::take(&mut request.sandbox);
+        let wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
+        let started =
+            self.0.keeper.start(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
+        Response::ok(v1::StartedCommand { process: started.process, pid: started.pid, ..Default::default() })
+    }
+}
+
+fn told(event: ExecEvent) -> v1::ExecEvent {
+    let event = match event {
+        ExecEvent::Started { process, pid } => {
+            v1::StartedCommand { process, pid, ..Default::default() }.into()
+        }
+        ExecEvent::Output { stream, offset, data } => {
+            v1::Output { stream: stream.into(), offset, data, ..Default::default() }.into()
+        }
+    };
+    v1::ExecEvent { event, ..Default::default() }
+}
+
+fn wanted(request: v1::ExecRequest) -> Result<ExecRequest, Problem> {
+    let command = match (request.command.is_empty(), request.argv.is_empty()) {
+        (false, true) => Command::Shell(request.command),
+        (true, false) => Command::Argv(request.argv),
+        (true, true) => return Err(Problem::field("command", "it is missing; give command or argv")),
+        (false, false) => return Err(Problem::field("argv", "give either command or argv")),
+    };
+    if request.stdin.len() > MAX_STDIN_BYTES {
+        let reason =
+            format!("{} bytes are too many; at most {MAX_STDIN_BYTES} are allowed", request.stdin.len());
+        return Err(Problem::field("stdin", reason));
+    }
+    let terminal = request.terminal.into_option().map(size).transpose()?;
+    let env: BTreeMap<_, _> = request.env.into_iter().collect();
+    for (name, value) in &env {
+        belljar_model::EnvVar::new(name, value).map_err(KeeperError::from)?;
+    }
+    if !request.cwd.is_empty() {
+        convert::path("cwd", &request.cwd)?;
+    }
+    Ok(ExecRequest {
+        command,
+        cwd: Some(request.cwd).filter(|cwd| !cwd.is_empty()),
+        env,
+        stdin: request.stdin,
+        stdin_open: request.stdin_open,
+        terminal,
+        timeout: convert::span("timeout", &request.timeout)?,
+        keep_bytes: Some(request.output_bytes).filter(|bytes| *bytes != 0),
+        session: Some(request.session).filter(|session| *session != 0),
+        idempotency: None,
+    })
+}
+
+fn size(terminal: v1::Terminal) -> Result<(u16, u16), Problem> {
+    let side = |field: &str, value: u32| {
+        let fits = u16::try_from(value).ok().filter(|value| *value != 0);
+        fits.ok_or_else(|| {
+            Problem::field(format!("terminal.{field}"), format!("{value} is not allowed; give 1 to 65535"))
+        })
+    };
+    Ok((side("rows", terminal.rows)?, side("columns", terminal.columns)?))
+}

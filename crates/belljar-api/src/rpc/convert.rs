@@ -1,0 +1,351 @@
+//! Values of the model and the keeper as messages, and back.
+
+use std::time::Duration;
+
+use belljar_engine::v1;
+use belljar_keeper as keeper;
+use belljar_model::{Isolation, LayerState, Limits, LimitsFile, Outcome, Role, SandboxState, StreamOutput};
+use belljar_proto::well_known;
+use jiff::Timestamp;
+
+use crate::problem::Problem;
+
+/// A time span as a message.
+pub(super) fn duration(duration: Duration) -> well_known::Duration {
+    duration.into()
+}
+
+/// A time as a message.
+pub(super) fn time(time: Timestamp) -> well_known::Timestamp {
+    well_known::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond(), ..Default::default() }
+}
+
+/// A time span of a request, if it is given.
+pub(super) fn span(
+    field: &str,
+    given: &belljar_proto::MessageField<well_known::Duration>,
+) -> Result<Option<Duration>, Problem> {
+    let Some(given) = given.as_option() else { return Ok(None) };
+    let refused = || Problem::field(field, "it is not allowed; give a time span of 0 s or more");
+    given.clone().try_into().map(Some).map_err(|_| refused())
+}
+
+/// A text of a request in which empty means not given.
+pub(super) fn given(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A port of a request.
+pub(super) fn port(port: u32) -> Result<u16, Problem> {
+    let fits = u16::try_from(port).ok().filter(|port| *port != 0);
+    fits.ok_or_else(|| Problem::field("port", format!("{port} is not allowed; give 1 to 65535")))
+}
+
+/// An enumeration's value of a request. One that this server does not know is refused.
+pub(super) fn known<E: belljar_proto::Enumeration + Copy>(
+    field: &str,
+    value: belljar_proto::EnumValue<E>,
+) -> Result<E, Problem> {
+    value
+        .as_known()
+        .ok_or_else(|| Problem::field(field, format!("{} is not known to this server", value.to_i32())))
+}
+
+/// A path of a request.
+pub(super) fn path(field: &str, path: &[u8]) -> Result<(), Problem> {
+    let why = if path.is_empty() {
+        "it is empty; give a path"
+    } else if path.len() > 4096 {
+        "it is too long; at most 4096 bytes are allowed"
+    } else if path.contains(&0) {
+        "it has a zero byte in it, which no path has"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::field(field, why))
+}
+
+/// What is said about limits. Their texts are read where those of files and flags are.
+pub(super) fn limits_file(limits: v1::SandboxLimits) -> Result<LimitsFile, Problem> {
+    let timeout = span("limits.timeout", &limits.timeout)?;
+    let text = |value: Option<u64>| value.map(|value| value.to_string());
+    if limits.cpus.is_some_and(|cpus| !cpus.is_finite() || cpus < 0.0) {
+        return Err(Problem::field("limits.cpus", "it is not allowed; give a number above 0"));
+    }
+    Ok(LimitsFile {
+        memory: text(limits.memory_bytes),
+        cpus: limits.cpus.map(|cpus| cpus.to_string()),
+        timeout: timeout.map(|timeout| format!("{}ms", timeout.as_millis())),
+        pids: limits.pids.map(|pids| pids.to_string()),
+        tmp: text(limits.tmp_bytes),
+        disk: text(limits.disk_bytes),
+        inodes: text(limits.inodes),
+        output: text(limits.output_bytes),
+        log: None,
+        open_files: text(limits.open_files),
+    })
+}
+
+fn limits(limits: &Limits) -> v1::SandboxLimits {
+    v1::SandboxLimits {
+        memory_bytes: Some(limits.memory.bytes()),
+        cpus: Some(f64::from(limits.cpus.millis()) / 1000.0),
+        timeout: duration(limits.timeout.duration()).into(),
+        pids: Some(limits.pids.get()),
+        tmp_bytes: Some(limits.tmp.bytes()),
+        disk_bytes: Some(limits.disk.bytes()),
+        inodes: Some(limits.inodes.get().into()),
+        output_bytes: Some(limits.output.bytes()),
+        open_files: Some(limits.open_files.get().into()),
+        ..Default::default()
+    }
+}
+
+/// A sandbox as its owner sees it. `domain` is that of host names of ports.
+pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::SandboxInfo {
+    let host = domain.map(|domain| format!("{{port}}-{}.{domain}", info.id));
+    v1::SandboxInfo {
+        id: info.id.to_string(),
+        name: info.name.unwrap_or_default(),
+        state: state(info.state).into(),
+        template: info.template,
+        labels: info.labels.into_iter().collect(),
+        created_at: time(info.created_at).into(),
+        started_at: info.started_at.map(time).into(),
+        expires_at: info.expires_at.map(time).into(),
+        idle_timeout: info.lifetime.idle_timeout.map(duration).into(),
+        on_timeout: match info.lifetime.on_timeout {
+            keeper::TimeoutAction::Kill => v1::TimeoutAction::TIMEOUT_ACTION_KILL,
+            keeper::TimeoutAction::Pause => v1::TimeoutAction::TIMEOUT_ACTION_PAUSE,
+        }
+        .into(),
+        auto_resume: info.lifetime.auto_resume,
+        paused_at: info.paused_at.map(time).into(),
+        ended_at: info.ended_at.map(time).into(),
+        reason: info.reason.unwrap_or_default(),
+        engine: info.spec.engine.as_str().to_owned(),
+        limits: limits(&info.spec.limits).into(),
+        network: info.spec.network.as_str().to_owned(),
+        isolation: info.isolation.map(isolation).into(),
+        home: info.home.to_string_lossy().into_owned(),
+        hostname: info.spec.hostname.as_str().to_owned(),
+        ports: info.ports.into_iter().map(u32::from).collect(),
+        host: host.unwrap_or_default(),
+        pooled: info.pooled,
+        start_time: duration(info.start).into(),
+        tenant: info.tenant,
+        key: info.key,
+        ..Default::default()
+    }
+}
+
+fn state(state: SandboxState) -> v1::SandboxState {
+    match state {
+        SandboxState::Creating => v1::SandboxState::SANDBOX_STATE_CREATING,
+        SandboxState::Running => v1::SandboxState::SANDBOX_STATE_RUNNING,
+        SandboxState::Paused => v1::SandboxState::SANDBOX_STATE_PAUSED,
+        SandboxState::Stopping => v1::SandboxState::SANDBOX_STATE_STOPPING,
+        SandboxState::Gone => v1::SandboxState::SANDBOX_STATE_GONE,
+    }
+}
+
+/// A state to look for.
+pub(super) fn wanted_state(state: v1::SandboxState) -> Result<SandboxState, Problem> {
+    Ok(match state {
+        v1::SandboxState::SANDBOX_STATE_CREATING => SandboxState::Creating,
+        v1::SandboxState::SANDBOX_STATE_RUNNING => SandboxState::Running,
+        v1::SandboxState::SANDBOX_STATE_PAUSED => SandboxState::Paused,
+        v1::SandboxState::SANDBOX_STATE_STOPPING => SandboxState::Stopping,
+        v1::SandboxState::SANDBOX_STATE_GONE => SandboxState::Gone,
+        v1::SandboxState::SANDBOX_STATE_UNSPECIFIED => {
+            return Err(Problem::field(
+                "states",
+                "UNSPECIFIED is not allowed; leave states empty to see all but GONE",
+            ));
+        }
+    })
+}
+
+/// What happens at the end of the time, if it is said.
+pub(super) fn timeout_action(
+    value: belljar_proto::EnumValue<v1::TimeoutAction>,
+) -> Result<Option<keeper::TimeoutAction>, Problem> {
+    Ok(match known("on_timeout", value)? {
+        v1::TimeoutAction::TIMEOUT_ACTION_UNSPECIFIED => None,
+        v1::TimeoutAction::TIMEOUT_ACTION_KILL => Some(keeper::TimeoutAction::Kill),
+        v1::TimeoutAction::TIMEOUT_ACTION_PAUSE => Some(keeper::TimeoutAction::Pause),
+    })
+}
+
+fn isolation(isolation: Isolation) -> v1::SandboxIsolation {
+    let layers = isolation.layers.into_iter().map(|layer| v1::IsolationLayer {
+        name: layer.name.to_string(),
+        state: match layer.state {
+            LayerState::InForce => "in_force",
+            LayerState::Weaker => "weaker",
+            LayerState::Absent => "absent",
+        }
+        .to_owned(),
+        detail: layer.detail,
+        ..Default::default()
+    });
+    v1::SandboxIsolation {
+        engine: isolation.engine.to_string(),
+        grade: isolation.grade.to_string(),
+        tree: isolation.tree.to_string(),
+        layers: layers.collect(),
+        ..Default::default()
+    }
+}
+
+/// What a sandbox uses now of what it may.
+pub(super) fn metrics(metrics: keeper::SandboxMetrics, allowed: &Limits) -> v1::SandboxMetrics {
+    let disks = metrics.disks.into_iter().map(|disk| v1::SandboxDisk {
+        path: disk.path,
+        bytes_used: disk.bytes_used,
+        bytes_total: disk.bytes_total,
+        inodes_used: disk.inodes_used,
+        inodes_total: disk.inodes_total,
+        ..Default::default()
+    });
+    v1::SandboxMetrics {
+        at: time(Timestamp::now()).into(),
+        cpu_time: metrics.cpu.map(duration).into(),
+        memory_bytes: metrics.memory_bytes,
+        memory_peak_bytes: metrics.memory_peak_bytes,
+        memory_limit_bytes: allowed.memory.bytes(),
+        cpus: f64::from(allowed.cpus.millis()) / 1000.0,
+        pids: metrics.pids,
+        pids_limit: allowed.pids.get(),
+        disks: disks.collect(),
+        oom_kills: metrics.oom_kills,
+        uptime: duration(metrics.uptime).into(),
+        ..Default::default()
+    }
+}
+
+/// Something that happened to a sandbox.
+pub(super) fn log_entry(entry: keeper::LogEntry) -> v1::SandboxLogEntry {
+    v1::SandboxLogEntry {
+        seq: entry.seq,
+        at: time(entry.at).into(),
+        event: entry.event.to_owned(),
+        process: entry.process,
+        detail: entry.detail,
+        ..Default::default()
+    }
+}
+
+/// A token.
+pub(super) fn token(token: keeper::IssuedToken) -> v1::IssuedToken {
+    v1::IssuedToken { token: token.token, expires_at: time(token.expires_at).into(), ..Default::default() }
+}
+
+/// A template.
+pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
+    let kind = if info.builtin {
+        v1::TemplateKind::TEMPLATE_KIND_BUILTIN
+    } else {
+        v1::TemplateKind::TEMPLATE_KIND_SNAPSHOT
+    };
+    v1::TemplateInfo {
+        id: info.id,
+        name: info.name.unwrap_or_default(),
+        kind: kind.into(),
+        source: info.source.unwrap_or_default(),
+        digest: info.digest,
+        bytes: info.bytes,
+        created_at: time(info.created_at).into(),
+        note: info.note.unwrap_or_default(),
+        ..Default::default()
+    }
+}
+
+/// A key, without what opens the door.
+pub(super) fn key(info: keeper::KeyInfo) -> v1::KeyInfo {
+    v1::KeyInfo {
+        id: info.id,
+        hint: info.hint,
+        name: info.name,
+        role: role(info.role).into(),
+        tenant: info.tenant,
+        quotas: quotas(&info.quotas).into(),
+        created_at: time(info.created_at).into(),
+        expires_at: info.expires_at.map(time).into(),
+        revoked_at: info.revoked_at.map(time).into(),
+        last_used_at: info.last_used_at.map(time).into(),
+        ..Default::default()
+    }
+}
+
+/// A role.
+pub(super) fn role(role: Role) -> v1::KeyRole {
+    match role {
+        Role::Read => v1::KeyRole::KEY_ROLE_READ,
+        Role::User => v1::KeyRole::KEY_ROLE_USER,
+        Role::Admin => v1::KeyRole::KEY_ROLE_ADMIN,
+    }
+}
+
+/// Quotas.
+pub(super) fn quotas(quotas: &keeper::Quotas) -> v1::KeyQuotas {
+    v1::KeyQuotas {
+        sandboxes: quotas.sandboxes,
+        memory_bytes: quotas.memory_bytes,
+        disk_bytes: quotas.disk_bytes,
+        cpu_seconds_per_hour: quotas.cpu_seconds_per_hour,
+        executions_per_minute: quotas.executions_per_minute,
+        ..Default::default()
+    }
+}
+
+/// What came of a command.
+pub(super) fn exec_result(result: keeper::ExecResult) -> v1::ExecResult {
+    let session_state = match result.session_kept {
+        None => v1::SessionState::SESSION_STATE_UNSPECIFIED,
+        Some(true) => v1::SessionState::SESSION_STATE_PRESERVED,
+        Some(false) => v1::SessionState::SESSION_STATE_LOST,
+    };
+    v1::ExecResult {
+        process: result.process,
+        sandbox: result.sandbox.to_string(),
+        outcome: outcome(result.outcome).into(),
+        exit_code: result.exit_code,
+        signal: result.signal,
+        stdout: kept(&result.stdout).into(),
+        stderr: kept(&result.stderr).into(),
+        wall_time: duration(result.wall).into(),
+        cpu_time: result.cpu.map(duration).into(),
+        peak_memory_bytes: result.peak_memory_bytes,
+        left_behind: result.left_behind,
+        hint: result.hint.unwrap_or_default(),
+        session_state: session_state.into(),
+        ..Default::default()
+    }
+}
+
+fn kept(output: &StreamOutput) -> v1::KeptOutput {
+    v1::KeptOutput {
+        data: output.decode().unwrap_or_default().into(),
+        total_bytes: output.total_bytes,
+        truncated: output.truncated,
+        head_bytes: output.kept_head_bytes,
+        omitted_bytes: output.omitted_bytes(),
+        ..Default::default()
+    }
+}
+
+fn outcome(outcome: Outcome) -> v1::CommandOutcome {
+    use v1::__buffa::oneof::command_outcome::Kind;
+    use v1::command_outcome::{Denied, Exited, Infrastructure, Limit, OutOfMemory, Signalled, TimedOut};
+    let kind: Kind = match outcome {
+        Outcome::Exited { code } => Exited { code, ..Default::default() }.into(),
+        Outcome::Signalled { signal, name } => Signalled { signal, name, ..Default::default() }.into(),
+        Outcome::TimedOut => TimedOut::default().into(),
+        Outcome::OutOfMemory => OutOfMemory::default().into(),
+        Outcome::Limit { limit } => Limit { limit: limit.as_str().to_owned(), ..Default::default() }.into(),
+        Outcome::Denied { rule } => Denied { rule, ..Default::default() }.into(),
+        Outcome::Infrastructure { cause } => Infrastructure { cause, ..Default::default() }.into(),
+    };
+    v1::CommandOutcome { kind: Some(kind), ..Default::default() }
+}

@@ -1,0 +1,23 @@
+//! The guest's own services, passed on.
+//!
+//! ```text
+//!  caller ──► key, sandbox, slot ──► decoded, looked at ──► guest
+//!         ◄── its own errors named ◄── decoded, bounded ◄──
+//! ```
+//!
+//! Each message is decoded and written anew on its way, in both directions: nothing that is not of the protocol gets
+//! through, no header of either side does, and no message is longer than the bound. A stream is read no faster than its
+//! reader takes it.
+
+mod filesystem;
+mod health;
+mod ports;
+mod process;
+mod relay;
+mod session;
+
+pub(super) use filesystem::Filesystem;
+pub(super) use health::Health;
+pub(super) use ports::Ports;
+pub(super) use process::Process;
+pub(super) use session::Session;

@@ -1,0 +1,107 @@
+//! Which procedures there are, and the bounds on all of them.
+
+use std::sync::Arc;
+
+use belljar_engine::v1;
+use belljar_proto::{DeadlinePolicy, MAX_MESSAGE_BYTES};
+use connectrpc::{CompressionRegistry, ConnectRpcService, Limits};
+use connectrpc_reflection::Reflector;
+
+use super::audit::Audit;
+use super::commands::Commands;
+use super::guest;
+use super::health::Health;
+use super::keys::Keys;
+use super::sandboxes::Sandboxes;
+use super::server::Server;
+use super::templates::Templates;
+use crate::api::Shared;
+
+/// The memory that the parts of one message may take beside their content, in bytes. A few bytes on the wire can stand
+/// for very many empty parts.
+const MAX_ELEMENT_BYTES: usize = 8 << 20;
+
+/// What every path of an RPC begins with.
+const PREFIXES: [&str; 3] = ["/belljar.v1.", "/grpc.health.v1.", "/grpc.reflection.v1"];
+
+/// Procedures that need no key.
+const OPEN: [&str; 3] =
+    [v1::SERVER_VERSION_SPEC.procedure, v1::SERVER_HEALTH_SPEC.procedure, "/grpc.health.v1.Health/Check"];
+
+/// Procedures whose caller may be silent for as long as it likes, as a person at a keyboard is.
+const SILENT: [&str; 4] = [
+    v1::PROCESS_INPUT_SPEC.procedure,
+    v1::PORTS_TUNNEL_SPEC.procedure,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// Whether a request to this path is an RPC.
+pub(crate) fn is_rpc(path: &str) -> bool {
+    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Whether the procedure needs no key.
+pub(crate) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
+}
+
+/// Whether the body of a request may stand still.
+pub(crate) fn may_be_silent(path: &str) -> bool {
+    SILENT.contains(&path)
+}
+
+/// All procedures. Each is a route of its own, so that logs tell them apart.
+pub(crate) fn router(shared: &Shared) -> axum::Router {
+    let services = services(shared);
+    let mut paths: Vec<String> =
+        services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();
+    // What there is not is answered as the protocols want it.
+    let unknown: std::collections::BTreeSet<String> = paths
+        .iter()
+        .filter_map(|path| path.rsplit_once('/'))
+        .map(|(service, _)| format!("{service}/{{procedure}}"))
+        .collect();
+    paths.extend(unknown);
+    let limits = Limits::default()
+        .with_max_message_size(MAX_MESSAGE_BYTES)
+        .with_max_request_body_size(MAX_MESSAGE_BYTES + connectrpc::envelope::HEADER_SIZE)
+        .with_element_memory_limit(MAX_ELEMENT_BYTES);
+    let service = ConnectRpcService::new(services)
+        .with_limits(limits)
+        .with_compression(CompressionRegistry::new())
+        .with_deadline_policy(DeadlinePolicy::new().with_enforce_on_streams(true));
+    paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()))
+}
+
+fn services(shared: &Shared) -> connectrpc::Router {
+    let shared = || shared.clone();
+    let services = connectrpc::Router::new()
+        .add_service(Arc::new(Sandboxes(shared())))
+        .add_service(Arc::new(Commands(shared())))
+        .add_service(Arc::new(Templates(shared())))
+        .add_service(Arc::new(Keys(shared())))
+        .add_service(Arc::new(Audit(shared())))
+        .add_service(Arc::new(Server(shared())))
+        .add_service(Arc::new(guest::Process(shared())))
+        .add_service(Arc::new(guest::Filesystem(shared())))
+        .add_service(Arc::new(guest::Ports(shared())))
+        .add_service(Arc::new(guest::Session(shared())))
+        .add_service(Arc::new(guest::Health(shared())));
+    let names: std::collections::BTreeSet<String> = services
+        .methods()
+        .filter_map(|method| method.trim_start_matches('/').split_once('/'))
+        .map(|(service, _)| service.to_owned())
+        .collect();
+    let health = Health { shared: shared(), services: names.into_iter().collect() };
+    let services = services.add_service(Arc::new(connectrpc_health::HealthService::new(health)));
+    let services = connectrpc_health::apply_request_limits(services, connectrpc_health::request_limits());
+    match Reflector::from_descriptor_set_bytes(belljar_proto::DESCRIPTOR_SET) {
+        Ok(reflector) => connectrpc_reflection::install(services, reflector),
+        // The set is part of the program, and a test reads it.
+        Err(error) => {
+            tracing::error!(%error, "the descriptor set cannot be read; there is no reflection");
+            services
+        }
+    }
+}

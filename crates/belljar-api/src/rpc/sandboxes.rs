@@ -1,0 +1,483 @@
+//! Sandboxes as a whole.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use belljar_engine::v1;
+use belljar_keeper::{
+    CreateSandbox, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, LogEntry, NewFile,
+    SandboxUpdate, SnapshotRequest,
+};
+use belljar_model::{ModelError, SandboxState, SpecFile};
+use belljar_proto::{ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+
+use super::call::Call;
+use super::{convert, error};
+use crate::api::Shared;
+use crate::problem::{Code, Problem};
+
+/// How long a token or a signed address opens, if nothing is said about it.
+const DEFAULT_EXPIRY: Duration = Duration::from_secs(3600);
+
+/// How many entries of a log are looked at in one go.
+const LOG_PAGE: u32 = 500;
+
+/// How long to wait before looking for new entries of a log.
+const LOG_PAUSE: Duration = Duration::from_millis(200);
+
+/// The service `Sandboxes`.
+pub(super) struct Sandboxes(pub(super) Shared);
+
+impl Sandboxes {
+    fn info(&self, info: belljar_keeper::SandboxInfo) -> v1::SandboxInfo {
+        convert::sandbox(info, self.0.config.domain.as_deref())
+    }
+
+    fn port(&self, id: &str, port: belljar_keeper::PublishedPort) -> v1::PublishedPort {
+        let domain = self.0.config.domain.as_deref();
+        let host = domain.map(|domain| format!("{}-{id}.{domain}", port.port));
+        v1::PublishedPort {
+            port: port.port.into(),
+            public: port.public,
+            host: host.unwrap_or_default(),
+            path: format!("/v1/sandboxes/{id}/ports/{}/proxy/", port.port),
+            ..Default::default()
+        }
+    }
+}
+
+impl v1::Sandboxes for Sandboxes {
+    async fn create(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::CreateSandboxRequest>,
+    ) -> ServiceResult<v1::CreateSandboxResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let mut create = wanted(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
+        create.idempotency = call.idempotency(&context, request.bytes())?;
+        let created = self.0.keeper.create(&call.caller, create).await.map_err(|error| call.failed(error))?;
+        Response::ok(v1::CreateSandboxResponse {
+            sandbox: self.info(created.info).into(),
+            existing: created.existing,
+            ..Default::default()
+        })
+    }
+
+    async fn get(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::GetSandboxRequest>,
+    ) -> ServiceResult<v1::SandboxInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let info =
+            self.0.keeper.get(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
+        Response::ok(self.info(info))
+    }
+
+    async fn list(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ListSandboxesRequest>,
+    ) -> ServiceResult<v1::ListSandboxesResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let query = query(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
+        let page = self.0.keeper.list(&call.caller, query).await.map_err(|error| call.failed(error))?;
+        Response::ok(v1::ListSandboxesResponse {
+            sandboxes: page.items.into_iter().map(|info| self.info(info)).collect(),
+            next_cursor: page.next_cursor.unwrap_or_default(),
+            ..Default::default()
+        })
+    }
+
+    async fn update(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::UpdateSandboxRequest>,
+    ) -> ServiceResult<v1::SandboxInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let mut request = request.to_owned_message();
+        let id = std::mem::take(&mut request.sandbox);
+        let update = changes(request).map_err(|problem| call.problem(&problem))?;
+        let info =
+            self.0.keeper.update(&call.caller, &id, update).await.map_err(|error| call.failed(error))?;
+        Response::ok(self.info(info))
+    }
+
+    async fn kill(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::KillSandboxRequest>,
+    ) -> ServiceResult<v1::KillSandboxResponse> {
+        let call = Call::of(&self.0, &context)?;
+        self.0.keeper.kill(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
+        Response::ok(v1::KillSandboxResponse::default())
+    }
+
+    async fn set_timeout(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::SetTimeoutRequest>,
+    ) -> ServiceResult<v1::SandboxInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let timeout = convert::span("timeout", &request.timeout).map_err(|problem| call.problem(&problem))?;
+        let Some(timeout) = timeout else {
+            return Err(call.field("timeout", "it is missing; give a time span, 0 s to end the sandbox now"));
+        };
+        let set = self.0.keeper.set_timeout(&call.caller, &request.sandbox, timeout).await;
+        Response::ok(self.info(set.map_err(|error| call.failed(error))?))
+    }
+
+    async fn pause(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::PauseSandboxRequest>,
+    ) -> ServiceResult<v1::SandboxInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let info =
+            self.0.keeper.pause(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
+        Response::ok(self.info(info))
+    }
+
+    async fn resume(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ResumeSandboxRequest>,
+    ) -> ServiceResult<v1::SandboxInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let timeout = convert::span("timeout", &request.timeout).map_err(|problem| call.problem(&problem))?;
+        let resumed = self.0.keeper.resume(&call.caller, &request.sandbox, timeout).await;
+        Response::ok(self.info(resumed.map_err(|error| call.failed(error))?))
+    }
+
+    async fn snapshot(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::SnapshotSandboxRequest>,
+    ) -> ServiceResult<v1::TemplateInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let name = convert::given(request.name).map(|name| name.parse()).transpose();
+        let name = name.map_err(|error| call.failed(error))?;
+        let wanted = SnapshotRequest { name, note: convert::given(request.note) };
+        let made = self.0.keeper.snapshot(&call.caller, &request.sandbox, wanted).await;
+        Response::ok(convert::template(made.map_err(|error| call.failed(error))?))
+    }
+
+    async fn fork(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ForkSandboxRequest>,
+    ) -> ServiceResult<ServiceStream<v1::ForkSandboxResponse>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let mut request = request.to_owned_message();
+        let id = std::mem::take(&mut request.sandbox);
+        let wanted = copies(request).map_err(|problem| call.problem(&problem))?;
+        let forks =
+            self.0.keeper.fork(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
+        let request_id = call.caller.request_id.clone();
+        let messages: Vec<_> = forks
+            .into_iter()
+            .map(|fork| {
+                let result = match fork {
+                    Ok(info) => self.info(info).into(),
+                    Err(failed) => error::message(&failed.into(), &request_id).into(),
+                };
+                Ok(v1::ForkSandboxResponse { result, ..Default::default() })
+            })
+            .collect();
+        Response::ok(call.until_stopped(slot, futures::stream::iter(messages)))
+    }
+
+    async fn metrics(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::SandboxMetricsRequest>,
+    ) -> ServiceResult<v1::SandboxMetrics> {
+        let call = Call::of(&self.0, &context)?;
+        let failed = |error| call.failed(error);
+        let info = self.0.keeper.get(&call.caller, request.sandbox).await.map_err(failed)?;
+        let metrics = self.0.keeper.metrics(&call.caller, request.sandbox).await.map_err(failed)?;
+        Response::ok(convert::metrics(metrics, &info.spec.limits))
+    }
+
+    async fn logs(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::SandboxLogsRequest>,
+    ) -> ServiceResult<ServiceStream<v1::SandboxLogEntry>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let request = request.to_owned_message();
+        // What is wrong with the request is an answer, not the end of a stream.
+        let first = self.0.keeper.logs(&call.caller, &request.sandbox, request.after, LOG_PAGE).await;
+        let first = first.map_err(|error| call.failed(error))?;
+        let entries = follow_log(call.clone(), request, first);
+        Response::ok(call.until_stopped(slot, entries))
+    }
+
+    async fn issue_token(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::IssueTokenRequest>,
+    ) -> ServiceResult<v1::IssuedToken> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let expires = convert::span("expires", &request.expires).map_err(|problem| call.problem(&problem))?;
+        let expires = expires.unwrap_or(DEFAULT_EXPIRY);
+        let issued = self.0.keeper.sandbox_token(&call.caller, &request.sandbox, expires).await;
+        Response::ok(convert::token(issued.map_err(|error| call.failed(error))?))
+    }
+
+    async fn publish_port(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::PublishPortRequest>,
+    ) -> ServiceResult<v1::PublishedPort> {
+        let call = Call::of(&self.0, &context)?;
+        let failed = |error| call.failed(error);
+        let port = convert::port(request.port).map_err(|problem| call.problem(&problem))?;
+        // The port's host name has the id, also when the request names the sandbox by its name.
+        let id = self.0.keeper.get(&call.caller, request.sandbox).await.map_err(failed)?.id;
+        let published = self.0.keeper.publish_port(&call.caller, request.sandbox, port, request.public).await;
+        Response::ok(self.port(id.as_str(), published.map_err(failed)?))
+    }
+
+    async fn unpublish_port(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::UnpublishPortRequest>,
+    ) -> ServiceResult<v1::UnpublishPortResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let port = convert::port(request.port).map_err(|problem| call.problem(&problem))?;
+        let taken_back = self.0.keeper.unpublish_port(&call.caller, request.sandbox, port).await;
+        taken_back.map_err(|error| call.failed(error))?;
+        Response::ok(v1::UnpublishPortResponse::default())
+    }
+
+    async fn list_ports(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ListPublishedPortsRequest>,
+    ) -> ServiceResult<v1::ListPublishedPortsResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let failed = |error| call.failed(error);
+        let info = self.0.keeper.get(&call.caller, request.sandbox).await.map_err(failed)?;
+        let ports = self.0.keeper.ports(&call.caller, request.sandbox).await.map_err(failed)?;
+        // To look is no use of the sandbox: one that is paused stays so.
+        let listening = match info.state {
+            SandboxState::Running => {
+                let entered = self.0.keeper.enter(&call.caller, request.sandbox).await.map_err(failed)?;
+                match entered.guest().list_ports().await {
+                    Ok(listening) => listening,
+                    Err(error) => return Err(call.failed(entered.explain(error).await)),
+                }
+            }
+            _ => Vec::new(),
+        };
+        Response::ok(v1::ListPublishedPortsResponse {
+            ports: ports.into_iter().map(|port| self.port(info.id.as_str(), port)).collect(),
+            listening: listening.into_iter().map(u32::from).collect(),
+            ..Default::default()
+        })
+    }
+
+    async fn issue_port_token(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::IssuePortTokenRequest>,
+    ) -> ServiceResult<v1::IssuedToken> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let port = convert::port(request.port).map_err(|problem| call.problem(&problem))?;
+        let expires = convert::span("expires", &request.expires).map_err(|problem| call.problem(&problem))?;
+        let expires = expires.unwrap_or(DEFAULT_EXPIRY);
+        let issued = self.0.keeper.port_token(&call.caller, &request.sandbox, port, expires).await;
+        Response::ok(convert::token(issued.map_err(|error| call.failed(error))?))
+    }
+
+    async fn sign_file(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::SignFileRequest>,
+    ) -> ServiceResult<v1::SignFileResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let problem = |problem: Problem| call.problem(&problem);
+        let request = request.to_owned_message();
+        convert::path("path", &request.path).map_err(problem)?;
+        let operation = match convert::known("operation", request.operation).map_err(problem)? {
+            v1::SignedOperation::SIGNED_OPERATION_READ => FileOperation::Read,
+            v1::SignedOperation::SIGNED_OPERATION_WRITE => FileOperation::Write,
+            v1::SignedOperation::SIGNED_OPERATION_UNSPECIFIED => {
+                return Err(call.field("operation", "it is missing; give READ or WRITE"));
+            }
+        };
+        let expires = convert::span("expires", &request.expires).map_err(problem)?.unwrap_or(DEFAULT_EXPIRY);
+        let signed =
+            self.0.keeper.sign_file(&call.caller, &request.sandbox, request.path, operation, expires).await;
+        let signed = signed.map_err(|error| call.failed(error))?;
+        Response::ok(v1::SignFileResponse {
+            path: format!("/v1/signed/{}", signed.token),
+            expires_at: convert::time(signed.expires_at).into(),
+            ..Default::default()
+        })
+    }
+}
+
+fn wanted(request: v1::CreateSandboxRequest) -> Result<CreateSandbox, Problem> {
+    let default = Lifetime::default();
+    let idle = convert::span("idle_timeout", &request.idle_timeout)?;
+    let lifetime = Lifetime {
+        timeout: convert::span("timeout", &request.timeout)?.unwrap_or(default.timeout),
+        idle_timeout: idle.filter(|idle| !idle.is_zero()),
+        on_timeout: convert::timeout_action(request.on_timeout)?.unwrap_or(default.on_timeout),
+        auto_resume: request.auto_resume.unwrap_or(default.auto_resume),
+    };
+    let limits = request.limits.into_option().map(convert::limits_file).transpose()?;
+    let env: BTreeMap<_, _> = request.env.into_iter().collect();
+    let spec = SpecFile {
+        engine: convert::given(request.engine),
+        limits: limits.unwrap_or_default(),
+        grade: convert::given(request.grade),
+        network: convert::given(request.network),
+        mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
+        env: Some(env).filter(|env| !env.is_empty()),
+        hostname: convert::given(request.hostname),
+        ..SpecFile::default()
+    };
+    let files = request.files.into_iter().enumerate().map(|(index, file)| {
+        convert::path(&format!("files[{index}].path"), &file.path)?;
+        let mode = if file.mode == 0 { 0o644 } else { file.mode };
+        if mode > 0o777 {
+            let reason = "it is not allowed; give permission bits up to 0777";
+            return Err(Problem::field(format!("files[{index}].mode"), reason));
+        }
+        Ok(NewFile { path: file.path, mode, content: file.content })
+    });
+    Ok(CreateSandbox {
+        template: convert::given(request.template),
+        name: convert::given(request.name).map(|name| name.parse()).transpose()?,
+        return_existing: request.return_existing,
+        spec,
+        lifetime,
+        labels: Labels::new(request.labels.into_iter().collect())?,
+        files: files.collect::<Result<_, _>>()?,
+        idempotency: None,
+    })
+}
+
+fn query(request: v1::ListSandboxesRequest) -> Result<ListSandboxes, Problem> {
+    let states =
+        request.states.into_iter().map(|state| convert::wanted_state(convert::known("states", state)?));
+    let limit = if request.limit == 0 { 50 } else { request.limit };
+    if limit > 100 {
+        return Err(Problem::field("limit", format!("{limit} is not allowed; give 1 to 100")));
+    }
+    Ok(ListSandboxes {
+        states: states.collect::<Result<_, _>>()?,
+        labels: request.labels.into_iter().collect(),
+        name: convert::given(request.name),
+        ascending: request.ascending,
+        limit,
+        cursor: convert::given(request.cursor),
+    })
+}
+
+fn changes(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Problem> {
+    fn read<T: std::str::FromStr<Err = ModelError>>(text: Option<String>) -> Result<Option<T>, Problem> {
+        let read = text.map(|text| text.parse()).transpose();
+        read.map_err(|error| belljar_keeper::KeeperError::from(error).into())
+    }
+    let mut labels: BTreeMap<_, _> =
+        request.set_labels.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    for key in request.remove_labels {
+        if labels.insert(key.clone(), None).is_some() {
+            return Err(Problem::field("remove_labels", format!("{key:?} is set and removed at once")));
+        }
+    }
+    let limits = request.limits.into_option().map(convert::limits_file).transpose()?.unwrap_or_default();
+    let fixed = [
+        ("timeout", &limits.timeout),
+        ("tmp_bytes", &limits.tmp),
+        ("disk_bytes", &limits.disk),
+        ("inodes", &limits.inodes),
+        ("output_bytes", &limits.output),
+        ("open_files", &limits.open_files),
+    ];
+    if let Some((name, _)) = fixed.iter().find(|(_, value)| value.is_some()) {
+        let reason = "it cannot change while the sandbox runs; memory_bytes, cpus and pids can";
+        return Err(Problem::field(format!("limits.{name}"), reason));
+    }
+    let idle = convert::span("idle_timeout", &request.idle_timeout)?;
+    Ok(SandboxUpdate {
+        labels,
+        memory: read(limits.memory)?,
+        cpus: read(limits.cpus)?,
+        pids: read(limits.pids)?,
+        idle_timeout: idle.map(|idle| Some(idle).filter(|idle| !idle.is_zero())),
+        on_timeout: convert::timeout_action(request.on_timeout)?,
+        auto_resume: request.auto_resume,
+    })
+}
+
+fn copies(request: v1::ForkSandboxRequest) -> Result<ForkRequest, Problem> {
+    let count = if request.count == 0 { 1 } else { request.count };
+    if count > 20 {
+        return Err(Problem::field("count", format!("{count} is not allowed; give 1 to 20")));
+    }
+    Ok(ForkRequest {
+        count,
+        timeout: convert::span("timeout", &request.timeout)?,
+        labels: Labels::new(request.labels.into_iter().collect())?,
+        env: request.env.into_iter().collect(),
+    })
+}
+
+/// What happened to a sandbox, and if asked for what happens to it, until it is gone.
+fn follow_log(
+    call: Call,
+    request: v1::SandboxLogsRequest,
+    first: Vec<LogEntry>,
+) -> impl futures::Stream<Item = Result<v1::SandboxLogEntry, ConnectError>> + Send + 'static {
+    async_stream::stream! {
+        let mut page = first;
+        let mut after = request.after;
+        let mut left = if request.limit == 0 { u64::MAX } else { request.limit.into() };
+        let mut last_look = false;
+        loop {
+            let is_end = page.is_empty();
+            for entry in page {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                after = entry.seq;
+                yield Ok(convert::log_entry(entry));
+            }
+            if left == 0 || (is_end && (!request.follow || last_look)) {
+                return;
+            }
+            if is_end {
+                tokio::time::sleep(LOG_PAUSE).await;
+                // What is written while it ends is looked for once more.
+                last_look = match call.shared.keeper.get(&call.caller, &request.sandbox).await {
+                    Ok(info) => info.state == SandboxState::Gone,
+                    Err(_) => true,
+                };
+            }
+            page = match call.shared.keeper.logs(&call.caller, &request.sandbox, after, LOG_PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    let problem = Problem::from(error);
+                    // The end of the sandbox is the end of its log.
+                    if !matches!(problem.code(), Code::SandboxGone | Code::SandboxNotFound) {
+                        yield Err(call.problem(&problem));
+                    }
+                    return;
+                }
+            };
+        }
+    }
+}

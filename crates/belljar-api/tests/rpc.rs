@@ -1,0 +1,50 @@
+//! The RPC interface with a real keeper and real sandboxes of the local engine, over loopback: by this project's own
+//! client, by other protocols, and by hand.
+
+#![expect(clippy::unwrap_used, reason = "a case that fails says so")]
+
+#[path = "rpc/access.rs"]
+mod access;
+#[path = "rpc/conformance.rs"]
+mod conformance;
+#[path = "rpc/foreign.rs"]
+mod foreign;
+#[path = "rpc/guest.rs"]
+mod guest;
+#[path = "rpc/hostile.rs"]
+mod hostile;
+#[path = "../../belljar-local/tests/conformance/leftovers.rs"]
+mod leftovers;
+#[path = "rpc/reflection.rs"]
+mod reflection;
+#[path = "rpc/remote.rs"]
+mod remote;
+#[path = "rpc/services.rs"]
+mod services;
+#[path = "rpc/wire.rs"]
+mod wire;
+#[path = "rpc/world.rs"]
+mod world;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    // The sandboxes' guest is this very program.
+    belljar_local::enter_guest();
+    let arguments = Arguments::from_args();
+    // Pausing and live limits need control groups, which an ordinary user may not have.
+    let ignored = !rustix::process::geteuid().is_root();
+    let lists =
+        [access::all(), guest::all(), hostile::all(), reflection::all(), services::all(), wire::all()];
+    let trials = lists.into_iter().flatten().map(|(name, case)| {
+        Trial::test(name, move || {
+            world::run(case);
+            Ok(())
+        })
+        .with_ignored_flag(ignored)
+    });
+    let trials = trials.chain(conformance::trials(ignored)).chain(foreign::trials(ignored));
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}

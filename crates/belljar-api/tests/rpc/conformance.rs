@@ -1,0 +1,105 @@
+//! The conformance suite of engines, through a server: what a sandbox does is the same over the network.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_api::ApiConfig;
+use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
+use belljar_keeper::Leave;
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{EngineKind, LimitsGrade, Role, SandboxSpec};
+use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::remote::RemoteEngine;
+use crate::world::World;
+
+use Capability::{
+    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts,
+    OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+};
+
+/// All that the local engine has as root, but the count of refused forks, of which the server does not tell.
+const CAPABILITIES: &[Capability] = &[
+    OwnTree,
+    OwnPids,
+    OwnNetwork,
+    Loopback,
+    HiddenHost,
+    ProtectedGuest,
+    Confined,
+    MemoryLimit,
+    EnforcedMemory,
+    PidsLimit,
+    EnforcedCpu,
+    OpenFilesLimit,
+    DiskQuota,
+    Mounts,
+];
+
+/// Cases that are about what stands behind a server, each with the reason.
+const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[];
+
+/// A trial for each case.
+pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
+    let trial = |case: Case| {
+        let left_out = NOT_OVER_THE_NETWORK.iter().any(|(name, _)| *name == case.name);
+        let lacks = case.lacks(CAPABILITIES).is_some();
+        let name = format!("conformance::{}", case.name);
+        Trial::ignorable_test(name, move || run(&case)).with_ignored_flag(ignored || left_out || lacks)
+    };
+    let mut trials: Vec<Trial> = cases().into_iter().map(trial).collect();
+    trials.push(Trial::test("conformance::what_is_left_out_is_there", || {
+        for (name, _) in NOT_OVER_THE_NETWORK {
+            if !cases().iter().any(|case| case.name == *name) {
+                return Err(format!("there is no case {name}").into());
+            }
+        }
+        Ok(())
+    }));
+    trials
+}
+
+fn run(case: &Case) -> Result<Completion, Failed> {
+    if let Some((name, reason)) = NOT_OVER_THE_NETWORK.iter().find(|(name, _)| *name == case.name) {
+        return Ok(skipped(name, reason));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match runtime.block_on(through_a_server(case))? {
+        Outcome::Passed => Ok(Completion::Completed),
+        Outcome::Failed(text) => Err(text.into()),
+        Outcome::Skipped(reason) => Ok(skipped(&case.name, &reason)),
+    }
+}
+
+fn skipped(name: &str, reason: &str) -> Completion {
+    let _ = writeln!(std::io::stdout(), "SKIPPED {name}: {reason}");
+    Completion::ignored_with(reason.to_owned())
+}
+
+async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
+    let dir = tempfile::tempdir()?;
+    let make = |name: &str| -> std::io::Result<PathBuf> {
+        let path = dir.path().canonicalize()?.join(name);
+        std::fs::create_dir(&path)?;
+        Ok(path)
+    };
+    let dirs = HostDirs { readable: make("readable")?, writable: make("writable")?, closed: make("closed")? };
+    let mut config = LocalConfig::new(EngineKind::Local);
+    config.mount_policy.allow_read(dirs.readable.clone())?;
+    config.mount_policy.allow_write(dirs.writable.clone())?;
+    let config_of_api = ApiConfig { drain: Duration::from_secs(3), ..ApiConfig::default() };
+    let world = World::with(config_of_api, Arc::new(LocalEngine::new(config))).await;
+    let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineKind::Local };
+    let spec =
+        SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
+    let context = Context::new(Arc::new(engine), spec, CAPABILITIES, make("scratch")?, programs)
+        .with_host_dirs(dirs)
+        .with_leftovers(crate::leftovers::of);
+    let outcome = case.run(&context).await;
+    drop(context);
+    world.keeper.close(Leave::Nothing).await?;
+    Ok(outcome)
+}

@@ -1,0 +1,238 @@
+//! The guest's own services by way of the server. The conformance suite has the rest.
+
+use std::path::Path;
+use std::time::Duration;
+
+use belljar_client::{ErrorCode, v1};
+
+use crate::world::{PATIENCE, World, cases, sandbox, sh, until};
+
+cases![
+    the_deadline_is_not_the_callers,
+    a_stream_that_breaks_leaves_the_old_file,
+    a_flood_waits_for_its_reader,
+    a_tunnel_carries_both_ways_at_once,
+    a_silent_stream_stays_open,
+    deeds_are_in_the_trail,
+    a_guest_that_is_gone_is_a_sandbox_that_is_gone,
+    streams_of_a_key_are_bounded,
+];
+
+async fn the_deadline_is_not_the_callers(world: World) {
+    let user = world.user().await;
+    let guest = user.guest(&sandbox(&user).await).unwrap();
+    let refused = guest.set_deadline(None).await.unwrap_err();
+    assert!(refused.is(ErrorCode::PermissionDenied), "{refused:?}");
+    assert!(refused.to_string().contains("SetTimeout"), "{refused}");
+    assert!(guest.check().await.unwrap().generation > 0);
+    assert!(guest.metrics().await.unwrap().disks.iter().any(|disk| disk.bytes_total > 0));
+}
+
+/// Gives some bytes and then fails.
+struct Broken {
+    left: usize,
+}
+
+impl tokio::io::AsyncRead for Broken {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        if self.left == 0 {
+            return std::task::Poll::Ready(Err(std::io::Error::other("the disk is gone")));
+        }
+        let piece = self.left.min(buffer.remaining());
+        buffer.put_slice(&vec![b'x'; piece]);
+        self.left -= piece;
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+async fn a_stream_that_breaks_leaves_the_old_file(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    guest.write(Path::new("a"), 0o644, "old".into()).await.unwrap();
+    let open = v1::WriteOpen { path: "a".into(), ..Default::default() };
+    let failed = guest.write_from(open, Broken { left: 3_000_000 }).await.unwrap_err();
+    assert!(matches!(failed, belljar_client::GuestError::Source(_)), "{failed:?}");
+    assert_eq!(guest.read_all(Path::new("a"), 100).await.unwrap(), "old");
+    until("the half of the new file is gone", || async {
+        sh(&user, &id, "ls -A").await.stdout.data == "a\n"
+    })
+    .await;
+}
+
+async fn a_flood_waits_for_its_reader(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    let request = v1::StartRequest { shell: "yes".into(), ..Default::default() };
+    let mut flood = guest.start(request).await.unwrap();
+    // Nobody reads it, and everybody else is served.
+    for _ in 0..20 {
+        tokio::time::timeout(PATIENCE, guest.stat(Path::new("."), true)).await.unwrap().unwrap();
+    }
+    let mut bytes = 0;
+    while bytes < 20_000_000 {
+        match flood.next().await.unwrap() {
+            Some(belljar_engine::ProcessEvent::Output { data, .. }) => bytes += data.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+    guest.signal(flood.id, 9, true).await.unwrap();
+}
+
+const ECHO: &str = "python3 -c '
+import socket
+listener = socket.create_server((\"127.0.0.1\", 7000))
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(b\"x\" * 3000000)
+    total = 0
+    while piece := connection.recv(65536):
+        total += len(piece)
+    connection.sendall(b\"|%d\" % total)
+    connection.close()
+'";
+
+async fn a_tunnel_carries_both_ways_at_once(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    let request = v1::StartRequest { shell: ECHO.into(), detach: true, ..Default::default() };
+    guest.start(request).await.unwrap();
+    until("the server listens", || async { guest.list_ports().await.unwrap().contains(&7000) }).await;
+    let mut tunnel = guest.tunnel(7000).await.unwrap();
+    // All of it is sent before anything is read, and the other side sends first.
+    for _ in 0..50 {
+        tokio::time::timeout(PATIENCE, tunnel.send(vec![b'y'; 100_000].into())).await.unwrap().unwrap();
+    }
+    tunnel.close_send();
+    let mut received = Vec::new();
+    while let Some(piece) = tokio::time::timeout(PATIENCE, tunnel.receive()).await.unwrap().unwrap() {
+        received.extend_from_slice(&piece);
+    }
+    assert_eq!(received.len(), 3_000_000 + "|5000000".len());
+    assert!(received.ends_with(b"|5000000"));
+    let mut closed = guest.tunnel(7001).await.unwrap();
+    let refused = loop {
+        match closed.receive().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("nothing listens there"),
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.is(ErrorCode::Unavailable), "{refused:?}");
+}
+
+async fn a_silent_stream_stays_open(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    let request = v1::StartRequest { shell: "cat".into(), stdin_open: true, ..Default::default() };
+    let mut process = guest.start(request).await.unwrap();
+    let (mut keyboard, input) = tokio::io::duplex(64);
+    let (feeder, number) = (guest.clone(), process.id);
+    let feeding = tokio::spawn(async move { feeder.feed(number, input, true).await });
+    tokio::io::AsyncWriteExt::write_all(&mut keyboard, b"first ").await.unwrap();
+    // Longer than any single wait for a body elsewhere would need to show, and short enough for a test.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::io::AsyncWriteExt::write_all(&mut keyboard, b"second").await.unwrap();
+    drop(keyboard);
+    let mut output = Vec::new();
+    while let Some(event) = process.next().await.unwrap() {
+        if let belljar_engine::ProcessEvent::Output { data, .. } = event {
+            output.extend_from_slice(&data);
+        }
+    }
+    assert_eq!(output, b"first second");
+    assert_eq!(feeding.await.unwrap().unwrap(), 12);
+}
+
+async fn deeds_are_in_the_trail(world: World) {
+    let (admin, user) = (world.admin().await, world.user().await);
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    guest.make_dir(Path::new("d"), false).await.unwrap();
+    guest.write(Path::new("d/a\n\u{1b}[31m"), 0o644, "abc".into()).await.unwrap();
+    guest.rename(Path::new("d/a\n\u{1b}[31m"), Path::new("d/b"), false).await.unwrap();
+    let mut read = guest.read(Path::new("d/b"), 0, 0, false).await.unwrap();
+    while read.next().await.unwrap().is_some() {}
+    guest.remove(Path::new("d"), true).await.unwrap();
+    guest.remove(Path::new("d"), true).await.unwrap_err();
+    let request = v1::StartRequest { shell: "true".into(), ..Default::default() };
+    let mut process = guest.start(request).await.unwrap();
+    while process.next().await.unwrap().is_some() {}
+    let filter = v1::AuditRecordFilter { sandbox: id, ..Default::default() };
+    let request =
+        v1::TailAuditRequest { filter: filter.into(), after: Some(0), no_follow: true, ..Default::default() };
+    let mut tail = admin.tail_audit(request).await.unwrap();
+    let mut told = Vec::new();
+    while let Some(record) = tail.next().await.unwrap() {
+        assert!(!record.json.contains(['\n', '\u{1b}']), "{}", record.json);
+        let record: serde_json::Value = serde_json::from_str(&record.json).unwrap();
+        told.push(format!("{} {}", record["action"].as_str().unwrap(), record["outcome"].as_str().unwrap()));
+    }
+    let expected = [
+        "sandbox.create ok",
+        "file.mkdir ok",
+        "file.write ok",
+        "file.move ok",
+        "file.read ok",
+        "file.remove ok",
+        "file.remove path_not_found",
+        "exec.start ok",
+    ];
+    assert_eq!(told, expected);
+}
+
+async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    let request = v1::StartRequest { shell: "sleep 1000".into(), ..Default::default() };
+    let mut process = guest.start(request).await.unwrap();
+    user.kill(v1::KillSandboxRequest { sandbox: id.clone(), ..Default::default() }).await.unwrap();
+    let error = loop {
+        match process.next().await {
+            Ok(Some(belljar_engine::ProcessEvent::Exited(_)) | None) => panic!("nobody can have told that"),
+            Ok(Some(_)) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("gone"), "{error:?}");
+    let error = guest.list_processes().await.unwrap_err();
+    assert!(error.is(ErrorCode::NotFound) && error.to_string().contains("gone"), "{error:?}");
+}
+
+async fn streams_of_a_key_are_bounded(world: World) {
+    drop(world);
+    let config = belljar_api::ApiConfig { max_streams_per_key: 5, ..Default::default() };
+    let world = World::with(config, crate::world::engine()).await;
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let guest = user.guest(&id).unwrap();
+    let mut open = Vec::new();
+    let refused = loop {
+        let mut watch = guest.watch(Path::new("."), false).await.unwrap();
+        match watch.next().await {
+            Ok(_) => open.push(watch),
+            Err(error) => break error,
+        }
+        assert!(open.len() <= 5, "{} streams are open", open.len());
+    };
+    assert_eq!(open.len(), 5);
+    assert!(refused.is(ErrorCode::ResourceExhausted), "{refused:?}");
+    assert!(guest.stat(Path::new("."), true).await.is_ok());
+    open.clear();
+    until("streams can be opened again", || async {
+        match guest.watch(Path::new("."), false).await {
+            Ok(mut watch) => watch.next().await.is_ok(),
+            Err(_) => false,
+        }
+    })
+    .await;
+    world.keeper.close(belljar_keeper::Leave::Nothing).await.unwrap();
+}

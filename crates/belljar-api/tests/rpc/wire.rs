@@ -1,0 +1,412 @@
+//! The protocols on the wire: plain JSON, Connect's streams, gRPC and gRPC-Web, deadlines, pages of other origins.
+
+use std::time::{Duration, Instant};
+
+use belljar_client::v1;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use connectrpc::Protocol;
+use connectrpc::client::{ClientConfig, Http2Connection};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::world::{ORIGIN, World, cases, line, sandbox};
+
+cases![
+    json_by_hand_is_enough,
+    a_call_without_side_effects_is_a_get,
+    streams_of_json_by_hand,
+    every_protocol_gets_the_same,
+    errors_are_told_in_each_protocol,
+    pages_of_allowed_origins_may_call,
+    a_deadline_ends_a_call,
+    what_is_not_there_is_unimplemented,
+    other_kinds_of_content_are_refused,
+];
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+fn request(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(Bytes::copy_from_slice(body)));
+    *request.method_mut() = method.parse().unwrap();
+    *request.uri_mut() = format!("http://{}{path}", world.address).parse().unwrap();
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
+    }
+    request
+}
+
+async fn answer(response: http::Response<hyper::body::Incoming>) -> Answer {
+    let (parts, body) = response.into_parts();
+    let collected = body.collect().await.unwrap();
+    let trailers = collected.trailers().cloned().unwrap_or_default();
+    Answer { status: parts.status.as_u16(), headers: parts.headers, body: collected.to_bytes(), trailers }
+}
+
+/// A request over HTTP/1.1.
+pub(crate) async fn http(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = request(world, method, path, headers, body);
+    let host = HeaderValue::from_str(&world.address.to_string()).unwrap();
+    request.headers_mut().insert(http::header::HOST, host);
+    *request.uri_mut() = path.parse().unwrap();
+    answer(sender.send_request(request).await.unwrap()).await
+}
+
+/// A request over HTTP/2.
+pub(crate) async fn http2(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    answer(sender.send_request(request(world, method, path, headers, body)).await.unwrap()).await
+}
+
+/// A unary call in JSON.
+pub(crate) async fn call(world: &World, key: &str, procedure: &str, body: Value) -> Answer {
+    let bearer = format!("Bearer {key}");
+    let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
+    http(world, "POST", &format!("/belljar.v1.{procedure}"), &headers, body.to_string().as_bytes()).await
+}
+
+/// One message as streams have it.
+pub(crate) fn frame(flags: u8, message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(flags);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+/// The messages of a stream, each with its flags.
+pub(crate) fn frames(mut body: Bytes) -> Vec<(u8, Bytes)> {
+    let mut found = Vec::new();
+    while body.len() >= 5 {
+        let flags = body.get_u8();
+        let length = usize::try_from(body.get_u32()).unwrap();
+        found.push((flags, body.split_to(length)));
+    }
+    assert!(body.is_empty());
+    found
+}
+
+async fn json_by_hand_is_enough(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    let made =
+        call(&world, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let made = made.json();
+    let id = made["sandbox"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(made["sandbox"]["state"], "SANDBOX_STATE_RUNNING");
+    assert_eq!(made["sandbox"]["labels"], json!({"job": "42"}));
+    assert!(made["sandbox"]["expiresAt"].as_str().unwrap().ends_with('Z'));
+    let with_header = http(
+        &world,
+        "POST",
+        "/belljar.v1.Process/List",
+        &[("content-type", "application/json"), ("x-api-key", &key), ("belljar-sandbox", &id)],
+        b"{}",
+    )
+    .await;
+    assert_eq!((with_header.status, with_header.json()), (200, json!({})));
+    assert!(with_header.headers.contains_key("x-request-id"));
+    let killed = call(&world, &key, "Sandboxes/Kill", json!({"sandbox": id})).await;
+    assert_eq!((killed.status, killed.json()), (200, json!({})));
+    // As the protocols have it, for clients that are newer than the server.
+    let unknown = call(&world, &key, "Sandboxes/List", json!({"of_tomorrow": 1})).await;
+    assert_eq!((unknown.status, unknown.json()), (200, json!({})), "{unknown:?}");
+}
+
+async fn a_call_without_side_effects_is_a_get(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    let bearer = format!("Bearer {key}");
+    let path = |procedure: &str| format!("/belljar.v1.{procedure}?connect=v1&encoding=json&message=%7B%7D");
+    let listed = http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await;
+    assert_eq!((listed.status, listed.json()), (200, json!({})));
+    assert_eq!(http(&world, "GET", &path("Sandboxes/List"), &[], b"").await.status, 401);
+    // A page could make a browser load it.
+    let made = http(&world, "GET", &path("Sandboxes/Create"), &[("authorization", &bearer)], b"").await;
+    assert!(made.status >= 400, "{made:?}");
+    assert_eq!(
+        http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await.json(),
+        json!({})
+    );
+}
+
+async fn streams_of_json_by_hand(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let key = world.key("default", belljar_model::Role::User).await;
+    let bearer = format!("Bearer {key}");
+    let message = json!({"sandbox": id, "command": "ZWNobyBoaTsgZXhpdCA0"}).to_string();
+    let headers = [("content-type", "application/connect+json"), ("authorization", bearer.as_str())];
+    let path = "/belljar.v1.Commands/Exec";
+    let answer = http(&world, "POST", path, &headers, &frame(0, message.as_bytes())).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let found: Vec<(u8, Value)> = frames(answer.body.clone())
+        .into_iter()
+        .map(|(flags, message)| (flags, serde_json::from_slice(&message).unwrap()))
+        .collect();
+    assert!(found[0].1["started"]["process"].is_string(), "{found:?}");
+    assert_eq!(found[1].1["output"]["data"], "aGkK");
+    let result = &found[found.len() - 2].1["result"];
+    assert_eq!((&result["exitCode"], &result["outcome"]), (&json!(4), &json!({"exited": {"code": 4}})));
+    assert_eq!(found.last().unwrap(), &(2, json!({})));
+}
+
+/// Clients of one service, one for each protocol.
+fn clients(
+    world: &World,
+    key: &str,
+) -> Vec<(Protocol, v1::SandboxesClient<connectrpc::client::SharedHttp2Connection>)> {
+    let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
+    [Protocol::Connect, Protocol::Grpc, Protocol::GrpcWeb]
+        .into_iter()
+        .map(|protocol| {
+            let config = ClientConfig::new(uri.clone())
+                .with_protocol(protocol)
+                .with_default_header("authorization", format!("Bearer {key}"));
+            let connection = Http2Connection::lazy_plaintext(uri.clone()).shared(8);
+            (protocol, v1::SandboxesClient::new(connection, config))
+        })
+        .collect()
+}
+
+async fn every_protocol_gets_the_same(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    let user = world.with_key(belljar_client::Credential::key(key.clone()));
+    let id = sandbox(&user).await;
+    crate::world::sh(&user, &id, "true").await;
+    for (protocol, client) in clients(&world, &key) {
+        let get = v1::GetSandboxRequest { sandbox: id.clone(), ..Default::default() };
+        assert_eq!(client.get(get).await.unwrap().into_owned().id, id, "{protocol:?}");
+        let request = v1::SandboxLogsRequest { sandbox: id.clone(), ..Default::default() };
+        let mut log = client.logs(request).await.unwrap();
+        let mut events = Vec::new();
+        while let Some(entry) = log.message::<v1::SandboxLogEntry>().await.unwrap() {
+            events.push(entry.to_owned_message().event);
+        }
+        assert!(log.error().is_none(), "{protocol:?}");
+        assert!(events.iter().any(|event| event == "exec"), "{protocol:?} {events:?}");
+    }
+}
+
+async fn errors_are_told_in_each_protocol(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    for (protocol, client) in clients(&world, &key) {
+        let request = v1::GetSandboxRequest { sandbox: "nobody".to_owned(), ..Default::default() };
+        let error = client.get(request).await.unwrap_err();
+        assert_eq!(error.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
+        assert!(
+            error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")),
+            "{protocol:?}"
+        );
+        let request = v1::SandboxLogsRequest { sandbox: "nobody".to_owned(), ..Default::default() };
+        let failed = match client.logs(request).await {
+            Err(error) => error,
+            Ok(mut stream) => match stream.message::<v1::SandboxLogEntry>().await {
+                Err(error) => error,
+                Ok(_) => stream.error().unwrap().clone(),
+            },
+        };
+        assert_eq!(failed.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
+    }
+    // What a guard refuses comes in the protocol's own form as well, and before any message is read.
+    for (protocol, client) in clients(&world, "bj_wrong") {
+        let error = client.list(v1::ListSandboxesRequest::default()).await.unwrap_err();
+        assert_eq!(error.code, belljar_client::ErrorCode::Unauthenticated, "{protocol:?}");
+        assert!(
+            error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")),
+            "{protocol:?}"
+        );
+    }
+    let plain = call(&world, "bj_wrong", "Sandboxes/List", json!({})).await;
+    assert_eq!((plain.status, plain.json()["code"].clone()), (401, json!("unauthenticated")));
+    assert_eq!(plain.headers["www-authenticate"], "Bearer");
+}
+
+async fn pages_of_allowed_origins_may_call(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    let path = "/belljar.v1.Sandboxes/List";
+    let asked = http(
+        &world,
+        "OPTIONS",
+        path,
+        &[
+            ("origin", ORIGIN),
+            ("access-control-request-method", "POST"),
+            ("access-control-request-headers", "authorization,content-type,x-grpc-web,belljar-sandbox"),
+        ],
+        b"",
+    )
+    .await;
+    assert_eq!(asked.status, 204, "{asked:?}");
+    let allowed = asked.headers["access-control-allow-headers"].to_str().unwrap().to_owned();
+    for name in ["authorization", "x-grpc-web", "grpc-timeout", "connect-protocol-version", "belljar-sandbox"]
+    {
+        assert!(allowed.contains(name), "{name} is not in {allowed}");
+    }
+    let bearer = format!("Bearer {key}");
+    let web = |origin| {
+        let headers = [
+            ("content-type", "application/grpc-web+proto"),
+            ("x-grpc-web", "1"),
+            ("authorization", bearer.as_str()),
+            ("origin", origin),
+        ];
+        let world = &world;
+        async move { http(world, "POST", path, &headers, &frame(0, b"")).await }
+    };
+    let answer = web(ORIGIN).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.headers["access-control-allow-origin"], ORIGIN);
+    assert!(answer.headers["access-control-expose-headers"].to_str().unwrap().contains("grpc-status"));
+    let last = frames(answer.body).pop().unwrap();
+    assert_eq!(last.0, 0x80);
+    assert!(
+        String::from_utf8_lossy(&last.1).contains("grpc-status: 0")
+            || String::from_utf8_lossy(&last.1).contains("grpc-status:0")
+    );
+    let refused = web("https://evil.example").await;
+    assert!(!refused.headers.contains_key("access-control-allow-origin"), "{refused:?}");
+    let told = frames(refused.body.clone()).pop().map(|(_, trailer)| trailer).unwrap_or_default();
+    assert!(
+        String::from_utf8_lossy(&told).contains("grpc-status: 7")
+            || String::from_utf8_lossy(&told).contains("grpc-status:7"),
+        "{refused:?}"
+    );
+}
+
+async fn a_deadline_ends_a_call(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let hasty = user.clone().with_timeout(Duration::from_millis(400)).without_retries();
+    let began = Instant::now();
+    let mut events = hasty.exec(line(&id, "sleep 1000"), None).await.unwrap();
+    let error = loop {
+        match events.next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("it ended"),
+            Err(error) => break error,
+        }
+    };
+    assert!(began.elapsed() < Duration::from_secs(5), "{error:?}");
+    assert!(matches!(error, belljar_client::ClientError::Broken { .. }), "{error:?}");
+    let guest = user.guest(&id).unwrap();
+    crate::world::until("the command has ended", || async {
+        guest.list_processes().await.unwrap().iter().all(|process| !process.running)
+    })
+    .await;
+
+    // The server keeps it too, for who only says so and waits.
+    let key = world.key("default", belljar_model::Role::User).await;
+    let bearer = format!("Bearer {key}");
+    let message = json!({"sandbox": id, "command": "c2xlZXAgMTAwMA=="}).to_string();
+    for (name, value, kind) in [
+        ("connect-timeout-ms", "300", "application/connect+json"),
+        ("grpc-timeout", "300m", "application/grpc-web+json"),
+    ] {
+        let headers = [("content-type", kind), ("authorization", bearer.as_str()), (name, value)];
+        let began = Instant::now();
+        let answer =
+            http(&world, "POST", "/belljar.v1.Commands/Exec", &headers, &frame(0, message.as_bytes())).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{answer:?}");
+        let last = frames(answer.body.clone()).pop().unwrap().1;
+        let told = String::from_utf8_lossy(&last).into_owned();
+        assert!(
+            told.contains("deadline_exceeded")
+                || told.contains("grpc-status: 4")
+                || told.contains("grpc-status:4"),
+            "{told}"
+        );
+    }
+}
+
+async fn what_is_not_there_is_unimplemented(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    for procedure in ["Sandboxes/Nothing", "Nothing/Get"] {
+        let answer = call(&world, &key, procedure, json!({})).await;
+        assert_eq!(answer.json()["code"], "unimplemented", "{answer:?}");
+    }
+    let bearer = format!("Bearer {key}");
+    let headers = [("content-type", "application/grpc"), ("authorization", bearer.as_str())];
+    let answer = http2(&world, "POST", "/belljar.v1.Sandboxes/Nothing", &headers, &frame(0, b"")).await;
+    assert_eq!(status(&answer), "12", "{answer:?}");
+    // A stranger does not get to know what there is.
+    let answer = http2(&world, "POST", "/belljar.v1.Sandboxes/Nothing", &headers[..1], &frame(0, b"")).await;
+    assert_eq!(status(&answer), "16", "{answer:?}");
+}
+
+/// A gRPC answer's status.
+pub(crate) fn status(answer: &Answer) -> &str {
+    let found = answer.trailers.get("grpc-status").or_else(|| answer.headers.get("grpc-status"));
+    found.map_or("none", |value| value.to_str().unwrap())
+}
+
+async fn other_kinds_of_content_are_refused(world: World) {
+    let key = world.key("default", belljar_model::Role::User).await;
+    let bearer = format!("Bearer {key}");
+    let before = world.keeper.usage(&belljar_keeper::Caller::operator("test", "r")).await.unwrap().sandboxes;
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/xml",
+        "",
+    ] {
+        let headers = [("content-type", kind), ("authorization", bearer.as_str())];
+        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
+        assert_eq!(
+            StatusCode::from_u16(answer.status).unwrap(),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{kind}"
+        );
+    }
+    for encoding in ["gzip", "zstd", "br"] {
+        let headers = [
+            ("content-type", "application/json"),
+            ("content-encoding", encoding),
+            ("authorization", bearer.as_str()),
+        ];
+        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
+        assert_eq!(answer.json()["code"], "unimplemented", "{encoding}");
+    }
+    let after = world.keeper.usage(&belljar_keeper::Caller::operator("test", "r")).await.unwrap().sandboxes;
+    assert_eq!(before, after);
+}

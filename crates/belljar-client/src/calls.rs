@@ -1,0 +1,168 @@
+//! Calls to the services of the whole server.
+
+use belljar_proto::{CallOptions, UnaryResponse, v1};
+use http::HeaderValue;
+
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::retry::{Safe, idempotency_key, retried};
+use crate::stream::Messages;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+type Result<T> = std::result::Result<T, ClientError>;
+
+/// Calls with one message and one answer.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident, $safe:ident;)*) => {
+        impl Client {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// See [`ClientError`].
+            pub async fn $name(&self, request: v1::$request) -> Result<v1::$answer> {
+                let client = v1::$client::new(self.connection.clone(), self.config.clone());
+                let answer = retried(&self.target, self.attempts, Safe::$safe, || client.$method(request.clone())).await;
+                answer.map(UnaryResponse::into_owned)
+            })*
+        }
+    };
+}
+
+/// Calls with one message and a stream of answers, of which the first may be long in coming: what is wrong with the
+/// request comes in its place.
+macro_rules! streams {
+    ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident;)*) => {
+        impl Client {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// See [`ClientError`].
+            pub async fn $name(&self, request: v1::$request) -> Result<Messages<v1::$answer>> {
+                let client = v1::$client::new(self.connection.clone(), self.config.clone());
+                let stream = retried(&self.target, self.attempts, Safe::NotBegun, || client.$method(request.clone()));
+                Ok(Messages::new(stream.await?, self.target.clone()))
+            })*
+        }
+    };
+}
+
+calls! {
+    /// Says how a sandbox is. It is no use of it: nothing is resumed.
+    get: SandboxesClient.get(GetSandboxRequest) -> SandboxInfo, Always;
+    /// One page of the caller's sandboxes.
+    list: SandboxesClient.list(ListSandboxesRequest) -> ListSandboxesResponse, Always;
+    /// Changes labels, limits and what happens when the time is over.
+    update: SandboxesClient.update(UpdateSandboxRequest) -> SandboxInfo, Always;
+    /// Ends a sandbox, with all that is in it.
+    kill: SandboxesClient.kill(KillSandboxRequest) -> KillSandboxResponse, Always;
+    /// Sets the time that a sandbox lives from now on.
+    set_timeout: SandboxesClient.set_timeout(SetTimeoutRequest) -> SandboxInfo, Always;
+    /// Lets a sandbox stand still.
+    pause: SandboxesClient.pause(PauseSandboxRequest) -> SandboxInfo, NotBegun;
+    /// Lets a sandbox go on.
+    resume: SandboxesClient.resume(ResumeSandboxRequest) -> SandboxInfo, Always;
+    /// Keeps a sandbox's files as a template.
+    snapshot: SandboxesClient.snapshot(SnapshotSandboxRequest) -> TemplateInfo, NotBegun;
+    /// What a sandbox uses now.
+    metrics: SandboxesClient.metrics(SandboxMetricsRequest) -> SandboxMetrics, Always;
+    /// Makes a token that opens one sandbox only.
+    issue_token: SandboxesClient.issue_token(IssueTokenRequest) -> IssuedToken, Always;
+    /// Lets a port be reached from outside.
+    publish_port: SandboxesClient.publish_port(PublishPortRequest) -> PublishedPort, Always;
+    /// Takes that back.
+    unpublish_port: SandboxesClient.unpublish_port(UnpublishPortRequest) -> UnpublishPortResponse, NotBegun;
+    /// The published ports, and what programs inside listen on.
+    list_ports: SandboxesClient.list_ports(ListPublishedPortsRequest) -> ListPublishedPortsResponse, Always;
+    /// Makes a token that opens one published port only.
+    issue_port_token: SandboxesClient.issue_port_token(IssuePortTokenRequest) -> IssuedToken, Always;
+    /// Makes an address with which one file can be read or written without a key.
+    sign_file: SandboxesClient.sign_file(SignFileRequest) -> SignFileResponse, Always;
+    /// Starts a command in the background.
+    start: CommandsClient.start(ExecRequest) -> StartedCommand, NotBegun;
+    /// The templates.
+    templates: TemplatesClient.list(ListTemplatesRequest) -> ListTemplatesResponse, Always;
+    /// One template.
+    template: TemplatesClient.get(GetTemplateRequest) -> TemplateInfo, Always;
+    /// Removes a snapshot.
+    remove_template: TemplatesClient.remove(RemoveTemplateRequest) -> RemoveTemplateResponse, NotBegun;
+    /// Makes a key. For administrators.
+    create_key: KeysClient.create(CreateKeyRequest) -> CreateKeyResponse, NotBegun;
+    /// The keys. For administrators.
+    keys: KeysClient.list(ListKeysRequest) -> ListKeysResponse, Always;
+    /// Takes a key back. For administrators.
+    revoke_key: KeysClient.revoke(RevokeKeyRequest) -> RevokeKeyResponse, NotBegun;
+    /// Checks the audit trail. For administrators.
+    verify_audit: AuditClient.verify(VerifyAuditRequest) -> VerifyAuditResponse, Always;
+    /// Which version the server is. Needs no key.
+    version: ServerClient.version(ServerVersionRequest) -> ServerVersionResponse, Always;
+    /// Whether sandboxes can be made. Needs no key.
+    health: ServerClient.health(ServerHealthRequest) -> ServerHealthResponse, Always;
+    /// Who the caller is, and what its key uses.
+    me: ServerClient.me(MeRequest) -> MeResponse, Always;
+}
+
+streams! {
+    /// What happened to a sandbox, and if asked for what happens to it.
+    logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
+    /// Records of the audit trail as they come. For administrators.
+    tail_audit: AuditClient.tail(TailAuditRequest) -> AuditRecordLine;
+    /// All records of the audit trail. For administrators.
+    export_audit: AuditClient.export(ExportAuditRequest) -> AuditRecordLine;
+}
+
+impl Client {
+    /// Makes a sandbox. The same `key` and the same request get the same sandbox; without a key one is made up, so that
+    /// a connection that breaks never leaves a second sandbox.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn create(
+        &self,
+        request: v1::CreateSandboxRequest,
+        key: Option<&str>,
+    ) -> Result<v1::CreateSandboxResponse> {
+        let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
+        let options = keyed(key.map_or_else(idempotency_key, str::to_owned))?;
+        let answer = retried(&self.target, self.attempts, Safe::Always, || {
+            client.create_with_options(request.clone(), options.clone())
+        });
+        Ok(answer.await?.into_owned())
+    }
+
+    /// Runs a command: one `started`, outputs, and one `result`. When the stream is dropped, the command ends. With a
+    /// `key` the same key and the same request run once: who asks again gets the result alone.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn exec(&self, request: v1::ExecRequest, key: Option<&str>) -> Result<Messages<v1::ExecEvent>> {
+        let client = v1::CommandsClient::new(self.connection.clone(), self.config.clone());
+        let (options, safe) = match key {
+            Some(key) => (keyed(key.to_owned())?, Safe::Always),
+            None => (CallOptions::default(), Safe::NotBegun),
+        };
+        retried(&self.target, self.attempts, safe, || async {
+            let stream = client.exec_with_options(request.clone(), options.clone()).await?;
+            Messages::new(stream, self.target.clone()).begun().await
+        })
+        .await
+    }
+
+    /// Copies a sandbox's files into new sandboxes: one message for each.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn fork(&self, request: v1::ForkSandboxRequest) -> Result<Messages<v1::ForkSandboxResponse>> {
+        let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
+        retried(&self.target, self.attempts, Safe::NotBegun, || async {
+            Messages::new(client.fork(request.clone()).await?, self.target.clone()).begun().await
+        })
+        .await
+    }
+}
+
+fn keyed(key: String) -> Result<CallOptions> {
+    let value =
+        HeaderValue::try_from(key).map_err(|_| ClientError::Unsendable { field: "idempotency key" })?;
+    Ok(CallOptions::default().with_header(IDEMPOTENCY_KEY, value))
+}

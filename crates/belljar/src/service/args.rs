@@ -1,0 +1,409 @@
+//! What can be said on the command line about the service: sandboxes that live on, keys, the audit trail.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Where the server is, and how answers are shown.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerArgs {
+    /// Server, as http://HOST:PORT, https://HOST or unix:PATH [default: the one of this user's home]
+    #[arg(long, global = true, value_name = "URL", env = "BELLJAR_API_URL", help_heading = "Server")]
+    pub(crate) server: Option<String>,
+    /// API key
+    #[arg(
+        long,
+        global = true,
+        value_name = "KEY",
+        env = "BELLJAR_API_KEY",
+        hide_env_values = true,
+        help_heading = "Server"
+    )]
+    pub(crate) api_key: Option<String>,
+    /// Directory of the service's files [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
+    pub(crate) home: Option<PathBuf>,
+    /// How answers are shown
+    #[arg(long, global = true, value_enum, default_value = "table", help_heading = "Output")]
+    pub(crate) format: Format,
+    /// Print ids only, and say nothing but errors
+    #[arg(short, long, global = true, help_heading = "Output")]
+    pub(crate) quiet: bool,
+}
+
+/// How answers are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// One JSON value a line.
+    Json,
+}
+
+/// Arguments of `belljar sandbox`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: SandboxCommand,
+}
+
+/// The commands of `belljar sandbox`. A sandbox is named by its id or by its name.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Make a sandbox, and print its id
+    Create(Box<CreateArgs>),
+    /// Run a command in a sandbox, and end with its status
+    Exec(ExecArgs),
+    /// Open a terminal in a sandbox
+    Shell {
+        /// Sandbox
+        sandbox: String,
+        /// Command to run instead of a shell
+        #[arg(value_name = "CMD", last = true)]
+        command: Vec<OsString>,
+    },
+    /// Copy files in or out: one of the two places is SANDBOX:PATH
+    Cp {
+        /// What is copied
+        #[arg(value_name = "FROM")]
+        from: OsString,
+        /// Where to
+        #[arg(value_name = "TO")]
+        to: OsString,
+    },
+    /// List sandboxes
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Only those in this state; may be given more than once
+        #[arg(long, value_name = "STATE")]
+        state: Vec<String>,
+        /// Only those with this label; may be given more than once
+        #[arg(long, value_name = "KEY=VALUE")]
+        label: Vec<String>,
+        /// Those that are gone, too
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Say how a sandbox is
+    Info {
+        /// Sandbox
+        sandbox: String,
+    },
+    /// Say what happened to a sandbox
+    Logs {
+        /// Sandbox
+        sandbox: String,
+        /// Go on with what happens
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Say what a sandbox uses
+    Stats {
+        /// Sandbox
+        sandbox: String,
+    },
+    /// List what runs in a sandbox
+    Ps {
+        /// Sandbox
+        sandbox: String,
+    },
+    /// Let a sandbox stand still
+    Pause {
+        /// Sandboxes
+        #[arg(required = true)]
+        sandboxes: Vec<String>,
+    },
+    /// Let a sandbox go on
+    Resume {
+        /// Sandboxes
+        #[arg(required = true)]
+        sandboxes: Vec<String>,
+    },
+    /// Set how long a sandbox lives from now on, and what else may change while it runs
+    Set {
+        /// Sandbox
+        sandbox: String,
+        /// Life from now on, such as 10m; 0 ends it now
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<String>,
+        /// Time without use after which it ends; 0 is none
+        #[arg(long, value_name = "TIME")]
+        idle_timeout: Option<String>,
+        /// What happens when its time is over: kill or pause
+        #[arg(long, value_name = "WHAT")]
+        on_timeout: Option<String>,
+        /// Memory and swap of everything in it
+        #[arg(long, value_name = "SIZE")]
+        memory: Option<String>,
+        /// Processors
+        #[arg(long, value_name = "NUMBER")]
+        cpus: Option<String>,
+        /// Processes and threads at once
+        #[arg(long, value_name = "NUMBER")]
+        pids: Option<String>,
+        /// Set a label, or remove it: KEY=VALUE or KEY-
+        #[arg(long, value_name = "KEY=VALUE")]
+        label: Vec<String>,
+    },
+    /// Keep a sandbox's files as a template
+    Snapshot {
+        /// Sandbox
+        sandbox: String,
+        /// The template's name
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// A note
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Copy a sandbox's files into new sandboxes
+    Fork {
+        /// Sandbox
+        sandbox: String,
+        /// How many
+        #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 1)]
+        count: u32,
+        /// How long they live
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<String>,
+        /// Set a label
+        #[arg(long, value_name = "KEY=VALUE")]
+        label: Vec<String>,
+    },
+    /// Publish a port, or list the published ones
+    Port {
+        /// Sandbox
+        sandbox: String,
+        /// Port
+        port: Option<u16>,
+        /// Anybody may use it
+        #[arg(long)]
+        public: bool,
+        /// Take it back
+        #[arg(long, conflicts_with = "public")]
+        remove: bool,
+        /// Make a token for it that lasts this long, such as 1h
+        #[arg(long, value_name = "TIME", conflicts_with = "remove")]
+        token: Option<String>,
+    },
+    /// End sandboxes, with all that is in them
+    #[command(visible_alias = "rm")]
+    Kill {
+        /// Sandboxes
+        #[arg(required_unless_present_any = ["all", "label"])]
+        sandboxes: Vec<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "sandboxes")]
+        all: bool,
+        /// All with this label; may be given more than once
+        #[arg(long, value_name = "KEY=VALUE", conflicts_with = "sandboxes")]
+        label: Vec<String>,
+    },
+}
+
+/// Arguments of `belljar sandbox create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// What it starts from
+    #[arg(long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// Its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// If there is one of that name, take it
+    #[arg(long, requires = "name")]
+    pub(crate) or_get: bool,
+    /// Its life, such as 10m [default: 5m]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Time without use after which it ends
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_timeout: Option<String>,
+    /// What happens when its time is over: kill or pause
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_timeout: Option<String>,
+    /// A use of it while it is paused is refused, instead of resuming it
+    #[arg(long)]
+    pub(crate) no_auto_resume: bool,
+    /// A note; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
+    /// Set an environment variable; NAME alone takes its value from here
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Put a file or directory in; DEST is below the home directory
+    #[arg(short, long = "file", value_name = "SRC[:DEST]")]
+    pub(crate) files: Vec<OsString>,
+    /// Memory and swap of everything in it
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) memory: Option<String>,
+    /// Processors, such as 0.5
+    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
+    pub(crate) cpus: Option<String>,
+    /// Processes and threads at once
+    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
+    pub(crate) pids: Option<String>,
+    /// Size of the home directory
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) disk: Option<String>,
+    /// Size of /tmp
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) tmp: Option<String>,
+    /// Time of one execution for which none is given
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    pub(crate) exec_timeout: Option<String>,
+    /// Show a directory or file of the server's machine inside (administrators only)
+    #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
+    pub(crate) mounts: Vec<String>,
+    /// What it may reach
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) net: Option<String>,
+}
+
+/// Arguments of `belljar sandbox exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// Sandbox
+    pub(crate) sandbox: String,
+    /// Directory to start in
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
+    /// Set an environment variable; NAME alone takes its value from here
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Time it may take; 0 is without end
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Run in the background, and print its number
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+    /// The command is one line for the shell
+    #[arg(short = 'c', long)]
+    pub(crate) shell: bool,
+    /// Program and arguments
+    #[arg(value_name = "CMD", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Arguments of `belljar key`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: KeyCommand,
+}
+
+/// The commands of `belljar key`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key, and print it: this once
+    Create {
+        /// What it is for
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        name: String,
+        /// What its holder may do: admin, user or read
+        #[arg(long, value_name = "ROLE", default_value = "user")]
+        role: String,
+        /// Whose sandboxes it sees
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        tenant: String,
+        /// How long it works, such as 24h
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+        /// Sandboxes at once
+        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
+        max_sandboxes: Option<u32>,
+        /// Sum of the memory limits of its sandboxes
+        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
+        max_memory: Option<String>,
+        /// Sum of the disk limits of its sandboxes
+        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
+        max_disk: Option<String>,
+        /// Processor seconds in any hour
+        #[arg(long, value_name = "SECONDS", help_heading = "Quotas")]
+        max_cpu_per_hour: Option<u64>,
+        /// Executions in any minute
+        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
+        max_executions_per_minute: Option<u32>,
+    },
+    /// List keys
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Take a key back, for good
+    Revoke {
+        /// Its id
+        id: String,
+    },
+}
+
+/// Arguments of `belljar template`.
+#[derive(Debug, Args)]
+pub(crate) struct TemplateCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: TemplateCommand,
+}
+
+/// The commands of `belljar template`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// List templates
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Say what a template is
+    Info {
+        /// Id or name
+        template: String,
+    },
+    /// Remove a snapshot; sandboxes that were made from it go on
+    Rm {
+        /// Id or name
+        template: String,
+    },
+}
+
+/// Arguments of `belljar audit`.
+#[derive(Debug, Args)]
+pub(crate) struct AuditCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: AuditCommand,
+}
+
+/// The commands of `belljar audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Print the last records, one JSON object a line
+    Tail {
+        /// Go on with what happens
+        #[arg(short, long)]
+        follow: bool,
+        /// Only records of this sandbox
+        #[arg(long, value_name = "ID")]
+        sandbox: Option<String>,
+        /// Only records of this action, such as exec
+        #[arg(long, value_name = "NAME")]
+        action: Option<String>,
+        /// How many
+        #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 20)]
+        lines: u32,
+    },
+    /// Check that no record was changed, removed or moved
+    Verify {
+        /// A file that was exported, instead of the server's own trail
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print all records, in a form that can be checked without the server
+    Export {
+        /// From this record on
+        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        first: u64,
+    },
+}

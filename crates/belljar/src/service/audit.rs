@@ -1,0 +1,103 @@
+//! `belljar audit`.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use belljar_client::v1;
+use belljar_store::{Expected, Verification, verify_export};
+
+use super::args::{AuditCommand, ServerArgs};
+use super::link::Link;
+use super::show::print;
+use crate::message::{Quit, say, without_controls};
+
+/// The status of a trail that does not hold.
+const BROKEN: u8 = 1;
+
+/// Does what was asked for about the audit trail.
+pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u8, Quit> {
+    // A file is checked without any server.
+    if let AuditCommand::Verify { file: Some(file) } = command {
+        return verify_file(file);
+    }
+    let link = Link::open(server).await?;
+    match command {
+        AuditCommand::Tail { follow, sandbox, action, lines } => {
+            let filter = v1::AuditRecordFilter {
+                sandbox: sandbox.clone().unwrap_or_default(),
+                action: action.clone().unwrap_or_default(),
+                ..Default::default()
+            };
+            let request = v1::TailAuditRequest {
+                filter: filter.into(),
+                no_follow: !follow,
+                limit: if *follow { 0 } else { *lines },
+                ..Default::default()
+            };
+            lines_of(link.client.tail_audit(request).await?).await?;
+            Ok(0)
+        }
+        AuditCommand::Export { first } => {
+            let request = v1::ExportAuditRequest { first: *first, ..Default::default() };
+            lines_of(link.client.export_audit(request).await?).await?;
+            Ok(0)
+        }
+        AuditCommand::Verify { .. } => verify(&link).await,
+    }
+}
+
+async fn lines_of(mut records: belljar_client::Messages<v1::AuditRecordLine>) -> Result<(), Quit> {
+    while let Some(record) = records.next().await? {
+        print(&format!("{}\n", without_controls(&record.json)))?;
+    }
+    Ok(())
+}
+
+async fn verify(link: &Link) -> Result<u8, Quit> {
+    let found = link.client.verify_audit(v1::VerifyAuditRequest::default()).await?;
+    if !link.json(&found)? {
+        if found.whole {
+            let head = found.head.into_option().unwrap_or_default();
+            print(&format!(
+                "whole: {} records, the last one {} {}\n",
+                found.records,
+                head.seq,
+                hex(&head.hash)
+            ))?;
+            if found.steps_back > 0 {
+                say(&format!("a clock was set back {} times", found.steps_back));
+            }
+        } else {
+            say(&format!("broken at record {}: {}", found.broken_seq, found.why));
+        }
+    }
+    Ok(if found.whole { 0 } else { BROKEN })
+}
+
+fn verify_file(path: &Path) -> Result<u8, Quit> {
+    let failed =
+        |error: std::io::Error| anyhow::Error::new(error).context(format!("cannot read {}", path.display()));
+    let file = File::open(path).map_err(failed)?;
+    match verify_export(BufReader::new(file), Expected::default()).map_err(failed)? {
+        Verification::Verified(chain) => {
+            let head = chain.head;
+            print(&format!(
+                "whole: {} records, the last one {} {}\n",
+                chain.records,
+                head.seq,
+                hex(&head.hash)
+            ))?;
+            say("records may be missing at the end: compare the last one with what the server says");
+            Ok(0)
+        }
+        Verification::Broken(broken) => {
+            say(&format!("broken at {broken}"));
+            Ok(BROKEN)
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

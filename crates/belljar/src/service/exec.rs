@@ -1,0 +1,125 @@
+//! `belljar sandbox exec`: a command whose streams are those of this terminal.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use belljar_client::v1;
+use belljar_engine::{GuestClient, ProcessEvent, STOP_GRACE};
+use bytes::Bytes;
+
+use super::args::ExecArgs;
+use super::link::Link;
+use super::show::print;
+use super::words;
+use crate::descriptor::Inherited;
+use crate::message::{FAILED, Quit, say};
+use crate::output::write_failed;
+use crate::signals::{self, Signals};
+use crate::stdin::Stdin;
+
+/// The status of a command whose time was over.
+const TIMED_OUT: u8 = 124;
+
+/// The status of a command that was killed because memory ran out.
+const OUT_OF_MEMORY: u8 = 137;
+
+/// Runs a command, and ends with its status.
+pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
+    let env = words::variables(&args.env)?;
+    let timeout = args.timeout.as_deref().map(|text| words::time("timeout", text)).transpose()?;
+    if args.detach {
+        return background(link, args, env).await;
+    }
+    let guest = link.client.guest(&args.sandbox)?;
+    let variable = |(name, value): (String, String)| v1::EnvVar {
+        name: name.into_bytes().into(),
+        value: value.into_bytes().into(),
+        ..Default::default()
+    };
+    let mut request = v1::StartRequest {
+        env: env.into_iter().map(variable).collect(),
+        cwd: args.cwd.as_ref().map(|dir| Bytes::copy_from_slice(dir.as_bytes())).unwrap_or_default(),
+        timeout_ms: timeout.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
+        ..Default::default()
+    };
+    (request.argv, request.shell) = command(args);
+    attended(&guest, request).await
+}
+
+/// Starts it with this terminal's streams, and waits for its end. Ctrl-C goes to it.
+async fn attended(guest: &GuestClient, mut request: v1::StartRequest) -> Result<u8, Quit> {
+    let mut signals = Signals::catch()?;
+    let stdin = Stdin::open();
+    request.stdin_open = stdin.is_some();
+    let mut execution = guest.start(request).await?;
+    let id = execution.id;
+    let feeding = stdin.map(|stdin| {
+        let guest = guest.clone();
+        tokio::spawn(async move { guest.feed(id, stdin, true).await })
+    });
+    let (mut stdout, mut stderr) = (Inherited::stdout(), Inherited::stderr());
+    let status = loop {
+        let event = tokio::select! {
+            event = execution.next() => event?,
+            signal = signals.next() => {
+                // It may have ended just now.
+                let _ = guest.signal(id, signal, true).await;
+                continue;
+            }
+        };
+        match event {
+            Some(ProcessEvent::Started { .. }) => {}
+            Some(ProcessEvent::Output { stream: v1::Stream::STREAM_STDERR, data, .. }) => {
+                stderr.write_all(&data).await.map_err(write_failed)?;
+            }
+            Some(ProcessEvent::Output { data, .. }) => stdout.write_all(&data).await.map_err(write_failed)?,
+            Some(ProcessEvent::Exited(exited)) => break status(&exited),
+            None => return Err(anyhow::anyhow!("the sandbox has ended, and the command with it").into()),
+        }
+    };
+    if let Some(feeding) = feeding {
+        feeding.abort();
+    }
+    Ok(status)
+}
+
+/// What the command ended with, as a shell tells it.
+pub(super) fn status(exited: &v1::Exited) -> u8 {
+    match exited.cause.as_known().unwrap_or_default() {
+        v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => {
+            say("the command was stopped: its time was over");
+            TIMED_OUT
+        }
+        v1::Cause::CAUSE_MEMORY => OUT_OF_MEMORY,
+        _ if exited.signal > 0 => signals::status(exited.signal),
+        _ => u8::try_from(exited.code).unwrap_or(FAILED),
+    }
+}
+
+async fn background(
+    link: &Link,
+    args: &ExecArgs,
+    env: std::collections::HashMap<String, String>,
+) -> Result<u8, Quit> {
+    let (argv, command) = command(args);
+    let request = v1::ExecRequest {
+        sandbox: args.sandbox.clone(),
+        argv,
+        command,
+        env: env.into_iter().collect(),
+        cwd: args.cwd.as_ref().map(|dir| Bytes::copy_from_slice(dir.as_bytes())).unwrap_or_default(),
+        timeout: words::span("timeout", args.timeout.as_deref())?,
+        ..Default::default()
+    };
+    let started = link.client.start(request).await?;
+    if !link.json(&started)? {
+        print(&format!("{}\n", started.process))?;
+    }
+    Ok(0)
+}
+
+/// The words of the command, or its line.
+fn command(args: &ExecArgs) -> (Vec<Bytes>, Bytes) {
+    let words: Vec<Bytes> = args.command.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    if args.shell { (Vec::new(), words.join(&b" "[..]).into()) } else { (words, Bytes::new()) }
+}

@@ -1,0 +1,128 @@
+//! `belljar key` and `belljar template`.
+
+use belljar_client::v1;
+
+use super::args::{Format, KeyCommand, TemplateCommand};
+use super::link::Link;
+use super::show::{Table, bytes, distance, print};
+use super::words;
+use crate::message::Quit;
+
+/// Does what was asked for about keys.
+pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> {
+    match command {
+        KeyCommand::Create { .. } => create(link, command).await?,
+        KeyCommand::Ls => list(link).await?,
+        KeyCommand::Revoke { id } => {
+            let request = v1::RevokeKeyRequest { id: id.clone(), ..Default::default() };
+            link.client.revoke_key(request).await?;
+            link.remark("the key is taken back, and with it every token that was made with it");
+        }
+    }
+    Ok(0)
+}
+
+async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
+    let KeyCommand::Create {
+        name,
+        role,
+        tenant,
+        expires,
+        max_sandboxes,
+        max_memory,
+        max_disk,
+        max_cpu_per_hour,
+        max_executions_per_minute,
+    } = command
+    else {
+        return Ok(());
+    };
+    let quotas = v1::KeyQuotas {
+        sandboxes: *max_sandboxes,
+        memory_bytes: words::size("max-memory", max_memory.as_deref())?,
+        disk_bytes: words::size("max-disk", max_disk.as_deref())?,
+        cpu_seconds_per_hour: *max_cpu_per_hour,
+        executions_per_minute: *max_executions_per_minute,
+        ..Default::default()
+    };
+    let role = match role.as_str() {
+        "read" => v1::KeyRole::KEY_ROLE_READ,
+        "user" => v1::KeyRole::KEY_ROLE_USER,
+        "admin" => v1::KeyRole::KEY_ROLE_ADMIN,
+        other => {
+            return Err(Quit::Usage(format!("--role: {other:?} is not allowed; give admin, user or read")));
+        }
+    };
+    let request = v1::CreateKeyRequest {
+        name: name.clone(),
+        role: role.into(),
+        tenant: tenant.clone(),
+        expires: words::span("expires", expires.as_deref())?,
+        quotas: if quotas == v1::KeyQuotas::default() { Default::default() } else { quotas.into() },
+        ..Default::default()
+    };
+    let made = link.client.create_key(request).await?;
+    if !link.json(&made)? {
+        link.remark("keep this key: it is shown this once");
+        print(&format!("{}\n", made.key))?;
+    }
+    Ok(())
+}
+
+async fn list(link: &Link) -> Result<(), Quit> {
+    let keys = link.client.keys(v1::ListKeysRequest::default()).await?.keys;
+    let mut table = Table::new(&["ID", "KEY", "NAME", "ROLE", "TENANT", "LAST USED", "WORKS"]);
+    for key in keys {
+        if link.json(&key)? {
+            continue;
+        }
+        let role = match key.role.as_known().unwrap_or_default() {
+            v1::KeyRole::KEY_ROLE_ADMIN => "admin",
+            v1::KeyRole::KEY_ROLE_READ => "read",
+            _ => "user",
+        };
+        let works = match (key.revoked_at.as_option(), key.expires_at.as_option()) {
+            (Some(_), _) => "taken back".to_owned(),
+            (None, Some(_)) => format!("ends {}", distance(&key.expires_at)),
+            (None, None) => "yes".to_owned(),
+        };
+        let used = distance(&key.last_used_at);
+        table.row(vec![key.id, format!("{}…", key.hint), key.name, role.to_owned(), key.tenant, used, works]);
+    }
+    if link.format == Format::Json { Ok(()) } else { table.print() }
+}
+
+/// Does what was asked for about templates.
+pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<u8, Quit> {
+    let shown = match command {
+        TemplateCommand::Ls => link.client.templates(v1::ListTemplatesRequest::default()).await?.templates,
+        TemplateCommand::Info { template } => {
+            let request = v1::GetTemplateRequest { template: template.clone(), ..Default::default() };
+            vec![link.client.template(request).await?]
+        }
+        TemplateCommand::Rm { template } => {
+            let request = v1::RemoveTemplateRequest { template: template.clone(), ..Default::default() };
+            link.client.remove_template(request).await?;
+            return Ok(0);
+        }
+    };
+    let mut table = Table::new(&["ID", "NAME", "FROM", "SIZE", "CREATED", "NOTE"]);
+    for template in shown {
+        if link.json(&template)? {
+            continue;
+        }
+        let builtin = template.source.is_empty();
+        table.row(vec![
+            template.id,
+            template.name,
+            if builtin { "belljar".to_owned() } else { template.source },
+            bytes(template.bytes),
+            if builtin { "-".to_owned() } else { distance(&template.created_at) },
+            template.note,
+        ]);
+    }
+    if link.format == Format::Table {
+        table.print()?;
+    }
+    Ok(0)
+}

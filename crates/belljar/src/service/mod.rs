@@ -1,0 +1,38 @@
+//! The commands that speak with a server: `belljar sandbox`, `key`, `template`, `audit`.
+
+pub(crate) mod args;
+mod audit;
+mod copy;
+mod create;
+mod exec;
+mod keys;
+mod link;
+mod sandbox;
+mod show;
+mod terminal;
+mod words;
+
+use crate::message::Quit;
+use crate::run::runtime;
+use args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use link::Link;
+
+/// Does what `belljar sandbox` asks for.
+pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { sandbox::run(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Does what `belljar key` asks for.
+pub(crate) fn key(args: &KeyCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { keys::keys(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Does what `belljar template` asks for.
+pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { keys::templates(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Does what `belljar audit` asks for.
+pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(audit::run(&args.server, &args.command))
+}

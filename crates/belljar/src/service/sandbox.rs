@@ -1,0 +1,405 @@
+//! `belljar sandbox`: what concerns sandboxes as a whole.
+
+use belljar_client::v1;
+
+use super::args::SandboxCommand;
+use super::link::{Link, is_missing};
+use super::show::{Table, bytes, distance, print, rough, state};
+use super::{copy, create, exec, terminal, words};
+use crate::message::{Quit, one_line};
+
+/// As many as the server gives at once.
+const PAGE: u32 = 100;
+
+/// The longest command line that a list shows, in characters.
+const SHOWN_CHARS: usize = 60;
+
+/// Does what was asked for.
+pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Quit> {
+    match command {
+        SandboxCommand::Create(args) => create::create(link, args).await?,
+        SandboxCommand::Exec(args) => return exec::exec(link, args).await,
+        SandboxCommand::Shell { sandbox, command } => return terminal::shell(link, sandbox, command).await,
+        SandboxCommand::Cp { from, to } => copy::copy(link, from, to).await?,
+        SandboxCommand::Ls { state, label, all } => list(link, state, label, *all).await?,
+        SandboxCommand::Info { sandbox } => info(link, sandbox).await?,
+        SandboxCommand::Logs { sandbox, follow } => logs(link, sandbox, *follow).await?,
+        SandboxCommand::Stats { sandbox } => stats(link, sandbox).await?,
+        SandboxCommand::Ps { sandbox } => processes(link, sandbox).await?,
+        SandboxCommand::Pause { sandboxes } => {
+            for sandbox in sandboxes {
+                let request = v1::PauseSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
+                shown(link, &link.client.pause(request).await?)?;
+            }
+        }
+        SandboxCommand::Resume { sandboxes } => {
+            for sandbox in sandboxes {
+                let request = v1::ResumeSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
+                shown(link, &link.client.resume(request).await?)?;
+            }
+        }
+        SandboxCommand::Set { .. } => set(link, command).await?,
+        SandboxCommand::Snapshot { sandbox, name, note } => {
+            let request = v1::SnapshotSandboxRequest {
+                sandbox: sandbox.clone(),
+                name: name.clone().unwrap_or_default(),
+                note: note.clone().unwrap_or_default(),
+                ..Default::default()
+            };
+            let template = link.client.snapshot(request).await?;
+            if !link.json(&template)? {
+                print(&format!("{}\n", template.id))?;
+                link.remark(&format!("kept {} as a template", bytes(template.bytes)));
+            }
+        }
+        SandboxCommand::Fork { sandbox, count, timeout, label } => {
+            return fork(link, sandbox, *count, timeout.as_deref(), label).await;
+        }
+        SandboxCommand::Port { .. } => port(link, command).await?,
+        SandboxCommand::Kill { sandboxes, all, label } => return kill(link, sandboxes, *all, label).await,
+    }
+    Ok(0)
+}
+
+/// Shows what has become of a sandbox: as JSON, or by its id alone.
+pub(crate) fn shown(link: &Link, info: &v1::SandboxInfo) -> Result<(), Quit> {
+    if !link.json(info)? {
+        print(&format!("{}\n", info.id))?;
+    }
+    Ok(())
+}
+
+/// All sandboxes that fit.
+async fn found(
+    link: &Link,
+    states: &[String],
+    labels: &[String],
+    all: bool,
+) -> Result<Vec<v1::SandboxInfo>, Quit> {
+    let mut wanted = Vec::new();
+    for text in states {
+        wanted.push(known_state(text)?.into());
+    }
+    if all && states.is_empty() {
+        use v1::SandboxState as State;
+        let every = [
+            State::SANDBOX_STATE_CREATING,
+            State::SANDBOX_STATE_RUNNING,
+            State::SANDBOX_STATE_PAUSED,
+            State::SANDBOX_STATE_STOPPING,
+            State::SANDBOX_STATE_GONE,
+        ];
+        for state in every {
+            wanted.push(state.into());
+        }
+    }
+    let mut request = v1::ListSandboxesRequest {
+        states: wanted,
+        labels: words::labels(labels)?.into_iter().collect(),
+        limit: PAGE,
+        ..Default::default()
+    };
+    let mut sandboxes = Vec::new();
+    loop {
+        let page = link.client.list(request.clone()).await?;
+        sandboxes.extend(page.sandboxes);
+        if page.next_cursor.is_empty() {
+            return Ok(sandboxes);
+        }
+        request.cursor = page.next_cursor;
+    }
+}
+
+fn known_state(text: &str) -> Result<v1::SandboxState, Quit> {
+    use v1::SandboxState as State;
+    Ok(match text {
+        "creating" => State::SANDBOX_STATE_CREATING,
+        "running" => State::SANDBOX_STATE_RUNNING,
+        "paused" => State::SANDBOX_STATE_PAUSED,
+        "stopping" => State::SANDBOX_STATE_STOPPING,
+        "gone" => State::SANDBOX_STATE_GONE,
+        _ => {
+            let text =
+                format!("--state: {text:?} is not allowed; give creating, running, paused, stopping or gone");
+            return Err(Quit::Usage(text));
+        }
+    })
+}
+
+async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> Result<(), Quit> {
+    let sandboxes = found(link, states, labels, all).await?;
+    if link.format == super::args::Format::Json {
+        for info in &sandboxes {
+            link.json(info)?;
+        }
+        return Ok(());
+    }
+    if link.quiet {
+        let ids: String = sandboxes.iter().map(|info| format!("{}\n", info.id)).collect();
+        return print(&ids);
+    }
+    let mut table = Table::new(&["ID", "NAME", "STATE", "TEMPLATE", "CREATED", "ENDS", "LABELS"]);
+    for info in sandboxes {
+        let labels: std::collections::BTreeMap<_, _> = info.labels.iter().collect();
+        let labels: Vec<String> = labels.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let ends = if state(&info) == "gone" { info.reason.clone() } else { distance(&info.expires_at) };
+        table.row(vec![
+            info.id.clone(),
+            if info.name.is_empty() { "-".to_owned() } else { info.name.clone() },
+            state(&info).to_owned(),
+            info.template.clone(),
+            distance(&info.created_at),
+            ends,
+            labels.join(","),
+        ]);
+    }
+    table.print()
+}
+
+async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
+    let request = v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() };
+    let info = link.client.get(request).await?;
+    if link.json(&info)? {
+        return Ok(());
+    }
+    let limits = info.limits.as_option().cloned().unwrap_or_default();
+    let ports: Vec<String> = info.ports.iter().map(ToString::to_string).collect();
+    let mut table = Table::new(&["id", &info.id]);
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            table.row(vec![name.to_owned(), value]);
+        }
+    };
+    row("name", info.name.clone());
+    row("state", state(&info).to_owned());
+    row("reason", info.reason.clone());
+    row("template", info.template.clone());
+    row("created", distance(&info.created_at));
+    row("ends", distance(&info.expires_at));
+    row("engine", info.engine.clone());
+    row("network", info.network.clone());
+    row("memory", limits.memory_bytes.map(bytes).unwrap_or_default());
+    row("cpus", limits.cpus.map(|cpus| cpus.to_string()).unwrap_or_default());
+    row("pids", limits.pids.map(|pids| pids.to_string()).unwrap_or_default());
+    row("disk", limits.disk_bytes.map(bytes).unwrap_or_default());
+    row("ports", ports.join(", "));
+    for (key, value) in info.labels.iter().collect::<std::collections::BTreeMap<_, _>>() {
+        row("label", format!("{key}={value}"));
+    }
+    for layer in info.isolation.as_option().iter().flat_map(|isolation| &isolation.layers) {
+        row("wall", format!("{} ({}) {}", layer.name, layer.state, layer.detail));
+    }
+    table.print()
+}
+
+async fn logs(link: &Link, sandbox: &str, follow: bool) -> Result<(), Quit> {
+    let request = v1::SandboxLogsRequest { sandbox: sandbox.to_owned(), follow, ..Default::default() };
+    let mut entries = link.client.logs(request).await?;
+    while let Some(entry) = entries.next().await? {
+        if link.json(&entry)? {
+            continue;
+        }
+        let process = entry.process.map(|process| format!(" process {process}")).unwrap_or_default();
+        let detail = one_line(&entry.detail, 200);
+        print(&format!("{:>12}  {}{process}  {detail}\n", distance(&entry.at), entry.event))?;
+    }
+    Ok(())
+}
+
+async fn stats(link: &Link, sandbox: &str) -> Result<(), Quit> {
+    let request = v1::SandboxMetricsRequest { sandbox: sandbox.to_owned(), ..Default::default() };
+    let metrics = link.client.metrics(request).await?;
+    if link.json(&metrics)? {
+        return Ok(());
+    }
+    let known = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
+    let span = |span: &belljar_client::MessageField<belljar_client::well_known::Duration>| {
+        let span = span.as_option()?;
+        Some(std::time::Duration::new(u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?))
+    };
+    let mut table = Table::new(&["", "USED", "LIMIT"]);
+    table.row(vec![
+        "memory".to_owned(),
+        known(metrics.memory_bytes.map(bytes)),
+        bytes(metrics.memory_limit_bytes),
+    ]);
+    table.row(vec!["memory, most".to_owned(), known(metrics.memory_peak_bytes.map(bytes)), String::new()]);
+    let cpu = span(&metrics.cpu_time).map(|cpu| format!("{:.2} s", cpu.as_secs_f64()));
+    table.row(vec!["processor".to_owned(), known(cpu), format!("{} at once", metrics.cpus)]);
+    table.row(vec![
+        "processes".to_owned(),
+        known(metrics.pids.map(|pids| pids.to_string())),
+        metrics.pids_limit.to_string(),
+    ]);
+    for disk in &metrics.disks {
+        table.row(vec![format!("disk {}", disk.path), bytes(disk.bytes_used), bytes(disk.bytes_total)]);
+    }
+    table.row(vec!["up".to_owned(), known(span(&metrics.uptime).map(rough)), String::new()]);
+    table.print()
+}
+
+async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
+    let mut table = Table::new(&["PROCESS", "PID", "STATE", "COMMAND"]);
+    for process in link.client.guest(sandbox)?.list_processes().await? {
+        if link.json(&process)? {
+            continue;
+        }
+        let ended = process.exited.as_option();
+        let state = match ended {
+            _ if process.running => "running".to_owned(),
+            Some(exited) if exited.signal > 0 => format!("signal {}", exited.signal),
+            Some(exited) => format!("exited {}", exited.code),
+            None => "ended".to_owned(),
+        };
+        let argv: Vec<_> =
+            process.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        table.row(vec![
+            process.id.to_string(),
+            process.pid.to_string(),
+            state,
+            one_line(&argv.join(" "), SHOWN_CHARS),
+        ]);
+    }
+    if link.format == super::args::Format::Json { Ok(()) } else { table.print() }
+}
+
+async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
+    let SandboxCommand::Set { sandbox, timeout, idle_timeout, on_timeout, memory, cpus, pids, label } =
+        command
+    else {
+        return Ok(());
+    };
+    let (removed, kept): (Vec<String>, Vec<String>) =
+        label.iter().cloned().partition(|text| text.ends_with('-') && !text.contains('='));
+    let memory = words::size("memory", memory.as_deref())?;
+    let (cpus, pids) = (words::cpus(cpus.as_deref())?, words::number("pids", pids.as_deref())?);
+    let changes_limits = memory.is_some() || cpus.is_some() || pids.is_some();
+    let limits = v1::SandboxLimits { memory_bytes: memory, cpus, pids, ..Default::default() };
+    let update = v1::UpdateSandboxRequest {
+        sandbox: sandbox.clone(),
+        set_labels: words::labels(&kept)?.into_iter().collect(),
+        remove_labels: removed.iter().map(|text| text.trim_end_matches('-').to_owned()).collect(),
+        limits: if changes_limits { limits.into() } else { Default::default() },
+        idle_timeout: words::span("idle-timeout", idle_timeout.as_deref())?,
+        on_timeout: words::on_timeout(on_timeout.as_deref())?.into(),
+        ..Default::default()
+    };
+    let changes = changes_limits || !label.is_empty() || idle_timeout.is_some() || on_timeout.is_some();
+    if !changes && timeout.is_none() {
+        return Err(Quit::Usage("nothing is to be set; see belljar sandbox set --help".to_owned()));
+    }
+    let mut info = None;
+    if changes {
+        info = Some(link.client.update(update).await?);
+    }
+    if let Some(timeout) = timeout {
+        let request = v1::SetTimeoutRequest {
+            sandbox: sandbox.clone(),
+            timeout: words::span("timeout", Some(timeout))?,
+            ..Default::default()
+        };
+        info = Some(link.client.set_timeout(request).await?);
+    }
+    info.map_or(Ok(()), |info| shown(link, &info))
+}
+
+async fn fork(
+    link: &Link,
+    sandbox: &str,
+    count: u32,
+    timeout: Option<&str>,
+    labels: &[String],
+) -> Result<u8, Quit> {
+    use v1::__buffa::oneof::fork_sandbox_response::Result as Forked;
+    let request = v1::ForkSandboxRequest {
+        sandbox: sandbox.to_owned(),
+        count,
+        timeout: words::span("timeout", timeout)?,
+        labels: words::labels(labels)?.into_iter().collect(),
+        ..Default::default()
+    };
+    let mut forks = link.client.fork(request).await?;
+    let mut failed = 0;
+    while let Some(fork) = forks.next().await? {
+        match fork.result {
+            Some(Forked::Sandbox(info)) => shown(link, &info)?,
+            Some(Forked::Problem(problem)) => {
+                failed += 1;
+                crate::message::say(&problem.detail);
+            }
+            None => {}
+        }
+    }
+    Ok(if failed == 0 { 0 } else { crate::message::FAILED })
+}
+
+async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
+    let SandboxCommand::Port { sandbox, port, public, remove, token } = command else { return Ok(()) };
+    let Some(port) = port else {
+        let request = v1::ListPublishedPortsRequest { sandbox: sandbox.clone(), ..Default::default() };
+        let ports = link.client.list_ports(request).await?;
+        if link.json(&ports)? {
+            return Ok(());
+        }
+        let mut table = Table::new(&["PORT", "WHO", "HOST", "PATH"]);
+        for port in ports.ports {
+            let who = if port.public { "anybody" } else { "with a token" };
+            table.row(vec![port.port.to_string(), who.to_owned(), port.host, port.path]);
+        }
+        return table.print();
+    };
+    if *remove {
+        let request =
+            v1::UnpublishPortRequest { sandbox: sandbox.clone(), port: (*port).into(), ..Default::default() };
+        link.client.unpublish_port(request).await?;
+        return Ok(());
+    }
+    let request = v1::PublishPortRequest {
+        sandbox: sandbox.clone(),
+        port: (*port).into(),
+        public: *public,
+        ..Default::default()
+    };
+    let published = link.client.publish_port(request).await?;
+    let Some(time) = token else {
+        if !link.json(&published)? {
+            let place = if published.host.is_empty() { &published.path } else { &published.host };
+            print(&format!("{place}\n"))?;
+        }
+        return Ok(());
+    };
+    let request = v1::IssuePortTokenRequest {
+        sandbox: sandbox.clone(),
+        port: (*port).into(),
+        expires: words::span("token", Some(time))?,
+        ..Default::default()
+    };
+    let issued = link.client.issue_port_token(request).await?;
+    if !link.json(&issued)? {
+        print(&format!("{}\n", issued.token))?;
+    }
+    Ok(())
+}
+
+async fn kill(link: &Link, sandboxes: &[String], all: bool, labels: &[String]) -> Result<u8, Quit> {
+    let named = if all || !labels.is_empty() {
+        found(link, &[], labels, false).await?.into_iter().map(|info| info.id).collect()
+    } else {
+        sandboxes.to_vec()
+    };
+    let mut status = 0;
+    for sandbox in named {
+        let request = v1::KillSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
+        match link.client.kill(request).await {
+            Ok(_) => print(&format!("{sandbox}\n"))?,
+            // One that has gone meanwhile is what was wanted; one that was named should have been there.
+            Err(error) if is_missing(&error) && (all || !labels.is_empty()) => {}
+            Err(error) if is_missing(&error) => {
+                crate::message::say(&error.to_string());
+                status = crate::message::FAILED;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(status)
+}

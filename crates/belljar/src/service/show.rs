@@ -1,0 +1,166 @@
+//! How answers are shown: as a table for people, or as JSON, one value a line, with the keys of the protocol's messages.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use belljar_client::{MessageField, v1, well_known};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::Format;
+use super::link::Link;
+use crate::message::{Quit, clean, without_controls};
+
+/// Keys whose own keys are the caller's, and stay as they are.
+const MAPS: [&str; 3] = ["labels", "env", "details"];
+
+/// Columns, with as much room as their widest cell needs.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.iter().map(|cell| clean(cell)).collect());
+    }
+
+    pub(crate) fn print(&self) -> Result<(), Quit> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("{cell:<width$}  "));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        print(&text)
+    }
+}
+
+impl Link {
+    /// Shows a message as JSON, if that is asked for, and says whether it was.
+    pub(crate) fn json(&self, message: &impl Serialize) -> Result<bool, Quit> {
+        if self.format != Format::Json {
+            return Ok(false);
+        }
+        let value = renamed(serde_json::to_value(message)?);
+        print(&format!("{}\n", without_controls(&value.to_string())))?;
+        Ok(true)
+    }
+
+    /// Says something that only a person wants to know.
+    pub(crate) fn remark(&self, text: &str) {
+        if !self.quiet && self.format == Format::Table {
+            crate::message::say(text);
+        }
+    }
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Quit> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(crate::output::write_failed)
+}
+
+/// Keys in snake case, as everywhere else in Belljar's JSON.
+fn renamed(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let field = |(key, value): (String, Value)| {
+                let name = snake(&key);
+                let value = if MAPS.contains(&name.as_str()) { value } else { renamed(value) };
+                (name, value)
+            };
+            Value::Object(fields.into_iter().map(field).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(renamed).collect()),
+        other => other,
+    }
+}
+
+fn snake(key: &str) -> String {
+    let mut name = String::with_capacity(key.len() + 4);
+    for character in key.chars() {
+        if character.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(character.to_ascii_lowercase());
+    }
+    name
+}
+
+/// A state's name.
+pub(crate) fn state(info: &v1::SandboxInfo) -> &'static str {
+    use v1::SandboxState as State;
+    match info.state.as_known().unwrap_or_default() {
+        State::SANDBOX_STATE_CREATING => "creating",
+        State::SANDBOX_STATE_RUNNING => "running",
+        State::SANDBOX_STATE_PAUSED => "paused",
+        State::SANDBOX_STATE_STOPPING => "stopping",
+        State::SANDBOX_STATE_GONE => "gone",
+        State::SANDBOX_STATE_UNSPECIFIED => "unknown",
+    }
+}
+
+/// How long ago, or how long still.
+pub(crate) fn distance(at: &MessageField<well_known::Timestamp>) -> String {
+    let Some(at) = at.as_option() else { return "-".to_owned() };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let at = Duration::from_secs(u64::try_from(at.seconds).unwrap_or(0));
+    if at > now { format!("in {}", rough(at - now)) } else { format!("{} ago", rough(now - at)) }
+}
+
+/// A time span in its largest unit.
+pub(crate) fn rough(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / 86400),
+    }
+}
+
+/// Bytes in their largest binary unit.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.into_iter().find(|(_, unit)| count >= *unit) {
+        Some((name, unit)) => {
+            let tenths = (u128::from(count) * 10 + u128::from(unit) / 2) / u128::from(unit);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+        None => format!("{count} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_snake_case_but_for_the_callers_own() {
+        let value = serde_json::json!({"createdAt": 1, "labels": {"myKey": "V"}, "a": [{"bC": 2}]});
+        let wanted = serde_json::json!({"created_at": 1, "labels": {"myKey": "V"}, "a": [{"b_c": 2}]});
+        assert_eq!(renamed(value), wanted);
+    }
+
+    #[test]
+    fn numbers_are_for_people() {
+        for (count, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (512 << 20, "512.0 MiB")] {
+            assert_eq!(bytes(count), text);
+        }
+        for (seconds, text) in [(5, "5 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")] {
+            assert_eq!(rough(Duration::from_secs(seconds)), text);
+        }
+    }
+}

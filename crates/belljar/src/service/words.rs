@@ -1,0 +1,119 @@
+//! What is written on the command line, read with the rules of specifications.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use belljar_client::{MessageField, v1, well_known};
+use belljar_model::{ByteSize, Cpus, EnvVar, ModelError, Timeout};
+
+use crate::message::Quit;
+
+/// A time such as `30`, `500ms` or `10m`; `0` is allowed.
+pub(crate) fn time(field: &str, text: &str) -> Result<Duration, Quit> {
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    text.parse::<Timeout>().map(Timeout::duration).map_err(|error| renamed(field, &error))
+}
+
+/// The same, as a message has it.
+pub(crate) fn span(field: &str, text: Option<&str>) -> Result<MessageField<well_known::Duration>, Quit> {
+    Ok(match text {
+        Some(text) => MessageField::some(well_known::Duration::from(time(field, text)?)),
+        None => MessageField::none(),
+    })
+}
+
+/// A size such as `256m`, in bytes.
+pub(crate) fn size(field: &str, text: Option<&str>) -> Result<Option<u64>, Quit> {
+    text.map(|text| text.parse::<ByteSize>().map(ByteSize::bytes).map_err(|error| renamed(field, &error)))
+        .transpose()
+}
+
+/// A number.
+pub(crate) fn number<T: FromStr>(field: &str, text: Option<&str>) -> Result<Option<T>, Quit> {
+    let read = |text: &str| {
+        text.parse()
+            .map_err(|_| Quit::Usage(format!("--{field}: {text:?} is no number that is allowed here")))
+    };
+    text.map(read).transpose()
+}
+
+/// Processors, such as `0.5`.
+pub(crate) fn cpus(text: Option<&str>) -> Result<Option<f64>, Quit> {
+    let read = |text: &str| text.parse::<Cpus>().map(|cpus| f64::from(cpus.millis()) / 1000.0);
+    text.map(|text| read(text).map_err(|error| renamed("cpus", &error))).transpose()
+}
+
+/// Labels as `KEY=VALUE`.
+pub(crate) fn labels(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(Quit::Usage(format!("--label: {text:?} is not allowed; give KEY=VALUE"))),
+    };
+    texts.iter().map(pair).collect()
+}
+
+/// Environment variables as `NAME=VALUE`, or `NAME` for the value that it has here.
+pub(crate) fn variables(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
+    let mut variables = HashMap::new();
+    for text in texts {
+        let variable = match text.split_once('=') {
+            Some(_) => text.parse::<EnvVar>()?,
+            None => match std::env::var(text) {
+                Ok(value) => EnvVar::new(text.clone(), value)?,
+                Err(_) => {
+                    return Err(Quit::Usage(format!("--env: {text} is not set here; give {text}=VALUE")));
+                }
+            },
+        };
+        variables.insert(variable.name().to_owned(), variable.value().to_owned());
+    }
+    Ok(variables)
+}
+
+/// What happens when the time is over.
+pub(crate) fn on_timeout(text: Option<&str>) -> Result<v1::TimeoutAction, Quit> {
+    match text {
+        None => Ok(v1::TimeoutAction::TIMEOUT_ACTION_UNSPECIFIED),
+        Some("kill") => Ok(v1::TimeoutAction::TIMEOUT_ACTION_KILL),
+        Some("pause") => Ok(v1::TimeoutAction::TIMEOUT_ACTION_PAUSE),
+        Some(other) => {
+            Err(Quit::Usage(format!("--on-timeout: {other:?} is not allowed; give kill or pause")))
+        }
+    }
+}
+
+/// The name of the flag in front of what the model says, instead of the name of its own type.
+fn renamed(field: &str, error: &ModelError) -> Quit {
+    let text = error.to_string();
+    let rest = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
+    Quit::Usage(format!("--{field}: {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage<T: std::fmt::Debug>(result: Result<T, Quit>) -> String {
+        match result.unwrap_err() {
+            Quit::Usage(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_in_a_specification() {
+        assert_eq!(time("timeout", "10m").unwrap(), Duration::from_secs(600));
+        assert_eq!(time("timeout", "0").unwrap(), Duration::ZERO);
+        assert_eq!(size("memory", Some("256m")).unwrap(), Some(256 << 20));
+        assert_eq!(cpus(Some("0.5")).unwrap(), Some(0.5));
+        assert_eq!(labels(&["a=b=c".to_owned()]).unwrap()["a"], "b=c");
+        assert!(usage(time("idle-timeout", "soon")).starts_with("--idle-timeout: \"soon\" is not allowed"));
+        assert!(usage(size("memory", Some("much"))).starts_with("--memory: "));
+        assert!(usage(labels(&["a".to_owned()])).contains("KEY=VALUE"));
+        assert!(usage(on_timeout(Some("sleep"))).contains("kill or pause"));
+        assert!(usage(number::<u32>("pids", Some("-1"))).contains("--pids"));
+    }
+}

@@ -1,0 +1,135 @@
+"""Templates, keys and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Mapping, Optional, Tuple
+
+from .. import _json as read
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """What a sandbox can be made from: built in, or a snapshot of another sandbox."""
+
+    template_id: str
+    name: Optional[str]
+    kind: str
+    size: Optional[int]
+    digest: Optional[str]
+    created_at: Optional[datetime]
+    source: Optional[str]
+    note: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Any) -> TemplateInfo:
+        """Reads a template of an answer."""
+        value = read.mapping(value, "the template")
+        return cls(
+            template_id=read.text(value, "id"),
+            name=read.optional_text(value, "name"),
+            kind=read.text(value, "kind"),
+            size=read.optional_integer(value, "bytes"),
+            digest=read.optional_text(value, "digest"),
+            created_at=read.optional_time(value, "created_at"),
+            source=read.optional_text(value, "source"),
+            note=read.optional_text(value, "note"),
+        )
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    """An API key. `hint` is its beginning; `key` is the whole of it, only in the answer that made it, and not in `repr`."""
+
+    key_id: str
+    hint: Optional[str]
+    name: Optional[str]
+    role: str
+    tenant: str
+    quotas: Mapping[str, Any]
+    created_at: Optional[datetime]
+    expires_at: Optional[datetime]
+    revoked_at: Optional[datetime]
+    last_used_at: Optional[datetime]
+    key: Optional[str] = field(default=None, repr=False)
+
+    @classmethod
+    def from_json(cls, value: Any) -> KeyInfo:
+        """Reads a key of an answer."""
+        value = read.mapping(value, "the key")
+        return cls(
+            key_id=read.text(value, "id"),
+            hint=read.optional_text(value, "hint"),
+            name=read.optional_text(value, "name"),
+            role=read.text(value, "role"),
+            tenant=read.text(value, "tenant"),
+            quotas=read.mapping(value.get("quotas") or {}, "`quotas`"),
+            created_at=read.optional_time(value, "created_at"),
+            expires_at=read.optional_time(value, "expires_at"),
+            revoked_at=read.optional_time(value, "revoked_at"),
+            last_used_at=read.optional_time(value, "last_used_at"),
+            key=read.optional_text(value, "key"),
+        )
+
+
+@dataclass(frozen=True)
+class AccountInfo:
+    """Whose key it is, what it may use, and what is used."""
+
+    key: Optional[str]
+    tenant: Optional[str]
+    role: Optional[str]
+    quotas: Mapping[str, Any]
+    usage: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, value: Any) -> AccountInfo:
+        """Reads the answer to who am I."""
+        value = read.mapping(value, "the account")
+        return cls(
+            key=read.optional_text(value, "key"),
+            tenant=read.optional_text(value, "tenant"),
+            role=read.optional_text(value, "role"),
+            quotas=read.mapping(value.get("quotas") or {}, "`quotas`"),
+            usage=read.mapping(value.get("usage") or {}, "`usage`"),
+        )
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """A part of the audit log. Ask with `after=next` for what comes later; `head` is the newest record's place and hash."""
+
+    records: Tuple[Mapping[str, Any], ...]
+    next: int
+    head: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, value: Any) -> AuditPage:
+        """Reads a page of the audit log."""
+        records = tuple(read.items(value, "records"))
+        head = read.mapping(value.get("head") or {}, "`head`")
+        return cls(records=records, next=read.integer(value, "next", 0), head=head)
+
+
+@dataclass(frozen=True)
+class AuditVerdict:
+    """Whether the audit log is as it was written. If not, `seq` is the first bad record and `why` says what is wrong."""
+
+    ok: bool
+    records: Optional[int]
+    head: Any
+    seq: Optional[int]
+    why: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Any) -> AuditVerdict:
+        """Reads the answer of a verification."""
+        value = read.mapping(value, "the verdict")
+        return cls(
+            ok=value.get("ok") is True,
+            records=read.optional_integer(value, "records"),
+            head=value.get("head"),
+            seq=read.optional_integer(value, "seq"),
+            why=read.optional_text(value, "why"),
+        )

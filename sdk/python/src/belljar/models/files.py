@@ -1,0 +1,130 @@
+"""Files."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Optional, Tuple
+
+from .. import _json as read
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file, directory, link or other thing in the tree of a sandbox.
+
+    `kind` is `file`, `directory`, `symlink`, `fifo`, `socket` or `device`. `mode` holds the permission bits. `path_bytes`
+    is the exact path; `path` shows what is not UTF-8 in it as U+FFFD.
+    """
+
+    path: str
+    kind: str
+    size: int
+    mode: int
+    modified_at: Optional[datetime]
+    symlink_target: Optional[str]
+    path_bytes: bytes = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rpartition("/")[2] or self.path
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return self.kind == "file"
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
+
+    @property
+    def permissions(self) -> str:
+        """The permission bits as `ls` writes them, such as `rw-r--r--`."""
+        return "".join(letter if self.mode & (0o400 >> position) else "-" for position, letter in enumerate("rwxrwxrwx"))
+
+    @classmethod
+    def from_json(cls, value: Any) -> FileEntry:
+        """Reads a file of an answer."""
+        value = read.mapping(value, "the file")
+        path = read.text(value, "path")
+        exact = read.optional_text(value, "path_base64")
+        return cls(
+            path=path,
+            kind=read.text(value, "kind"),
+            size=read.integer(value, "bytes", 0),
+            mode=int(str(value.get("mode") or "0"), 8),
+            modified_at=read.optional_time(value, "modified_at"),
+            symlink_target=read.optional_text(value, "symlink_target"),
+            path_bytes=path.encode("utf-8", "surrogatepass") if exact is None else base64.b64decode(exact),
+        )
+
+
+@dataclass(frozen=True)
+class FilesystemEvent:
+    """Something that happened in a watched directory.
+
+    `type` is `created`, `changed`, `removed`, `moved_from`, `moved_to`, or `overflow`: more happened than could be told, so
+    look for yourself. `path` is None for an overflow.
+    """
+
+    type: str
+    path: Optional[str]
+    is_dir: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, or nothing."""
+        return (self.path or "").rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class SearchMatch:
+    """A file that a search found, and where in it. Lines and columns count from 1; None where only the name was asked for."""
+
+    path: str
+    line_number: Optional[int]
+    line: Optional[str]
+    column: Optional[int]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found. `truncated`: there is more than the limit."""
+
+    matches: Tuple[SearchMatch, ...]
+    truncated: bool
+
+    @classmethod
+    def from_json(cls, value: Any) -> SearchResult:
+        """Reads the answer of a search."""
+        return cls(
+            matches=tuple(
+                SearchMatch(
+                    path=read.text(match, "path"),
+                    line_number=read.optional_integer(match, "line_number"),
+                    line=read.optional_text(match, "line"),
+                    column=read.optional_integer(match, "column"),
+                )
+                for match in read.items(value, "matches")
+            ),
+            truncated=bool(value.get("truncated")),
+        )
+
+
+@dataclass(frozen=True)
+class ArchiveResult:
+    """What an unpacked archive came to. `skipped` names what was left out because it could reach outside of the target."""
+
+    entries: int
+    size: int
+    skipped: Tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Any) -> ArchiveResult:
+        """Reads the answer of an archive that was put."""
+        value = read.mapping(value, "the archive")
+        return cls(entries=read.integer(value, "entries", 0), size=read.integer(value, "bytes", 0))

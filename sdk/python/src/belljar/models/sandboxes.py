@@ -1,0 +1,269 @@
+"""Sandboxes and what belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Mapping, Optional, Tuple
+
+from .. import _json as read
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sandbox may use at most. None: the server did not say."""
+
+    memory_bytes: Optional[int]
+    cpus: Optional[float]
+    timeout_s: Optional[float]
+    pids: Optional[int]
+    tmp_bytes: Optional[int]
+    disk_bytes: Optional[int]
+    inodes: Optional[int]
+    output_bytes: Optional[int]
+    open_files: Optional[int]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Limits:
+        """Reads `limits` of an answer."""
+        return cls(
+            memory_bytes=read.optional_integer(value, "memory_bytes"),
+            cpus=read.optional_number(value, "cpus"),
+            timeout_s=read.optional_number(value, "timeout_s"),
+            pids=read.optional_integer(value, "pids"),
+            tmp_bytes=read.optional_integer(value, "tmp_bytes"),
+            disk_bytes=read.optional_integer(value, "disk_bytes"),
+            inodes=read.optional_integer(value, "inodes"),
+            output_bytes=read.optional_integer(value, "output_bytes"),
+            open_files=read.optional_integer(value, "open_files"),
+        )
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """What the server knows of a sandbox.
+
+    `state` is one of `creating`, `running`, `paused`, `stopping` and `gone`. `raw` is the whole answer, for what has no
+    attribute here.
+    """
+
+    sandbox_id: str
+    name: Optional[str]
+    state: str
+    template: str
+    labels: Mapping[str, str]
+    created_at: datetime
+    started_at: Optional[datetime]
+    expires_at: Optional[datetime]
+    idle_timeout_s: Optional[float]
+    on_timeout: Optional[str]
+    auto_resume: bool
+    paused_at: Optional[datetime]
+    ended_at: Optional[datetime]
+    reason: Optional[str]
+    engine: Optional[str]
+    limits: Limits
+    network: Optional[str]
+    isolation: Mapping[str, Any]
+    home: Optional[str]
+    hostname: Optional[str]
+    ports: Tuple[int, ...]
+    host: Optional[str]
+    pooled: bool
+    start_ms: Optional[float]
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The labels, under the name that E2B has for them."""
+        return self.labels
+
+    @classmethod
+    def from_json(cls, value: Any) -> SandboxInfo:
+        """Reads a sandbox of an answer."""
+        value = read.mapping(value, "the sandbox")
+        return cls(
+            sandbox_id=read.text(value, "id"),
+            name=read.optional_text(value, "name"),
+            state=read.text(value, "state"),
+            template=read.text(value, "template"),
+            labels=read.texts(value, "labels"),
+            created_at=read.time(value, "created_at"),
+            started_at=read.optional_time(value, "started_at"),
+            expires_at=read.optional_time(value, "expires_at"),
+            idle_timeout_s=read.optional_number(value, "idle_timeout_s"),
+            on_timeout=read.optional_text(value, "on_timeout"),
+            auto_resume=bool(value.get("auto_resume")),
+            paused_at=read.optional_time(value, "paused_at"),
+            ended_at=read.optional_time(value, "ended_at"),
+            reason=read.optional_text(value, "reason"),
+            engine=read.optional_text(value, "engine"),
+            limits=Limits.from_json(read.mapping(value.get("limits") or {}, "`limits`")),
+            network=read.optional_text(value, "network"),
+            isolation=read.mapping(value.get("isolation") or {}, "`isolation`"),
+            home=read.optional_text(value, "home"),
+            hostname=read.optional_text(value, "hostname"),
+            ports=tuple(int(port) for port in value.get("ports") or ()),
+            host=read.optional_text(value, "host"),
+            pooled=bool(value.get("pooled")),
+            start_ms=read.optional_number(value, "start_ms"),
+            raw=value,
+        )
+
+
+@dataclass(frozen=True)
+class DiskUsage:
+    """How full one file system of a sandbox is."""
+
+    path: str
+    bytes_used: int
+    bytes_total: Optional[int]
+    inodes_used: Optional[int]
+    inodes_total: Optional[int]
+
+
+@dataclass(frozen=True)
+class SandboxMetrics:
+    """What a sandbox uses now. `cpu_s` is processor time since its start; None where it is not measured."""
+
+    at: datetime
+    cpu_s: Optional[float]
+    memory_bytes: Optional[int]
+    memory_peak_bytes: Optional[int]
+    memory_limit_bytes: Optional[int]
+    cpus: Optional[float]
+    pids: Optional[int]
+    pids_limit: Optional[int]
+    disks: Tuple[DiskUsage, ...]
+    oom_kills: Optional[int]
+    uptime_s: Optional[float]
+
+    @classmethod
+    def from_json(cls, value: Any) -> SandboxMetrics:
+        """Reads the metrics of an answer."""
+        value = read.mapping(value, "the metrics")
+        disks = read.items(value, "disks") if value.get("disks") is not None else []
+        return cls(
+            at=read.time(value, "at"),
+            cpu_s=read.optional_number(value, "cpu_s"),
+            memory_bytes=read.optional_integer(value, "memory_bytes"),
+            memory_peak_bytes=read.optional_integer(value, "memory_peak_bytes"),
+            memory_limit_bytes=read.optional_integer(value, "memory_limit_bytes"),
+            cpus=read.optional_number(value, "cpus"),
+            pids=read.optional_integer(value, "pids"),
+            pids_limit=read.optional_integer(value, "pids_limit"),
+            disks=tuple(
+                DiskUsage(
+                    path=read.text(disk, "path"),
+                    bytes_used=read.integer(disk, "bytes_used", 0),
+                    bytes_total=read.optional_integer(disk, "bytes_total"),
+                    inodes_used=read.optional_integer(disk, "inodes_used"),
+                    inodes_total=read.optional_integer(disk, "inodes_total"),
+                )
+                for disk in disks
+            ),
+            oom_kills=read.optional_integer(value, "oom_kills"),
+            uptime_s=read.optional_number(value, "uptime_s"),
+        )
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """Something that happened to a sandbox, such as `created`, `exec`, `exit` or `paused`."""
+
+    at: datetime
+    seq: int
+    event: str
+    process: Optional[int]
+    detail: Any
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """A part of a sandbox's log. Ask with `after=next` for what comes later."""
+
+    entries: Tuple[LogEntry, ...]
+    next: int
+
+    @classmethod
+    def from_json(cls, value: Any) -> LogPage:
+        """Reads a page of a log."""
+        entries = tuple(
+            LogEntry(
+                at=read.time(entry, "at"),
+                seq=read.integer(entry, "seq"),
+                event=read.text(entry, "event"),
+                process=read.optional_integer(entry, "process"),
+                detail=entry.get("detail"),
+            )
+            for entry in read.items(value, "entries")
+        )
+        return cls(entries=entries, next=read.integer(value, "next", entries[-1].seq if entries else 0))
+
+
+@dataclass(frozen=True)
+class Token:
+    """A credential that opens one thing for a time. Its text is not part of `repr`."""
+
+    token: str = field(repr=False)
+    expires_at: Optional[datetime]
+    url: Optional[str] = field(default=None, repr=False)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Token:
+        """Reads a token of an answer."""
+        value = read.mapping(value, "the token")
+        return cls(
+            token=read.text(value, "token"),
+            expires_at=read.optional_time(value, "expires_at"),
+            url=read.optional_text(value, "url"),
+        )
+
+
+@dataclass(frozen=True)
+class PortInfo:
+    """A port of a sandbox that can be reached from outside. `path_url` works without a domain of one's own."""
+
+    port: int
+    public: bool
+    url: Optional[str]
+    path_url: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Any) -> PortInfo:
+        """Reads a port of an answer."""
+        value = read.mapping(value, "the port")
+        return cls(
+            port=read.integer(value, "port"),
+            public=bool(value.get("public")),
+            url=read.optional_text(value, "url"),
+            path_url=read.optional_text(value, "path_url"),
+        )
+
+
+@dataclass(frozen=True)
+class PortList:
+    """The ports that are published, and those on which something listens inside."""
+
+    ports: Tuple[PortInfo, ...]
+    listening: Tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, value: Any) -> PortList:
+        """Reads the ports of an answer."""
+        ports = tuple(PortInfo.from_json(port) for port in read.items(value, "ports"))
+        return cls(ports=ports, listening=tuple(int(port) for port in value.get("listening") or ()))
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """A shell in a sandbox that remembers directory, variables and functions between commands."""
+
+    session_id: int
+    shell: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Any) -> SessionInfo:
+        """Reads a session of an answer."""
+        value = read.mapping(value, "the session")
+        return cls(session_id=read.integer(value, "session"), shell=read.optional_text(value, "shell"))
