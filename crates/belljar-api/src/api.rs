@@ -148,7 +148,7 @@ impl Api {
         *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }
 
-    /// Puts another facade below `prefix`, such as `/belljar.v1.Sandboxes`. It stands behind the same guards: a request
+    /// Puts another facade below `prefix`, such as `/hooks`. It sees the whole path, with the prefix. It stands behind the same guards: a request
     /// that reaches it comes from a [`belljar_keeper::Caller`], which is in the request's extensions.
     #[must_use]
     pub fn mount<S>(mut self, prefix: &str, service: S) -> Self
@@ -165,7 +165,7 @@ impl Api {
     pub fn router(&self) -> Router {
         let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
         for (prefix, mounted) in &self.mounts {
-            router = router.nest_service(prefix, mounted.clone());
+            router = router.route_service(&format!("{prefix}/{{*rest}}"), mounted.clone());
         }
         guard::wrap(router, &self.shared)
     }
