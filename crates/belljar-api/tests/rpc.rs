@@ -37,14 +37,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();
-    let lists = [
-        access::all(),
-        guest::all(),
-        hostile::all(),
-        reflection::all(),
-        services::all(),
-        wire::all(),
-    ];
+    let lists =
+        [access::all(), guest::all(), hostile::all(), reflection::all(), services::all(), wire::all()];
     let trials = lists.into_iter().flatten().map(|(name, case)| {
         Trial::test(name, move || {
             world::run(case);

@@ -162,6 +162,7 @@ impl Client {
 }
 
 fn keyed(key: String) -> Result<CallOptions> {
-    let value = HeaderValue::try_from(key).map_err(|_| ClientError::Unsendable { field: "idempotency key" })?;
+    let value =
+        HeaderValue::try_from(key).map_err(|_| ClientError::Unsendable { field: "idempotency key" })?;
     Ok(CallOptions::default().with_header(IDEMPOTENCY_KEY, value))
 }

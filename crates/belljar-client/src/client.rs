@@ -77,7 +77,8 @@ impl Client {
     /// # Errors
     /// `sandbox` can be no name.
     pub fn guest(&self, sandbox: &str) -> Result<GuestClient, ClientError> {
-        let value = HeaderValue::from_str(sandbox).map_err(|_| ClientError::Unsendable { field: "sandbox" })?;
+        let value =
+            HeaderValue::from_str(sandbox).map_err(|_| ClientError::Unsendable { field: "sandbox" })?;
         let config = self.config.clone().with_default_header(SANDBOX, value);
         Ok(GuestClient::routed(self.connection.clone(), config))
     }

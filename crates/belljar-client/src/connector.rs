@@ -56,9 +56,12 @@ impl Dialer {
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let refused = |_| TargetError::Address { text: uri.to_string() };
                 let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-                let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-                let mut config =
-                    config.map_err(TargetError::Tls)?.with_root_certificates(roots.0.clone()).with_no_client_auth();
+                let config =
+                    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+                let mut config = config
+                    .map_err(TargetError::Tls)?
+                    .with_root_certificates(roots.0.clone())
+                    .with_no_client_auth();
                 config.alpn_protocols = vec![b"h2".to_vec()];
                 Self::Tls {
                     address: address(uri, 443),
@@ -76,7 +79,10 @@ impl Dialer {
             Self::Tls { address, name, connector } => {
                 let stream = connector.connect(name.clone(), tcp(address).await?).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-                    return Err(io::Error::new(io::ErrorKind::Unsupported, "the server does not speak HTTP/2"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::Unsupported,
+                        "the server does not speak HTTP/2",
+                    ));
                 }
                 Stream::Tls(Box::new(stream))
             }
@@ -103,7 +109,11 @@ enum Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),

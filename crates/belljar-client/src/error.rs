@@ -134,7 +134,8 @@ fn problem(error: &ConnectError) -> Option<v1::Problem> {
 
 fn is_dial(error: &ConnectError) -> bool {
     let source = error.source_arc();
-    let mut cause: Option<&(dyn Error + 'static)> = source.as_ref().map(|source| &**source as &(dyn Error + 'static));
+    let mut cause: Option<&(dyn Error + 'static)> =
+        source.as_ref().map(|source| &**source as &(dyn Error + 'static));
     while let Some(error) = cause {
         if error.is::<DialFailed>() {
             return true;

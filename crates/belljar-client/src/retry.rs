@@ -55,7 +55,8 @@ fn pause(error: &ClientError, safe: Safe, attempt: u32) -> Option<Duration> {
     match error {
         // The server has not begun, and knows when it may.
         ClientError::Refused { retry_after: Some(after), rpc, .. } => {
-            let worth_it = matches!(rpc, ErrorCode::Unavailable | ErrorCode::ResourceExhausted | ErrorCode::Aborted);
+            let worth_it =
+                matches!(rpc, ErrorCode::Unavailable | ErrorCode::ResourceExhausted | ErrorCode::Aborted);
             (worth_it && *after <= MAX_PAUSE).then(|| (*after).max(jittered(own)))
         }
         ClientError::Unreachable { .. } => Some(jittered(own)),
@@ -116,7 +117,10 @@ mod tests {
         let mut made = 0;
         let result: Result<(), _> = retried("t", ATTEMPTS, Safe::Always, || {
             made += 1;
-            std::future::ready(Err(ConnectError::unavailable_from_transport("gone", std::io::Error::other("x"))))
+            std::future::ready(Err(ConnectError::unavailable_from_transport(
+                "gone",
+                std::io::Error::other("x"),
+            )))
         })
         .await;
         assert!(matches!(result, Err(ClientError::Broken { .. })), "{result:?}");

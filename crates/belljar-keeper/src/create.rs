@@ -130,7 +130,7 @@ impl Keeper {
         if caller.role == Role::Admin {
             return self.check_tree(spec);
         }
-                if !spec.mounts.is_empty() {
+        if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
         if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {

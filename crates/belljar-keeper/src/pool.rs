@@ -141,7 +141,8 @@ impl Keeper {
     }
 
     async fn add_to_pool(&self) -> crate::keeper::Result<()> {
-        crate::head_room::Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
+        crate::head_room::Left::look(&self.inner.config.now().state_dir)
+            .check(&self.inner.config.now().head_room)?;
         // Whoever waits for a start comes first.
         let Some(_permit) = self.inner.gate.pass_if_free() else {
             tokio::time::sleep(Duration::from_millis(5)).await;

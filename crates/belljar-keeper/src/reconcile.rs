@@ -253,7 +253,8 @@ impl Keeper {
             return Err(KeeperError::ShuttingDown);
         }
         self.inner.store.ping().await?;
-        crate::head_room::Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+        crate::head_room::Left::look(&self.inner.config.now().state_dir)
+            .check(&self.inner.config.now().head_room)
     }
 }
 

@@ -33,11 +33,17 @@ impl v1::Audit for Audit {
         let call = Call::of(&self.0, &context)?;
         let slot = call.slot()?;
         let request = request.to_owned_message();
-        let filter = wanted(request.filter.into_option().unwrap_or_default()).map_err(|problem| call.problem(&problem))?;
+        let filter = wanted(request.filter.into_option().unwrap_or_default())
+            .map_err(|problem| call.problem(&problem))?;
         let after = request.after.map(|after| number("after", after)).transpose();
         let after = after.map_err(|problem| call.problem(&problem))?;
         // Who may not read it gets an answer, not the end of a stream.
-        let first = call.shared.keeper.audit_records(&call.caller, &filter, after, if after.is_some() { PAGE } else { LAST });
+        let first = call.shared.keeper.audit_records(
+            &call.caller,
+            &filter,
+            after,
+            if after.is_some() { PAGE } else { LAST },
+        );
         let first = first.await.map_err(|error| call.failed(error))?;
         let follow = (!request.no_follow).then_some(PAUSE);
         let lines = follow_trail(call.clone(), filter, after.unwrap_or(0), request.limit, follow, first);
@@ -52,7 +58,8 @@ impl v1::Audit for Audit {
         let call = Call::of(&self.0, &context)?;
         let request = request.to_owned_message();
         let from = number("from", request.from.max(1)).map_err(|problem| call.problem(&problem))?;
-        let known = request.known.into_option().map(known).transpose().map_err(|problem| call.problem(&problem))?;
+        let known =
+            request.known.into_option().map(known).transpose().map_err(|problem| call.problem(&problem))?;
         let verdict = self.0.keeper.audit_verify(&call.caller, from, known).await;
         Response::ok(match verdict.map_err(|error| call.failed(error))? {
             Verification::Verified(verified) => v1::VerifyAuditResponse {
@@ -86,7 +93,8 @@ impl v1::Audit for Audit {
         let problem = |problem: Problem| call.problem(&problem);
         let first = number("first", request.first.max(1)).map_err(problem)?;
         let last = (request.last != 0).then(|| number("last", request.last)).transpose().map_err(problem)?;
-        let exported = self.0.keeper.audit_export(&call.caller, first, last).map_err(|error| call.failed(error))?;
+        let exported =
+            self.0.keeper.audit_export(&call.caller, first, last).map_err(|error| call.failed(error))?;
         let (reader, mut seq) = (call.clone(), request.first.max(1));
         let lines = exported.map(move |line| {
             let json = line.map_err(|error| reader.failed(KeeperError::from(error)))?;
@@ -101,7 +109,8 @@ impl v1::Audit for Audit {
 
 /// A record's number, as the store has it.
 fn number(field: &str, number: u64) -> Result<i64, Problem> {
-    i64::try_from(number).map_err(|_| Problem::field(field, format!("{number} is not allowed; there is no such record")))
+    i64::try_from(number)
+        .map_err(|_| Problem::field(field, format!("{number} is not allowed; there is no such record")))
 }
 
 fn known(head: v1::AuditHead) -> Result<Head, Problem> {
@@ -113,7 +122,8 @@ fn known(head: v1::AuditHead) -> Result<Head, Problem> {
 fn wanted(filter: v1::AuditRecordFilter) -> Result<AuditFilter, Problem> {
     let sandbox = convert::given(filter.sandbox).map(|id| id.parse()).transpose();
     Ok(AuditFilter {
-        sandbox: sandbox.map_err(|_| Problem::field("filter.sandbox", "it is not allowed; give a sandbox's id"))?,
+        sandbox: sandbox
+            .map_err(|_| Problem::field("filter.sandbox", "it is not allowed; give a sandbox's id"))?,
         action: convert::given(filter.action),
         tenant: convert::given(filter.tenant),
         key_id: convert::given(filter.key),

@@ -54,10 +54,13 @@ impl Call {
         let mut named = context.headers().get_all(SANDBOX).iter();
         let id = match (named.next(), named.next()) {
             (Some(value), None) => value.to_str().unwrap_or_default().to_owned(),
-            (None, _) => return Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name")),
+            (None, _) => {
+                return Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name"));
+            }
             (Some(_), Some(_)) => return Err(self.field(SANDBOX, "the header is given more than once")),
         };
-        let entered = self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))?;
+        let entered =
+            self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))?;
         Ok(Inside { call: self, entered })
     }
 
@@ -108,11 +111,15 @@ impl Call {
             (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(allowed) && values.next().is_none()
         });
         let Some(key) = key else {
-            let reason = "it is not allowed; give one key of 1 to 255 of A to Z, a to z, 0 to 9, _, ., : and -";
+            let reason =
+                "it is not allowed; give one key of 1 to 255 of A to Z, a to z, 0 to 9, _, ., : and -";
             return Err(self.field("Idempotency-Key", reason));
         };
         // Another procedure is another request.
-        let digest = Sha256::new().chain_update(context.path().unwrap_or_default()).chain_update([0]).chain_update(message);
+        let digest = Sha256::new()
+            .chain_update(context.path().unwrap_or_default())
+            .chain_update([0])
+            .chain_update(message);
         Ok(Some(Idempotency { key: key.to_owned(), request_digest: digest.finalize().into() }))
     }
 

@@ -32,7 +32,9 @@ impl v1::Commands for Commands {
         let idempotency = call.idempotency(&context, request.bytes())?;
         let mut request = request.to_owned_message();
         if request.stdin_open {
-            return Err(call.field("stdin_open", "it is for Start only; a command that is waited for gets stdin"));
+            return Err(
+                call.field("stdin_open", "it is for Start only; a command that is waited for gets stdin")
+            );
         }
         let id = std::mem::take(&mut request.sandbox);
         let result_only = request.result_only;
@@ -94,14 +96,17 @@ impl v1::Commands for Commands {
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
         let wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
-        let started = self.0.keeper.start(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
+        let started =
+            self.0.keeper.start(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
         Response::ok(v1::StartedCommand { process: started.process, pid: started.pid, ..Default::default() })
     }
 }
 
 fn told(event: ExecEvent) -> v1::ExecEvent {
     let event = match event {
-        ExecEvent::Started { process, pid } => v1::StartedCommand { process, pid, ..Default::default() }.into(),
+        ExecEvent::Started { process, pid } => {
+            v1::StartedCommand { process, pid, ..Default::default() }.into()
+        }
         ExecEvent::Output { stream, offset, data } => {
             v1::Output { stream: stream.into(), offset, data, ..Default::default() }.into()
         }
@@ -117,7 +122,8 @@ fn wanted(request: v1::ExecRequest) -> Result<ExecRequest, Problem> {
         (false, false) => return Err(Problem::field("argv", "give either command or argv")),
     };
     if request.stdin.len() > MAX_STDIN_BYTES {
-        let reason = format!("{} bytes are too many; at most {MAX_STDIN_BYTES} are allowed", request.stdin.len());
+        let reason =
+            format!("{} bytes are too many; at most {MAX_STDIN_BYTES} are allowed", request.stdin.len());
         return Err(Problem::field("stdin", reason));
     }
     let terminal = request.terminal.into_option().map(size).transpose()?;
@@ -145,7 +151,9 @@ fn wanted(request: v1::ExecRequest) -> Result<ExecRequest, Problem> {
 fn size(terminal: v1::Terminal) -> Result<(u16, u16), Problem> {
     let side = |field: &str, value: u32| {
         let fits = u16::try_from(value).ok().filter(|value| *value != 0);
-        fits.ok_or_else(|| Problem::field(format!("terminal.{field}"), format!("{value} is not allowed; give 1 to 65535")))
+        fits.ok_or_else(|| {
+            Problem::field(format!("terminal.{field}"), format!("{value} is not allowed; give 1 to 65535"))
+        })
     };
     Ok((side("rows", terminal.rows)?, side("columns", terminal.columns)?))
 }

@@ -46,7 +46,9 @@ pub(super) fn known<E: belljar_proto::Enumeration + Copy>(
     field: &str,
     value: belljar_proto::EnumValue<E>,
 ) -> Result<E, Problem> {
-    value.as_known().ok_or_else(|| Problem::field(field, format!("{} is not known to this server", value.to_i32())))
+    value
+        .as_known()
+        .ok_or_else(|| Problem::field(field, format!("{} is not known to this server", value.to_i32())))
 }
 
 /// A path of a request.
@@ -156,7 +158,10 @@ pub(super) fn wanted_state(state: v1::SandboxState) -> Result<SandboxState, Prob
         v1::SandboxState::SANDBOX_STATE_STOPPING => SandboxState::Stopping,
         v1::SandboxState::SANDBOX_STATE_GONE => SandboxState::Gone,
         v1::SandboxState::SANDBOX_STATE_UNSPECIFIED => {
-            return Err(Problem::field("states", "UNSPECIFIED is not allowed; leave states empty to see all but GONE"));
+            return Err(Problem::field(
+                "states",
+                "UNSPECIFIED is not allowed; leave states empty to see all but GONE",
+            ));
         }
     })
 }
@@ -331,8 +336,8 @@ fn kept(output: &StreamOutput) -> v1::KeptOutput {
 }
 
 fn outcome(outcome: Outcome) -> v1::CommandOutcome {
-    use v1::command_outcome::{Denied, Exited, Infrastructure, Limit, OutOfMemory, Signalled, TimedOut};
     use v1::__buffa::oneof::command_outcome::Kind;
+    use v1::command_outcome::{Denied, Exited, Infrastructure, Limit, OutOfMemory, Signalled, TimedOut};
     let kind: Kind = match outcome {
         Outcome::Exited { code } => Exited { code, ..Default::default() }.into(),
         Outcome::Signalled { signal, name } => Signalled { signal, name, ..Default::default() }.into(),

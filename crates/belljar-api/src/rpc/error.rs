@@ -42,7 +42,10 @@ pub(super) fn message(problem: &Problem, request_id: &str) -> v1::Problem {
         detail: body.detail,
         field: body.field.unwrap_or_default(),
         request_id: body.request_id,
-        retry_after: body.retry_after_s.map(|seconds| super::convert::duration(Duration::from_secs(seconds))).into(),
+        retry_after: body
+            .retry_after_s
+            .map(|seconds| super::convert::duration(Duration::from_secs(seconds)))
+            .into(),
         ..Default::default()
     }
 }
@@ -53,8 +56,8 @@ pub(super) fn of_guest(failed: KeeperError, about: About, request_id: &str) -> C
     let kept = match &failed {
         KeeperError::Guest(GuestError::Refused { code, .. }) => Some(*code).filter(|code| {
             use ErrorCode::{
-                Aborted, AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, OutOfRange,
-                PermissionDenied, ResourceExhausted, Unavailable, Unimplemented,
+                Aborted, AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound,
+                OutOfRange, PermissionDenied, ResourceExhausted, Unavailable, Unimplemented,
             };
             matches!(
                 code,
@@ -113,9 +116,11 @@ fn code(code: Code) -> ErrorCode {
             ErrorCode::Unavailable
         }
         Code::RequestTimeout | Code::SandboxUnresponsive => ErrorCode::DeadlineExceeded,
-        Code::Internal | Code::EngineFailed | Code::StoreFailed | Code::ServerFileFailed | Code::SandboxFailed => {
-            ErrorCode::Internal
-        }
+        Code::Internal
+        | Code::EngineFailed
+        | Code::StoreFailed
+        | Code::ServerFileFailed
+        | Code::SandboxFailed => ErrorCode::Internal,
     }
 }
 

@@ -9,12 +9,12 @@ use connectrpc_reflection::Reflector;
 
 use super::audit::Audit;
 use super::commands::Commands;
+use super::guest;
 use super::health::Health;
 use super::keys::Keys;
 use super::sandboxes::Sandboxes;
 use super::server::Server;
 use super::templates::Templates;
-use super::guest;
 use crate::api::Shared;
 
 /// The memory that the parts of one message may take beside their content, in bytes. A few bytes on the wire can stand
@@ -54,7 +54,8 @@ pub(crate) fn may_be_silent(path: &str) -> bool {
 /// All procedures. Each is a route of its own, so that logs tell them apart.
 pub(crate) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);
-    let mut paths: Vec<String> = services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();
+    let mut paths: Vec<String> =
+        services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();
     // What there is not is answered as the protocols want it.
     let unknown: std::collections::BTreeSet<String> = paths
         .iter()

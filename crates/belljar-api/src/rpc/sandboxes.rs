@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use belljar_engine::v1;
 use belljar_keeper::{
-    CreateSandbox, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, LogEntry, NewFile, SandboxUpdate,
-    SnapshotRequest,
+    CreateSandbox, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, LogEntry, NewFile,
+    SandboxUpdate, SnapshotRequest,
 };
 use belljar_model::{ModelError, SandboxState, SpecFile};
 use belljar_proto::{ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
@@ -69,7 +69,8 @@ impl v1::Sandboxes for Sandboxes {
         request: ServiceRequest<'_, v1::GetSandboxRequest>,
     ) -> ServiceResult<v1::SandboxInfo> {
         let call = Call::of(&self.0, &context)?;
-        let info = self.0.keeper.get(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
+        let info =
+            self.0.keeper.get(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
         Response::ok(self.info(info))
     }
 
@@ -97,7 +98,8 @@ impl v1::Sandboxes for Sandboxes {
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
         let update = changes(request).map_err(|problem| call.problem(&problem))?;
-        let info = self.0.keeper.update(&call.caller, &id, update).await.map_err(|error| call.failed(error))?;
+        let info =
+            self.0.keeper.update(&call.caller, &id, update).await.map_err(|error| call.failed(error))?;
         Response::ok(self.info(info))
     }
 
@@ -132,7 +134,8 @@ impl v1::Sandboxes for Sandboxes {
         request: ServiceRequest<'_, v1::PauseSandboxRequest>,
     ) -> ServiceResult<v1::SandboxInfo> {
         let call = Call::of(&self.0, &context)?;
-        let info = self.0.keeper.pause(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
+        let info =
+            self.0.keeper.pause(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
         Response::ok(self.info(info))
     }
 
@@ -172,7 +175,8 @@ impl v1::Sandboxes for Sandboxes {
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
         let wanted = copies(request).map_err(|problem| call.problem(&problem))?;
-        let forks = self.0.keeper.fork(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
+        let forks =
+            self.0.keeper.fork(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
         let request_id = call.caller.request_id.clone();
         let messages: Vec<_> = forks
             .into_iter()
@@ -311,7 +315,8 @@ impl v1::Sandboxes for Sandboxes {
             }
         };
         let expires = convert::span("expires", &request.expires).map_err(problem)?.unwrap_or(DEFAULT_EXPIRY);
-        let signed = self.0.keeper.sign_file(&call.caller, &request.sandbox, request.path, operation, expires).await;
+        let signed =
+            self.0.keeper.sign_file(&call.caller, &request.sandbox, request.path, operation, expires).await;
         let signed = signed.map_err(|error| call.failed(error))?;
         Response::ok(v1::SignFileResponse {
             path: format!("/v1/signed/{}", signed.token),
@@ -364,7 +369,8 @@ fn wanted(request: v1::CreateSandboxRequest) -> Result<CreateSandbox, Problem> {
 }
 
 fn query(request: v1::ListSandboxesRequest) -> Result<ListSandboxes, Problem> {
-    let states = request.states.into_iter().map(|state| convert::wanted_state(convert::known("states", state)?));
+    let states =
+        request.states.into_iter().map(|state| convert::wanted_state(convert::known("states", state)?));
     let limit = if request.limit == 0 { 50 } else { request.limit };
     if limit > 100 {
         return Err(Problem::field("limit", format!("{limit} is not allowed; give 1 to 100")));
@@ -384,7 +390,8 @@ fn changes(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Problem> 
         let read = text.map(|text| text.parse()).transpose();
         read.map_err(|error| belljar_keeper::KeeperError::from(error).into())
     }
-    let mut labels: BTreeMap<_, _> = request.set_labels.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    let mut labels: BTreeMap<_, _> =
+        request.set_labels.into_iter().map(|(key, value)| (key, Some(value))).collect();
     for key in request.remove_labels {
         if labels.insert(key.clone(), None).is_some() {
             return Err(Problem::field("remove_labels", format!("{key:?} is set and removed at once")));

@@ -33,8 +33,8 @@ pub(crate) fn procedures() -> Vec<Procedure> {
         for service in &file.service {
             for method in &service.method {
                 let (service, name) = (service.name.as_deref().unwrap(), method.name.as_deref().unwrap());
-                let streams =
-                    method.client_streaming.unwrap_or_default() || method.server_streaming.unwrap_or_default();
+                let streams = method.client_streaming.unwrap_or_default()
+                    || method.server_streaming.unwrap_or_default();
                 found.push(Procedure { path: format!("/belljar.v1.{service}/{name}"), streams });
             }
         }
@@ -51,7 +51,8 @@ async fn outcome(world: &World, procedure: &Procedure, headers: &[(&str, &str)])
     all.extend_from_slice(headers);
     let answer = http(world, "POST", &procedure.path, &all, &body).await;
     let error = if procedure.streams {
-        let end = frames(answer.body.clone()).pop().unwrap_or_else(|| panic!("{}: {answer:?}", procedure.path));
+        let end =
+            frames(answer.body.clone()).pop().unwrap_or_else(|| panic!("{}: {answer:?}", procedure.path));
         assert_eq!(end.0 & 2, 2, "{}: {answer:?}", procedure.path);
         let end: serde_json::Value = serde_json::from_slice(&end.1).unwrap();
         end["error"].clone()
@@ -81,7 +82,12 @@ async fn every_procedure_asks_for_a_key(world: World) {
         for credential in [None, Some(wrong.as_str()), Some(revoked.as_str()), Some("Basic eDp5")] {
             let mut headers = vec![("belljar-sandbox", id.as_str())];
             headers.extend(credential.map(|credential| ("authorization", credential)));
-            assert_eq!(outcome(&world, &procedure, &headers).await, expected, "{} {credential:?}", procedure.path);
+            assert_eq!(
+                outcome(&world, &procedure, &headers).await,
+                expected,
+                "{} {credential:?}",
+                procedure.path
+            );
         }
     }
 }
@@ -100,7 +106,12 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
         seen += 1;
         for sandbox in [id.as_str(), missing] {
             let headers = [("authorization", stranger.as_str()), ("belljar-sandbox", sandbox)];
-            assert_eq!(outcome(&world, &procedure, &headers).await, "not_found", "{} {sandbox}", procedure.path);
+            assert_eq!(
+                outcome(&world, &procedure, &headers).await,
+                "not_found",
+                "{} {sandbox}",
+                procedure.path
+            );
         }
     }
     assert!(seen >= 20, "{seen}");
@@ -112,7 +123,12 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
         let texts = [
             stranger.get(get).await.unwrap_err().to_string(),
             stranger.kill(kill).await.unwrap_err().to_string(),
-            stranger.exec(crate::world::line(&sandbox, "true"), None).await.map(drop).unwrap_err().to_string(),
+            stranger
+                .exec(crate::world::line(&sandbox, "true"), None)
+                .await
+                .map(drop)
+                .unwrap_err()
+                .to_string(),
         ];
         answers.insert(what, texts.map(|text| text.replace(&sandbox, "ID")));
     }

@@ -16,8 +16,8 @@ use crate::remote::RemoteEngine;
 use crate::world::World;
 
 use Capability::{
-    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts, OpenFilesLimit,
-    OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts,
+    OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
 };
 
 /// All that the local engine has as root, but the count of refused forks, of which the server does not tell.
@@ -55,13 +55,17 @@ const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
     ("kill_then_usage_then_stop", ID),
     ("mounts_that_are_not_allowed_are_refused", REFUSAL),
     ("wrong_engine_is_refused", REFUSAL),
-    ("report_names_every_layer", "the layer of the process limit stands, and forks that it refused are not told"),
+    (
+        "report_names_every_layer",
+        "the layer of the process limit stands, and forks that it refused are not told",
+    ),
     ("rename_race_leads_nowhere", "it is many thousand calls, to code that is the same behind the server"),
 ];
 
 const DEADLINE: &str = "the guest's deadline is the server's own";
 const ID: &str = "the server chooses the ids, and holds the sandboxes";
-const REFUSAL: &str = "the server refuses by a code, not by the engine's own error; the cases of services look at that";
+const REFUSAL: &str =
+    "the server refuses by a code, not by the engine's own error; the cases of services look at that";
 
 /// A trial for each case.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
@@ -114,7 +118,8 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
     let config_of_api = ApiConfig { drain: Duration::from_secs(3), ..ApiConfig::default() };
     let world = World::with(config_of_api, Arc::new(LocalEngine::new(config))).await;
     let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineKind::Local };
-    let spec = SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
+    let spec =
+        SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
     let context = Context::new(Arc::new(engine), spec, CAPABILITIES, make("scratch")?, programs)
         .with_host_dirs(dirs)

@@ -49,15 +49,20 @@ fn grpcio() -> Result<Completion, Failed> {
 
 /// Runs what docs/rpc.md has as commands, in one shell, as it is written.
 fn page() -> Result<Completion, Failed> {
-    if let Some(missing) = ["curl", "jq", "bash"].into_iter().find(|program| !works(program, &["--version"])) {
+    if let Some(missing) = ["curl", "jq", "bash"].into_iter().find(|program| !works(program, &["--version"]))
+    {
         return skipped("the_commands_of_the_page_work", format!("there is no {missing}"));
     }
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rpc.md"))?;
-    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
+    let blocks =
+        page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
     let script = format!("set -euo pipefail\n{}", blocks.collect::<String>());
     let output = with_a_server_told(|address, key| {
         let mut command = Command::new("bash");
-        command.args(["-c", &script]).env("BELLJAR_API_URL", format!("http://{address}")).env("BELLJAR_API_KEY", key);
+        command
+            .args(["-c", &script])
+            .env("BELLJAR_API_URL", format!("http://{address}"))
+            .env("BELLJAR_API_KEY", key);
         command
     })?;
     let expected = [
@@ -75,7 +80,11 @@ fn page() -> Result<Completion, Failed> {
         "{}",
     ];
     let told: Vec<&str> = output.lines().collect();
-    if told == expected { Ok(Completion::Completed) } else { Err(format!("the page's commands say {told:#?}").into()) }
+    if told == expected {
+        Ok(Completion::Completed)
+    } else {
+        Err(format!("the page's commands say {told:#?}").into())
+    }
 }
 
 fn with_a_server(command: impl FnOnce(&str, &str) -> Command) -> Result<Completion, Failed> {

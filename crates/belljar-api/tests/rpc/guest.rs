@@ -58,7 +58,10 @@ async fn a_stream_that_breaks_leaves_the_old_file(world: World) {
     let failed = guest.write_from(open, Broken { left: 3_000_000 }).await.unwrap_err();
     assert!(matches!(failed, belljar_client::GuestError::Source(_)), "{failed:?}");
     assert_eq!(guest.read_all(Path::new("a"), 100).await.unwrap(), "old");
-    until("the half of the new file is gone", || async { sh(&user, &id, "ls -A").await.stdout.data == "a\n" }).await;
+    until("the half of the new file is gone", || async {
+        sh(&user, &id, "ls -A").await.stdout.data == "a\n"
+    })
+    .await;
 }
 
 async fn a_flood_waits_for_its_reader(world: World) {
@@ -163,7 +166,8 @@ async fn deeds_are_in_the_trail(world: World) {
     let mut process = guest.start(request).await.unwrap();
     while process.next().await.unwrap().is_some() {}
     let filter = v1::AuditRecordFilter { sandbox: id, ..Default::default() };
-    let request = v1::TailAuditRequest { filter: filter.into(), after: Some(0), no_follow: true, ..Default::default() };
+    let request =
+        v1::TailAuditRequest { filter: filter.into(), after: Some(0), no_follow: true, ..Default::default() };
     let mut tail = admin.tail_audit(request).await.unwrap();
     let mut told = Vec::new();
     while let Some(record) = tail.next().await.unwrap() {

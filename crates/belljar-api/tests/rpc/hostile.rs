@@ -31,7 +31,8 @@ async fn a_length_of_four_gigabytes_is_refused_at_once(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
     let bearer = format!("Bearer {key}");
-    let headers = |kind| [("content-type", kind), ("authorization", bearer.as_str()), ("belljar-sandbox", id.as_str())];
+    let headers =
+        |kind| [("content-type", kind), ("authorization", bearer.as_str()), ("belljar-sandbox", id.as_str())];
     for path in ["/belljar.v1.Sandboxes/Get", "/belljar.v1.Sandboxes/Logs", "/belljar.v1.Filesystem/Write"] {
         let began = Instant::now();
         let answer = http2(&world, "POST", path, &headers("application/grpc"), &claimed()).await;

@@ -58,7 +58,8 @@ async fn every_service_is_described(world: World) {
     for service in &expected {
         assert!(listed.contains(service.as_str()), "{service} is not in {listed:?}");
     }
-    let questions = expected.iter().map(|service| MessageRequest::FileContainingSymbol(service.clone())).collect();
+    let questions =
+        expected.iter().map(|service| MessageRequest::FileContainingSymbol(service.clone())).collect();
     for answer in ask(&client, questions).await.unwrap() {
         assert!(
             matches!(&answer, MessageResponse::FileDescriptorResponse(files) if !files.file_descriptor_proto.is_empty()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_client::{Client, ClientError, GuestClient, well_known, v1};
+use belljar_client::{Client, ClientError, GuestClient, v1, well_known};
 use belljar_engine::{Engine, EngineError, GuestError, Sandbox, Usage, Walls};
 use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsChange, SandboxId, SandboxSpec};
 use futures::FutureExt as _;
@@ -154,7 +154,9 @@ impl Walls for RemoteWalls {
     fn kill(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
         let (client, id) = (self.client.clone(), self.id.clone());
-        tokio::spawn(async move { client.kill(v1::KillSandboxRequest { sandbox: id, ..Default::default() }).await });
+        tokio::spawn(async move {
+            client.kill(v1::KillSandboxRequest { sandbox: id, ..Default::default() }).await
+        });
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -180,7 +182,11 @@ fn request(spec: &SandboxSpec) -> v1::CreateSandboxRequest {
     let limits = &spec.limits;
     v1::CreateSandboxRequest {
         timeout: well_known::Duration::from(Duration::from_secs(600)).into(),
-        env: spec.env.iter().map(|variable| (variable.name().to_owned(), variable.value().to_owned())).collect(),
+        env: spec
+            .env
+            .iter()
+            .map(|variable| (variable.name().to_owned(), variable.value().to_owned()))
+            .collect(),
         limits: v1::SandboxLimits {
             memory_bytes: Some(limits.memory.bytes()),
             cpus: Some(f64::from(limits.cpus.millis()) / 1000.0),

@@ -51,9 +51,15 @@ async fn a_sandbox_is_made_used_and_ended(world: World) {
     assert!(!made.existing);
     let info = made.sandbox.clone();
     assert_eq!(info.state.as_known(), Some(v1::SandboxState::SANDBOX_STATE_RUNNING));
-    assert_eq!((info.template.as_str(), info.tenant.as_str(), info.engine.as_str()), ("default", "default", "local"));
+    assert_eq!(
+        (info.template.as_str(), info.tenant.as_str(), info.engine.as_str()),
+        ("default", "default", "local")
+    );
     assert_eq!(info.host, format!("{{port}}-{}.{DOMAIN}", info.id));
-    assert!(info.isolation.layers.iter().any(|layer| layer.name == "seccomp" && layer.state == "in_force"), "{info:?}");
+    assert!(
+        info.isolation.layers.iter().any(|layer| layer.name == "seccomp" && layer.state == "in_force"),
+        "{info:?}"
+    );
     let left = info.expires_at.seconds - info.created_at.seconds;
     assert!((299..=302).contains(&left), "{left}");
     let result = sh(&user, &info.id, "echo hello; pwd").await;
@@ -97,7 +103,10 @@ async fn what_is_asked_for_is_what_one_gets(world: World) {
     let info = user.create(request.clone(), None).await.unwrap().sandbox.clone();
     assert_eq!(info.name, "mine");
     assert_eq!(info.labels.get("job").map(String::as_str), Some("42"));
-    assert_eq!((info.limits.memory_bytes, info.limits.cpus, info.limits.pids), (Some(256 << 20), Some(0.5), Some(64)));
+    assert_eq!(
+        (info.limits.memory_bytes, info.limits.cpus, info.limits.pids),
+        (Some(256 << 20), Some(0.5), Some(64))
+    );
     assert_eq!(info.limits.timeout.clone(), span(Duration::from_millis(7500)));
     assert_eq!(info.idle_timeout.clone(), span(Duration::from_secs(30)));
     assert_eq!(info.on_timeout.as_known(), Some(v1::TimeoutAction::TIMEOUT_ACTION_PAUSE));
@@ -118,7 +127,8 @@ async fn wrong_values_name_their_field(world: World) {
         ("invalid_field", "name", |request| request.name = "NO".to_owned()),
         ("invalid_field", "timeout", |request| request.timeout = span(Duration::from_secs(1_000_000))),
         ("invalid_field", "timeout", |request| {
-            request.timeout = belljar_client::well_known::Duration { seconds: -1, ..Default::default() }.into();
+            request.timeout =
+                belljar_client::well_known::Duration { seconds: -1, ..Default::default() }.into();
         }),
         ("invalid_field", "on_timeout", |request| request.on_timeout = 77.into()),
         ("invalid_field", "labels", |request| {
@@ -140,7 +150,11 @@ async fn wrong_values_name_their_field(world: World) {
         change(&mut request);
         match user.create(request, None).await {
             Err(belljar_client::ClientError::Refused { code, field: found, request_id, message, .. }) => {
-                assert_eq!((code.as_str(), found.as_deref().unwrap_or_default()), (*wanted, *field), "{message}");
+                assert_eq!(
+                    (code.as_str(), found.as_deref().unwrap_or_default()),
+                    (*wanted, *field),
+                    "{message}"
+                );
                 assert!(!request_id.is_empty());
             }
             other => panic!("{wanted} {field}: {other:?}"),
@@ -158,7 +172,10 @@ async fn the_same_key_makes_one_sandbox(world: World) {
     assert!(again.existing);
     let other = v1::CreateSandboxRequest { hostname: "other".to_owned(), ..request };
     assert_eq!(code(user.create(other, Some("job-1")).await), "idempotency_mismatch");
-    assert_eq!(code(user.create(v1::CreateSandboxRequest::default(), Some("no spaces")).await), "invalid_field");
+    assert_eq!(
+        code(user.create(v1::CreateSandboxRequest::default(), Some("no spaces")).await),
+        "invalid_field"
+    );
 }
 
 async fn a_list_has_pages_and_filters(world: World) {
@@ -199,7 +216,9 @@ async fn labels_limits_and_time_can_change(world: World) {
     let id = sandbox(&user).await;
     let change = v1::UpdateSandboxRequest {
         sandbox: id.clone(),
-        set_labels: [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())].into_iter().collect(),
+        set_labels: [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]
+            .into_iter()
+            .collect(),
         limits: v1::SandboxLimits { pids: Some(40), ..Default::default() }.into(),
         idle_timeout: span(Duration::from_secs(60)),
         auto_resume: Some(false),
@@ -240,7 +259,10 @@ async fn paused_and_resumed(world: World) {
     assert_eq!(code(user.pause(pause).await), "wrong_state");
     let ports = v1::ListPublishedPortsRequest { sandbox: id.clone(), ..Default::default() };
     assert!(user.list_ports(ports).await.unwrap().listening.is_empty());
-    assert_eq!(user.get(named(&id)).await.unwrap().state.as_known(), Some(v1::SandboxState::SANDBOX_STATE_PAUSED));
+    assert_eq!(
+        user.get(named(&id)).await.unwrap().state.as_known(),
+        Some(v1::SandboxState::SANDBOX_STATE_PAUSED)
+    );
     let resume = v1::ResumeSandboxRequest { sandbox: id.clone(), ..Default::default() };
     let info = user.resume(resume).await.unwrap();
     assert_eq!(info.state.as_known(), Some(v1::SandboxState::SANDBOX_STATE_RUNNING));
@@ -258,7 +280,10 @@ async fn a_snapshot_becomes_a_template(world: World) {
         ..Default::default()
     };
     let template = user.snapshot(request).await.unwrap();
-    assert_eq!((template.name.as_str(), template.note.as_str(), template.digest.len()), ("base", "with a note", 64));
+    assert_eq!(
+        (template.name.as_str(), template.note.as_str(), template.digest.len()),
+        ("base", "with a note", 64)
+    );
     assert_eq!(template.kind.as_known(), Some(v1::TemplateKind::TEMPLATE_KIND_SNAPSHOT));
     let all = user.templates(v1::ListTemplatesRequest::default()).await.unwrap();
     assert_eq!(all.templates.len(), 2);
@@ -321,8 +346,12 @@ async fn metrics_tell_what_is_used(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "head -c 1000000 /dev/zero > zeros").await;
-    let metrics = user.metrics(v1::SandboxMetricsRequest { sandbox: id, ..Default::default() }).await.unwrap();
-    assert!(metrics.memory_bytes.is_some_and(|bytes| bytes > 0 && bytes < metrics.memory_limit_bytes), "{metrics:?}");
+    let metrics =
+        user.metrics(v1::SandboxMetricsRequest { sandbox: id, ..Default::default() }).await.unwrap();
+    assert!(
+        metrics.memory_bytes.is_some_and(|bytes| bytes > 0 && bytes < metrics.memory_limit_bytes),
+        "{metrics:?}"
+    );
     assert!(metrics.disks.iter().any(|disk| disk.bytes_used >= 1_000_000), "{metrics:?}");
     assert!(metrics.pids_limit > 0 && metrics.cpus > 0.0 && metrics.at.seconds > 0);
 }
@@ -335,7 +364,10 @@ async fn commands_end_in_a_judged_result(world: World) {
     assert_eq!(result.exit_code, Some(3));
     assert!(matches!(result.outcome.kind.clone(), Some(Kind::Exited(exited)) if exited.code == 3));
     let result = sh(&user, &id, "kill -SEGV $$").await;
-    assert!(matches!(result.outcome.kind.clone(), Some(Kind::Signalled(end)) if end.name == "SIGSEGV"), "{result:?}");
+    assert!(
+        matches!(result.outcome.kind.clone(), Some(Kind::Signalled(end)) if end.name == "SIGSEGV"),
+        "{result:?}"
+    );
 
     let mut slow = line(&id, "sleep 100");
     slow.timeout = span(Duration::from_millis(300));
@@ -393,7 +425,10 @@ async fn commands_end_in_a_judged_result(world: World) {
 async fn output_comes_while_it_runs(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let mut events = user.exec(line(&id, "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second"), None).await.unwrap();
+    let mut events = user
+        .exec(line(&id, "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second"), None)
+        .await
+        .unwrap();
     let files = user.guest(&id).unwrap();
     let (mut output, mut process) = (Vec::new(), 0);
     while let Some(event) = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
@@ -463,7 +498,8 @@ async fn background_commands_are_seen(world: World) {
 async fn ports_are_published_and_taken_back(world: World) {
     let user = world.user().await;
     let id = sandbox(&user).await;
-    let publish = |port| v1::PublishPortRequest { sandbox: id.clone(), port, public: true, ..Default::default() };
+    let publish =
+        |port| v1::PublishPortRequest { sandbox: id.clone(), port, public: true, ..Default::default() };
     let port = user.publish_port(publish(8000)).await.unwrap();
     assert_eq!((port.port, port.public), (8000, true));
     assert_eq!(port.host, format!("8000-{id}.{DOMAIN}"));

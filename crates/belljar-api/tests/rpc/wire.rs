@@ -41,7 +41,13 @@ impl Answer {
     }
 }
 
-fn request(world: &World, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Request<Full<Bytes>> {
+fn request(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(Bytes::copy_from_slice(body)));
     *request.method_mut() = method.parse().unwrap();
     *request.uri_mut() = format!("http://{}{path}", world.address).parse().unwrap();
@@ -60,7 +66,13 @@ async fn answer(response: http::Response<hyper::body::Incoming>) -> Answer {
 }
 
 /// A request over HTTP/1.1.
-pub(crate) async fn http(world: &World, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub(crate) async fn http(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let stream = TcpStream::connect(world.address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -72,7 +84,13 @@ pub(crate) async fn http(world: &World, method: &str, path: &str, headers: &[(&s
 }
 
 /// A request over HTTP/2.
-pub(crate) async fn http2(world: &World, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub(crate) async fn http2(
+    world: &World,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let stream = TcpStream::connect(world.address).await.unwrap();
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.unwrap();
@@ -110,7 +128,8 @@ pub(crate) fn frames(mut body: Bytes) -> Vec<(u8, Bytes)> {
 
 async fn json_by_hand_is_enough(world: World) {
     let key = world.key("default", belljar_model::Role::User).await;
-    let made = call(&world, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
+    let made =
+        call(&world, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
     assert_eq!(made.status, 200, "{made:?}");
     let made = made.json();
     let id = made["sandbox"]["id"].as_str().unwrap().to_owned();
@@ -144,7 +163,10 @@ async fn a_call_without_side_effects_is_a_get(world: World) {
     // A page could make a browser load it.
     let made = http(&world, "GET", &path("Sandboxes/Create"), &[("authorization", &bearer)], b"").await;
     assert!(made.status >= 400, "{made:?}");
-    assert_eq!(http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await.json(), json!({}));
+    assert_eq!(
+        http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await.json(),
+        json!({})
+    );
 }
 
 async fn streams_of_json_by_hand(world: World) {
@@ -169,7 +191,10 @@ async fn streams_of_json_by_hand(world: World) {
 }
 
 /// Clients of one service, one for each protocol.
-fn clients(world: &World, key: &str) -> Vec<(Protocol, v1::SandboxesClient<connectrpc::client::SharedHttp2Connection>)> {
+fn clients(
+    world: &World,
+    key: &str,
+) -> Vec<(Protocol, v1::SandboxesClient<connectrpc::client::SharedHttp2Connection>)> {
     let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
     [Protocol::Connect, Protocol::Grpc, Protocol::GrpcWeb]
         .into_iter()
@@ -208,7 +233,10 @@ async fn errors_are_told_in_each_protocol(world: World) {
         let request = v1::GetSandboxRequest { sandbox: "nobody".to_owned(), ..Default::default() };
         let error = client.get(request).await.unwrap_err();
         assert_eq!(error.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
-        assert!(error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")), "{protocol:?}");
+        assert!(
+            error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")),
+            "{protocol:?}"
+        );
         let request = v1::SandboxLogsRequest { sandbox: "nobody".to_owned(), ..Default::default() };
         let failed = match client.logs(request).await {
             Err(error) => error,
@@ -223,7 +251,10 @@ async fn errors_are_told_in_each_protocol(world: World) {
     for (protocol, client) in clients(&world, "bj_wrong") {
         let error = client.list(v1::ListSandboxesRequest::default()).await.unwrap_err();
         assert_eq!(error.code, belljar_client::ErrorCode::Unauthenticated, "{protocol:?}");
-        assert!(error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")), "{protocol:?}");
+        assert!(
+            error.details.iter().any(|detail| detail.type_url.ends_with("belljar.v1.Problem")),
+            "{protocol:?}"
+        );
     }
     let plain = call(&world, "bj_wrong", "Sandboxes/List", json!({})).await;
     assert_eq!((plain.status, plain.json()["code"].clone()), (401, json!("unauthenticated")));
@@ -247,7 +278,8 @@ async fn pages_of_allowed_origins_may_call(world: World) {
     .await;
     assert_eq!(asked.status, 204, "{asked:?}");
     let allowed = asked.headers["access-control-allow-headers"].to_str().unwrap().to_owned();
-    for name in ["authorization", "x-grpc-web", "grpc-timeout", "connect-protocol-version", "belljar-sandbox"] {
+    for name in ["authorization", "x-grpc-web", "grpc-timeout", "connect-protocol-version", "belljar-sandbox"]
+    {
         assert!(allowed.contains(name), "{name} is not in {allowed}");
     }
     let bearer = format!("Bearer {key}");
@@ -267,11 +299,18 @@ async fn pages_of_allowed_origins_may_call(world: World) {
     assert!(answer.headers["access-control-expose-headers"].to_str().unwrap().contains("grpc-status"));
     let last = frames(answer.body).pop().unwrap();
     assert_eq!(last.0, 0x80);
-    assert!(String::from_utf8_lossy(&last.1).contains("grpc-status: 0") || String::from_utf8_lossy(&last.1).contains("grpc-status:0"));
+    assert!(
+        String::from_utf8_lossy(&last.1).contains("grpc-status: 0")
+            || String::from_utf8_lossy(&last.1).contains("grpc-status:0")
+    );
     let refused = web("https://evil.example").await;
     assert!(!refused.headers.contains_key("access-control-allow-origin"), "{refused:?}");
     let told = frames(refused.body.clone()).pop().map(|(_, trailer)| trailer).unwrap_or_default();
-    assert!(String::from_utf8_lossy(&told).contains("grpc-status: 7") || String::from_utf8_lossy(&told).contains("grpc-status:7"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&told).contains("grpc-status: 7")
+            || String::from_utf8_lossy(&told).contains("grpc-status:7"),
+        "{refused:?}"
+    );
 }
 
 async fn a_deadline_ends_a_call(world: World) {
@@ -305,11 +344,17 @@ async fn a_deadline_ends_a_call(world: World) {
     ] {
         let headers = [("content-type", kind), ("authorization", bearer.as_str()), (name, value)];
         let began = Instant::now();
-        let answer = http(&world, "POST", "/belljar.v1.Commands/Exec", &headers, &frame(0, message.as_bytes())).await;
+        let answer =
+            http(&world, "POST", "/belljar.v1.Commands/Exec", &headers, &frame(0, message.as_bytes())).await;
         assert!(began.elapsed() < Duration::from_secs(5), "{answer:?}");
         let last = frames(answer.body.clone()).pop().unwrap().1;
         let told = String::from_utf8_lossy(&last).into_owned();
-        assert!(told.contains("deadline_exceeded") || told.contains("grpc-status: 4") || told.contains("grpc-status:4"), "{told}");
+        assert!(
+            told.contains("deadline_exceeded")
+                || told.contains("grpc-status: 4")
+                || told.contains("grpc-status:4"),
+            "{told}"
+        );
     }
 }
 
@@ -338,10 +383,20 @@ async fn other_kinds_of_content_are_refused(world: World) {
     let key = world.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let before = world.keeper.usage(&belljar_keeper::Caller::operator("test", "r")).await.unwrap().sandboxes;
-    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""] {
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/xml",
+        "",
+    ] {
         let headers = [("content-type", kind), ("authorization", bearer.as_str())];
         let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
-        assert_eq!(StatusCode::from_u16(answer.status).unwrap(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+        assert_eq!(
+            StatusCode::from_u16(answer.status).unwrap(),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{kind}"
+        );
     }
     for encoding in ["gzip", "zstd", "br"] {
         let headers = [

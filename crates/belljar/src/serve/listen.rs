@@ -45,8 +45,12 @@ impl Listening {
     pub(crate) async fn open(loaded: &Loaded) -> Result<Self, ListenError> {
         let server = &loaded.config.server;
         let tls = tls(loaded)?;
-        let mut listening =
-            Self { listeners: Vec::new(), addresses: Vec::new(), socket: server.socket.clone(), tls: tls.clone() };
+        let mut listening = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            socket: server.socket.clone(),
+            tls: tls.clone(),
+        };
         for address in &server.listen {
             let failed = |source| ListenError::Address {
                 origin: loaded.said.origin("server.listen").to_string(),

@@ -208,7 +208,10 @@ impl NewFileBody {
             (Some(text), None) => text.into(),
             (None, Some(text)) => base64_of(&field("content_base64"), &text)?,
             (None, None) => {
-                return Err(Problem::field(field("content"), "it is missing; give content or content_base64"));
+                return Err(Problem::field(
+                    field("content"),
+                    "it is missing; give content or content_base64",
+                ));
             }
         };
         Ok(NewFile { path: self.path.into(), mode: self.mode.map_or(0o644, |mode| mode.0), content })

@@ -2,7 +2,8 @@
 
 use belljar_engine::v1;
 use belljar_proto::{
-    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
+    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
+    StreamMessage,
 };
 use futures::StreamExt as _;
 use tokio_util::task::AbortOnDropHandle;
