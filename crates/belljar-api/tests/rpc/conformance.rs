@@ -55,13 +55,17 @@ const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
     ("kill_then_usage_then_stop", ID),
     ("mounts_that_are_not_allowed_are_refused", REFUSAL),
     ("wrong_engine_is_refused", REFUSAL),
-    ("report_names_every_layer", "the layer of the process limit stands, and forks that it refused are not told"),
+    (
+        "report_names_every_layer",
+        "the layer of the process limit stands, and forks that it refused are not told",
+    ),
     ("rename_race_leads_nowhere", "it is many thousand calls, to code that is the same behind the server"),
 ];
 
 const DEADLINE: &str = "the guest's deadline is the server's own";
 const ID: &str = "the server chooses the ids, and holds the sandboxes";
-const REFUSAL: &str = "the server refuses by a code, not by the engine's own error; the cases of services look at that";
+const REFUSAL: &str =
+    "the server refuses by a code, not by the engine's own error; the cases of services look at that";
 
 /// A trial for each case.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {

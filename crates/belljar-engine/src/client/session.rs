@@ -9,7 +9,7 @@ const MAX_SESSIONS: usize = 64;
 
 impl GuestClient {
     fn sessions(&self, timeout: Option<std::time::Duration>) -> v1::SessionClient<Connection> {
-        v1::SessionClient::new(self.connection.clone(), belljar_proto::client_config(timeout))
+        v1::SessionClient::new(self.connection.clone(), self.config(timeout))
     }
 
     /// Opens a session.

@@ -155,7 +155,10 @@ impl v1::Filesystem for Filesystem {
         let request = request.to_owned_message();
         let inside = Inside::of(&self.0, &context).await?;
         let guest = inside.guest(v1::FilesystemClient::new);
-        let details = vec![("path", text(&request.path)), ("mode", format!("{:04o}", request.mode.unwrap_or_default()))];
+        let details = vec![
+            ("path", text(&request.path)),
+            ("mode", format!("{:04o}", request.mode.unwrap_or_default())),
+        ];
         let answer = inside.answered(About::File, guest.set_mode(request)).await;
         Response::ok(inside.recorded("file.chmod", details, answer).await?.into_owned())
     }

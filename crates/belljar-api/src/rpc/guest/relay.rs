@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::{GuestError, v1};
-use belljar_proto::{
-    ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config,
-};
+use belljar_proto::{ClientConfig, ConnectError, Connection, InboundStream, RequestContext, client_config};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
