@@ -13,8 +13,8 @@ use super::listen::Listening;
 pub(crate) enum FirstKeyError {
     /// Others can connect, and nobody could come in but by luck.
     #[error(
-        "there is no API key yet, and {address} is no loopback address; \
-         start the server once on 127.0.0.1 to get the first key, or make one with belljar key create"
+        "there is no API key yet, and {address} is no loopback address; start the server on 127.0.0.1 first, and make a \
+         key with belljar key create"
     )]
     NotLocal { address: String },
     /// The keeper failed.
@@ -67,16 +67,16 @@ impl Welcome {
     }
 
     fn text(&self, listening: &Listening) -> String {
-        let place = match (listening.url(), &listening.socket) {
-            (Some(url), _) => url,
-            (None, Some(path)) => path.display().to_string(),
-            (None, None) => String::new(),
+        let (place, server) = match (listening.url(), &listening.socket) {
+            (Some(url), _) => (url.clone(), url),
+            (None, Some(path)) => (path.display().to_string(), format!("unix:{}", path.display())),
+            (None, None) => (String::new(), String::new()),
         };
         match &self.key {
             Some((_, secret)) => format!(
                 "Belljar serves {place}\n\
                  export BELLJAR_API_KEY={secret}  # the first key, for everything; it is shown this once\n\
-                 curl -H \"X-API-Key: $BELLJAR_API_KEY\" -X POST {place}/v1/sandboxes -d '{{}}'\n"
+                 belljar sandbox create --server {server} --timeout 10m\n"
             ),
             None => format!("Belljar serves {place}\n"),
         }

@@ -1,0 +1,54 @@
+//! The files of `deploy/` are what they claim to be.
+
+use crate::world::{Home, repository};
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(repository().join("deploy").join(name)).unwrap()
+}
+
+#[test]
+fn the_configuration_of_a_remote_host_is_good() {
+    let home = Home::new();
+    let path = repository().join("deploy/belljar.toml");
+    let output = home.belljar(&["config", "check", path.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let compose = repository().join("deploy/compose/belljar.toml");
+    let output = home.belljar(&["config", "check", compose.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_unit_keeps_what_sandboxes_need() {
+    let unit = read("systemd/belljar.service");
+    for line in ["Type=notify", "Delegate=yes", "KillMode=process", "NotifyAccess=main", "ExecStart=/usr/local/bin/belljar serve"] {
+        assert!(unit.lines().any(|known| known == line), "{line}");
+    }
+    // Each of these takes away what the walls are made of.
+    for word in ["RestrictNamespaces", "PrivateUsers=yes", "ProtectControlGroups", "NoNewPrivileges=yes", "MemoryDenyWriteExecute"] {
+        let is_set = unit.lines().any(|line| !line.starts_with('#') && line.contains(word));
+        assert!(!is_set, "{word}");
+    }
+}
+
+#[test]
+fn yaml_json_and_units_can_be_read() {
+    let python = r"
+import configparser, json, sys
+root = sys.argv[1]
+json.load(open(root + '/grafana/belljar.json'))
+units = configparser.RawConfigParser(strict=False, delimiters=('=',)); units.optionxform = str
+units.read_file(open(root + '/systemd/belljar.service'))
+assert {'Unit', 'Service', 'Install'} <= set(units.sections()), units.sections()
+try:
+    import yaml
+except ImportError:
+    print('no yaml here')
+else:
+    compose = yaml.safe_load(open(root + '/compose/compose.yaml'))
+    assert set(compose['services']) == {'belljar', 'caddy'}, compose['services']
+";
+    let deploy = repository().join("deploy");
+    let output =
+        std::process::Command::new("/usr/bin/python3").args(["-c", python]).arg(&deploy).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,140 @@
+//! Traces and log lines for a collector, which here is the test itself.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use rustix::process::Signal;
+
+use crate::http::send;
+use crate::world::Home;
+
+/// What came, as it came: path, head and body.
+type Came = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;
+
+/// Takes what comes, and answers that all is well.
+fn collector() -> (String, Came) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let came: Came = Arc::default();
+    let taken = Arc::clone(&came);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 65536];
+            let request = loop {
+                let length = stream.read(&mut buffer).unwrap();
+                bytes.extend_from_slice(&buffer[..length]);
+                if let Some(request) = whole(&bytes) {
+                    break request;
+                }
+                assert!(length > 0, "a request was cut off");
+            };
+            taken.lock().unwrap().push(request);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    (address, came)
+}
+
+fn whole(bytes: &[u8]) -> Option<(String, String, Vec<u8>)> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let length: usize = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().unwrap();
+    let body = bytes.get(end + 4..end + 4 + length)?.to_vec();
+    let path = head.split(' ').nth(1)?.to_owned();
+    Some((path, head, body))
+}
+
+fn spans(came: &Came) -> Vec<Span> {
+    let came = came.lock().unwrap();
+    let bodies = came.iter().filter(|(path, ..)| path == "/v1/traces").map(|(.., body)| body.as_slice());
+    let requests = bodies.map(|body| ExportTraceServiceRequest::decode(body).unwrap());
+    let resources = requests.flat_map(|request| request.resource_spans);
+    resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
+}
+
+fn records(came: &Came) -> Vec<LogRecord> {
+    let came = came.lock().unwrap();
+    let bodies = came.iter().filter(|(path, ..)| path == "/v1/logs").map(|(.., body)| body.as_slice());
+    let requests = bodies.map(|body| ExportLogsServiceRequest::decode(body).unwrap());
+    let resources = requests.flat_map(|request| request.resource_logs);
+    resources.flat_map(|resource| resource.scope_logs).flat_map(|scope| scope.log_records).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[track_caller]
+fn find<'a>(spans: &'a [Span], trace: &str, name: &str) -> &'a Span {
+    let names = || spans.iter().map(|span| format!("{} {}", hex(&span.trace_id), span.name)).collect::<Vec<_>>();
+    let found = spans.iter().find(|span| span.name == name && hex(&span.trace_id) == trace);
+    found.unwrap_or_else(|| panic!("no {name} in {trace}: {:#?}", names()))
+}
+
+#[test]
+fn a_request_is_one_trace_from_its_caller_to_the_guest() {
+    const CREATE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const EXEC: &str = "0af7651916cd43dd8448eb211c80319c";
+    const CALLER: &str = "00f067aa0ba902b7";
+    let (address, came) = collector();
+    let home = Home::new();
+    let endpoint = format!("otlp.endpoint=http://{address}");
+    let server = home.serve(&["--set", &endpoint, "--set", "otlp.headers=x-tenant=hush-header"]);
+    let traced = |trace: &str| format!("00-{trace}-{CALLER}-01");
+    let call = |method: &str, path: &str, body: &str, trace: &str| {
+        let headers = [("X-API-Key", server.key.as_str()), ("traceparent", trace)];
+        send(&server.address, method, path, &headers, body)
+    };
+    let created = call("POST", "/v1/sandboxes", "{}", &traced(CREATE));
+    assert_eq!(created.status, 201, "{created:?}");
+    assert!(created.header("traceparent").unwrap().starts_with(&format!("00-{CREATE}-")), "{created:?}");
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sandboxes/{id}/exec");
+    call("POST", &path, r#"{"command":"echo hush-command"}"#, &traced(EXEC));
+    // One that its caller does not want to be traced.
+    call("GET", "/v1/me", "", &format!("00-{}-{CALLER}-00", "5".repeat(32)));
+    let key = server.key.clone();
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+
+    let spans = spans(&came);
+    let request = find(&spans, CREATE, "POST /v1/sandboxes");
+    assert_eq!(hex(&request.parent_span_id), CALLER);
+    let create = find(&spans, CREATE, "keeper.create");
+    assert_eq!(create.parent_span_id, request.span_id);
+    assert_eq!(find(&spans, CREATE, "engine.launch").parent_span_id, create.span_id);
+    let request = find(&spans, EXEC, "POST /v1/sandboxes/{id}/exec");
+    let exec = find(&spans, EXEC, "keeper.exec");
+    assert_eq!(exec.parent_span_id, request.span_id);
+    assert_eq!(find(&spans, EXEC, "guest.start").parent_span_id, exec.span_id);
+    assert!(!spans.iter().any(|span| hex(&span.trace_id) == "5".repeat(32)));
+
+    let records = records(&came);
+    let of_exec: Vec<_> = records.iter().filter(|record| hex(&record.trace_id) == EXEC).collect();
+    assert!(!of_exec.is_empty(), "{records:#?}");
+    let came = came.lock().unwrap();
+    assert!(came.iter().all(|(_, head, _)| head.contains("x-tenant: hush-header")));
+    for (path, _, body) in came.iter() {
+        let text = String::from_utf8_lossy(body);
+        assert!(!text.contains("hush") && !text.contains(&key) && !text.contains("bj_"), "{path}");
+    }
+}
+
+#[test]
+fn a_collector_that_is_not_there_keeps_nobody_waiting() {
+    let home = Home::new();
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = home.serve(&["--set", &format!("otlp.endpoint=http://{address}")]);
+    let id = server.create("{}");
+    assert_eq!(server.exec(&id, "echo served"), "served\n");
+    let begin = std::time::Instant::now();
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30));
+}

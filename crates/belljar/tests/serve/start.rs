@@ -1,0 +1,174 @@
+//! How a server starts, and when it refuses to.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::process::Signal;
+
+use crate::http::{send, send_unix};
+use crate::world::{Home, eventually};
+
+#[test]
+fn the_first_key_is_told_once_and_opens_everything() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    assert_eq!(server.said.lines().count(), 3, "{}", server.said);
+    assert!(server.key.starts_with("bj_") && server.key.len() == 67, "{}", server.said);
+    assert_eq!(server.call("GET", "/v1/me", "").json()["role"], "admin");
+    assert_eq!(send(&server.address, "GET", "/v1/me", &[], "").status, 401);
+    assert!(!server.log().contains(&server.key));
+    let key = server.key.clone();
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let mut again = home.serve(&[]);
+    assert!(!again.said.contains("bj_") && again.said.lines().count() == 1, "{}", again.said);
+    again.key = key;
+    assert_eq!(again.call("GET", "/v1/me", "").status, 200);
+    // The key is nowhere in the home.
+    for entry in std::fs::read_dir(home.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        assert!(!bytes.windows(67).any(|window| window == again.key.as_bytes()), "{path:?}");
+    }
+}
+
+#[test]
+fn whoever_can_open_the_socket_is_the_operator() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let mode = home.socket().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let me = send_unix(&home.socket(), "GET", "/v1/me", "").json();
+    assert_eq!((me["key"].as_str(), me["role"].as_str()), (Some("operator"), Some("admin")));
+    server.stop(Signal::TERM);
+    assert!(!home.socket().exists());
+    let closed = home.serve(&["--set", "server.operator_socket=false"]);
+    assert_eq!(send_unix(&home.socket(), "GET", "/v1/me", "").status, 401);
+    drop(closed);
+}
+
+#[test]
+fn a_socket_of_a_dead_server_is_taken_away_and_other_files_are_not() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    server.stop(Signal::KILL);
+    assert!(home.socket().exists());
+    let server = home.serve(&[]);
+    assert_eq!(send_unix(&home.socket(), "GET", "/health", "").status, 200);
+    server.stop(Signal::TERM);
+    std::fs::write(home.socket(), "mine").unwrap();
+    let refused = home.start(&["serve", "--listen", "127.0.0.1:0"]).err().unwrap();
+    assert!(refused.stderr.contains("is there and is no socket"), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(home.socket()).unwrap(), "mine");
+}
+
+#[test]
+fn a_socket_may_have_a_long_path() {
+    let home = Home::new();
+    let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));
+    std::fs::create_dir_all(&long).unwrap();
+    let path = long.join("belljar.sock");
+    let server = home.start(&["serve", "--set", "server.listen=", "--socket", path.to_str().unwrap(), "--on-exit", "end"]);
+    let server = server.unwrap_or_else(|refused| panic!("{refused:?}"));
+    assert!(path.exists() && server.address.is_empty(), "{}", server.said);
+}
+
+#[test]
+fn a_home_has_one_server() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let refused = home.start(&["serve", "--listen", "127.0.0.1:0"]).err().unwrap();
+    assert_eq!(refused.status, Some(125));
+    let pid = server.pid().as_raw_nonzero();
+    assert!(refused.stderr.contains(&format!("another server (process {pid}) uses")), "{refused:?}");
+    assert_eq!(server.call("GET", "/v1/me", "").status, 200);
+}
+
+#[test]
+fn what_is_unsafe_or_cannot_be_is_refused() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["--listen", "0.0.0.0:0"], "there is no API key yet, and 0.0.0.0:"),
+        (&["--listen", "[::]:0"], "there is no API key yet, and [::]:"),
+        (&["--listen", "127.0.0.1"], "--listen: server.listen: \"127.0.0.1\" is not allowed"),
+        (&["--listen", "192.0.2.1:0"], "--listen: cannot listen on 192.0.2.1:0: "),
+        (
+            &["--set", "server.tls_certificate=/none.pem", "--set", "server.tls_key=/none.key"],
+            "--set server.tls_certificate: TLS cannot be set up, and the server does not speak without it: ",
+        ),
+        (&["--set", "server.lisen=1"], "did you mean server.listen?"),
+        (&["--store", "sqlite:/dev/null/x.db"], "/dev/null"),
+        (&["--set", "sandboxes.mounts.read=/"], "--set sandboxes.mounts.read: sandboxes.mounts.read cannot be used: "),
+        (&["--config", "/none/belljar.toml"], "config: cannot read \"/none/belljar.toml\""),
+    ];
+    for (args, message) in cases {
+        let home = Home::new();
+        let refused = home.start(&[&["serve"], args].concat()).err().unwrap_or_else(|| panic!("{args:?} was allowed"));
+        assert_eq!(refused.status, Some(125), "{refused:?}");
+        assert!(refused.stderr.contains(message), "{message}: {refused:?}");
+        assert!(!refused.stdout.contains("bj_"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_home_that_others_can_write_is_refused() {
+    let home = Home::new();
+    std::fs::create_dir(home.path()).unwrap();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = home.start(&["serve", "--listen", "127.0.0.1:0"]).err().unwrap();
+    assert!(refused.stderr.contains("may be written by others (mode 0777); chmod go-w it"), "{refused:?}");
+}
+
+#[test]
+fn all_addresses_are_served_once_there_is_a_key() {
+    let home = Home::new();
+    let first = home.serve(&[]);
+    let key = first.key.clone();
+    first.stop(Signal::TERM);
+    let mut server = home.serve(&["--listen", "0.0.0.0:0"]);
+    server.key = key;
+    assert_eq!(server.call("GET", "/v1/me", "").status, 200);
+    // The other one, by the address that the log tells.
+    let other = server.log().split("0.0.0.0:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect::<String>();
+    assert_eq!(send(&format!("127.0.0.1:{other}"), "GET", "/health", &[], "").status, 200);
+}
+
+#[test]
+fn a_key_is_not_told_to_a_journal() {
+    use std::os::unix::fs::MetadataExt as _;
+    let home = Home::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let metadata = std::fs::metadata(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer))).unwrap();
+    let mut command = home.belljar(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("JOURNAL_STREAM", format!("{}:{}", metadata.dev(), metadata.ino()));
+    let stderr = home.dir.path().join("stderr");
+    command.stdout(writer).stderr(std::fs::File::create(&stderr).unwrap());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let log = || std::fs::read_to_string(&stderr).unwrap();
+    eventually(|| log().contains("serving").then_some(()).ok_or_else(log));
+    assert!(log().contains("make a key with belljar key create"), "{}", log());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+    let said = std::io::read_to_string(reader).unwrap();
+    assert!(!said.contains("bj_"), "{said}");
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let home = Home::new();
+    let path = home.dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(crate::world::DEADLINE)).unwrap();
+    let mut command = home.belljar(&["serve", "--listen", "127.0.0.1:0", "--on-exit", "end"]);
+    let server = home.spawn(command.env("NOTIFY_SOCKET", &path)).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert_eq!(next(), "READY=1\n");
+    server.signal(Signal::HUP);
+    assert!(next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next(), "READY=1\n");
+    server.stop(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1\n");
+}

@@ -1,0 +1,206 @@
+//! A server under test.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use crate::http::{Answer, send};
+
+/// How long anything may take that a test waits for.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A home for servers, one after the other.
+pub(crate) struct Home {
+    pub(crate) dir: TempDir,
+}
+
+/// A server that runs. It ends when this is dropped; so do its sandboxes, unless it was told to keep them.
+pub(crate) struct Server {
+    child: Option<Child>,
+    /// Such as `127.0.0.1:8787`; empty if it listens on its socket only.
+    pub(crate) address: String,
+    /// The first key, if it was told.
+    pub(crate) key: String,
+    /// All that it said on standard output.
+    pub(crate) said: String,
+    stderr: PathBuf,
+}
+
+/// A server that did not start.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { dir: TempDir::new().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path().join("belljar.sock")
+    }
+
+    /// Writes the configuration.
+    pub(crate) fn configure(&self, text: &str) {
+        std::fs::create_dir_all(self.path()).unwrap();
+        std::fs::write(self.path().join("belljar.toml"), text).unwrap();
+    }
+
+    /// The tool, with nothing of this test's own environment that concerns it.
+    pub(crate) fn belljar(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("BELLJAR_") && name != "BELLJAR_CGROUP" {
+                command.env_remove(name);
+            }
+        }
+        command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env("BELLJAR_HOME", self.path());
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a server that keeps nothing when it ends, on a free port.
+    pub(crate) fn serve(&self, args: &[&str]) -> Server {
+        let all = ["serve", "--listen", "127.0.0.1:0", "--on-exit", "end", "--pool", "0"];
+        self.start(&[&all, args].concat()).unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    /// Starts a server with exactly these arguments.
+    pub(crate) fn start(&self, args: &[&str]) -> Result<Server, Refused> {
+        self.spawn(&mut self.belljar(args))
+    }
+
+    pub(crate) fn spawn(&self, command: &mut Command) -> Result<Server, Refused> {
+        let stderr = self.dir.path().join(format!("stderr-{}", std::fs::read_dir(self.dir.path()).unwrap().count()));
+        command.stdout(Stdio::piped()).stderr(std::fs::File::create(&stderr).unwrap());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut server = Server { child: Some(child), address: String::new(), key: String::new(), said: String::new(), stderr };
+        let begin = Instant::now();
+        loop {
+            if let Ok(line) = lines.recv_timeout(Duration::from_millis(20)) {
+                server.said.push_str(&format!("{line}\n"));
+            }
+            if let Some(status) = server.child.as_mut().unwrap().try_wait().unwrap() {
+                server.child = None;
+                server.said.extend(lines.iter().map(|line| format!("{line}\n")));
+                let stdout = std::mem::take(&mut server.said);
+                return Err(Refused { status: status.code(), stdout, stderr: server.log() });
+            }
+            if server.log().contains("serving") && server.said.contains("Belljar serves") {
+                break;
+            }
+            assert!(begin.elapsed() < DEADLINE, "not there in time: {} {}", server.said, server.log());
+        }
+        server.said.extend(lines.try_iter().map(|line| format!("{line}\n")));
+        let word = |begin: &str, end: char| {
+            let rest = server.said.split_once(begin).map(|(_, rest)| rest).unwrap_or_default();
+            rest.split(end).next().unwrap_or_default().trim().to_owned()
+        };
+        (server.address, server.key) = (word("://", '\n'), word("BELLJAR_API_KEY=", ' '));
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// What it has written to standard error.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
+    /// Waits until its log has this.
+    #[track_caller]
+    pub(crate) fn await_log(&self, text: &str) {
+        eventually(|| self.log().contains(text).then_some(()).ok_or_else(|| format!("{text}: {}", self.log())));
+    }
+
+    /// Sends a request with the first key.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> Answer {
+        send(&self.address, method, path, &[("X-API-Key", &self.key)], body)
+    }
+
+    /// Makes a sandbox, and gives its id.
+    pub(crate) fn create(&self, body: &str) -> String {
+        let answer = self.call("POST", "/v1/sandboxes", body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs a command in a sandbox, and gives what it wrote.
+    pub(crate) fn exec(&self, id: &str, command: &str) -> String {
+        let body = serde_json::json!({ "command": command }).to_string();
+        let answer = self.call("POST", &format!("/v1/sandboxes/{id}/exec"), &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["stdout"]["data"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Ends it, and gives its exit status.
+    pub(crate) fn stop(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        self.wait()
+    }
+
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let mut child = self.child.take().unwrap();
+        let status = eventually(|| child.try_wait().unwrap().ok_or_else(|| format!("it does not end: {}", self.log())));
+        status.code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TERM);
+        let begin = Instant::now();
+        while begin.elapsed() < DEADLINE {
+            if let Ok(Some(_)) = child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Waits for something that will be.
+#[track_caller]
+pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
+    let begin = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(why) => assert!(begin.elapsed() < DEADLINE, "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The repository's files.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+
