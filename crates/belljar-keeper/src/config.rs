@@ -1,10 +1,12 @@
 //! How the operator wants the service to be.
 
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use belljar_model::SpecFile;
 
+use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
 
 /// How the operator wants the service to be. No request can change any of it.
@@ -37,6 +39,32 @@ pub struct KeeperConfig {
     /// Whether several tenants may share the machine's own tree read-only. They share its page cache then, which is a way
     /// to learn about each other; see docs/threat-model.md.
     pub share_host_tree: bool,
+    /// The quotas of a key that is made without naming any.
+    pub default_quotas: Quotas,
+}
+
+/// The configuration as it is now.
+#[derive(Debug)]
+pub(crate) struct Current(RwLock<Arc<KeeperConfig>>);
+
+impl Current {
+    pub(crate) fn new(config: KeeperConfig) -> Self {
+        Self(RwLock::new(Arc::new(config)))
+    }
+
+    /// What holds now. A step that needs several of its values takes it once.
+    pub(crate) fn now(&self) -> Arc<KeeperConfig> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a new one, but for what cannot change while sandboxes are there.
+    pub(crate) fn change(&self, config: KeeperConfig) -> Arc<KeeperConfig> {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (name, state_dir) = (current.name.clone(), current.state_dir.clone());
+        let template = current.template.clone();
+        *current = Arc::new(KeeperConfig { name, state_dir, template, ..config });
+        Arc::clone(&current)
+    }
 }
 
 /// What is left to the machine itself.
@@ -77,6 +105,7 @@ impl KeeperConfig {
             keep_gone: Duration::from_secs(7 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
+            default_quotas: Quotas::default(),
         }
     }
 }

@@ -130,11 +130,10 @@ impl Keeper {
         if caller.role == Role::Admin {
             return self.check_tree(spec);
         }
-        let template = &self.inner.config.template;
-        if !spec.mounts.is_empty() {
+                if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
-        if spec.grade == LimitsGrade::Watched && template.grade.is_none() {
+        if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {
             return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
         }
         self.check_tree(spec)
@@ -142,7 +141,7 @@ impl Keeper {
 
     /// Tenants that share the machine's own tree share its page cache.
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
-        let shares = spec.engine == EngineKind::Local && !self.inner.config.share_host_tree;
+        let shares = spec.engine == EngineKind::Local && !self.inner.config.now().share_host_tree;
         if shares && self.inner.keys.tenants() > 1 {
             return Err(KeeperError::Policy {
                 field: "template",
@@ -178,12 +177,12 @@ impl Keeper {
     }
 
     fn check_room(&self) -> Result<()> {
-        let most = self.inner.config.max_sandboxes as usize;
+        let most = self.inner.config.now().max_sandboxes as usize;
         if self.count() >= most {
             let what = format!("{most} sandboxes are as many as the operator allows");
             return Err(KeeperError::Full { what, retry_after: RETRY_AFTER });
         }
-        Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)
+        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
 
     /// Gives a sandbox of the pool to its caller.
@@ -308,7 +307,7 @@ impl Keeper {
             id,
             tenant: caller.tenant.clone(),
             key_id: caller.key.clone(),
-            keeper: self.inner.config.name.clone(),
+            keeper: self.inner.config.now().name.clone(),
             name: order.name.clone(),
             state: SandboxState::Creating,
             reason: None,

@@ -91,6 +91,21 @@ impl Gate {
         })
     }
 
+    /// Lets `limit` through at once from now on, and `most_waiting` wait. Whoever is under way or waits stays so.
+    pub(crate) fn resize(&self, limit: usize, most_waiting: usize) {
+        let free = {
+            let mut state = self.lock();
+            state.limit = limit.max(1);
+            state.most_waiting = most_waiting;
+            let free = state.limit.saturating_sub(state.under_way);
+            state.under_way += free;
+            free
+        };
+        for _ in 0..free {
+            self.next();
+        }
+    }
+
     /// How many are under way, and how many wait.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.lock();
@@ -102,7 +117,9 @@ impl Gate {
         loop {
             let sender = {
                 let mut state = self.lock();
-                let Some(key) = state.turns.pop_front() else {
+                // The limit may have become less than there are under way.
+                let is_free = state.under_way <= state.limit;
+                let Some(key) = state.turns.pop_front_if(|_| is_free) else {
                     state.under_way -= 1;
                     return;
                 };
@@ -212,6 +229,33 @@ mod tests {
         drop(held);
         let permit = tokio::time::timeout(Duration::from_secs(5), next).await.unwrap().unwrap().unwrap();
         drop(permit);
+        assert_eq!(gate.load(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn the_limit_can_change() {
+        let gate = Gate::new(2, 10);
+        let first = gate.pass("a").await.unwrap();
+        let second = gate.pass("a").await.unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            waiting.push(tokio_test_spawn(&gate, "a"));
+            settle().await;
+        }
+        gate.resize(1, 10);
+        drop(first);
+        settle().await;
+        assert_eq!(gate.load(), (1, 3));
+        gate.resize(3, 0);
+        settle().await;
+        assert_eq!(gate.load(), (3, 1));
+        assert!(gate.pass("b").await.is_err());
+        drop(second);
+        for waiting in waiting {
+            drop(tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap());
+        }
+        assert_eq!(gate.load(), (0, 0));
+        gate.resize(5, 5);
         assert_eq!(gate.load(), (0, 0));
     }
 

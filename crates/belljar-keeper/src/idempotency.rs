@@ -32,7 +32,7 @@ impl Keeper {
         let scope = format!("{tenant}/{what}");
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
-        let expires_at = now.checked_add(self.inner.config.keep_idempotency).unwrap_or(Timestamp::MAX);
+        let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);
         let claim = belljar_store::Claim {
             scope: &scope,
             key: &request.key,
@@ -58,8 +58,8 @@ impl Keeper {
 impl Keeper {
     /// Who is noted as the one that answers.
     fn claim_owner(&self, create: bool) -> String {
-        let name = &self.inner.config.name;
-        if create { name.clone() } else { format!("{name}/exec") }
+        let name = self.inner.config.now().name.clone();
+        if create { name } else { format!("{name}/exec") }
     }
 
     /// Ends what this keeper had begun to answer when it was cut off: a sandbox that was being made is undone, so it may be

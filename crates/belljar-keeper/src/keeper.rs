@@ -14,7 +14,7 @@ use belljar_store::{AuditLog, SandboxRow, Store, StoreError};
 use jiff::Timestamp;
 
 use crate::caller::Caller;
-use crate::config::KeeperConfig;
+use crate::config::Current;
 use crate::entry::{Entry, Use, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -38,7 +38,7 @@ pub struct Keeper {
 }
 
 pub(crate) struct Inner {
-    pub(crate) config: KeeperConfig,
+    pub(crate) config: Current,
     pub(crate) store: Store,
     pub(crate) audit: AuditLog,
     pub(crate) engine: Arc<dyn Engine>,
@@ -414,7 +414,7 @@ impl Keeper {
     }
 
     pub(crate) fn checked_lifetime(&self, timeout: Duration) -> Result<Duration> {
-        let most = self.inner.config.max_lifetime;
+        let most = self.inner.config.now().max_lifetime;
         if timeout < Duration::from_secs(1) || timeout > most {
             let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {most:?}");
             return Err(KeeperError::field("timeout", reason));

@@ -5,7 +5,7 @@
 //! What cannot change then must be as the pool's sandboxes were made; else the caller gets one made for him.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// The pool of the template `default`.
 pub(crate) struct Pool {
-    size: usize,
+    size: AtomicUsize,
     spec: SandboxSpec,
     ready: Mutex<VecDeque<Sandbox>>,
     taken: Notify,
@@ -33,7 +33,7 @@ impl Pool {
     pub(crate) fn new(size: usize, spec: SandboxSpec) -> Self {
         let spec = SandboxSpec { env: Vec::new(), ..spec };
         Self {
-            size,
+            size: AtomicUsize::new(size),
             spec,
             ready: Mutex::new(VecDeque::new()),
             taken: Notify::new(),
@@ -44,7 +44,7 @@ impl Pool {
 
     /// A sandbox that can be made what `wanted` says, and what is to be changed of it for that.
     pub(crate) fn take(&self, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
-        if self.size == 0 {
+        if self.size() == 0 {
             return None;
         }
         let found =
@@ -59,7 +59,29 @@ impl Pool {
 
     /// How many are ready, and how many should be.
     pub(crate) fn level(&self) -> (usize, usize) {
-        (self.lock().len(), self.size)
+        (self.lock().len(), self.size())
+    }
+
+    /// How many there should be.
+    pub(crate) fn size(&self) -> usize {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// What they are like.
+    pub(crate) fn spec(&self) -> &SandboxSpec {
+        &self.spec
+    }
+
+    /// Says how many there should be from now on.
+    pub(crate) fn resize(&self, size: usize) {
+        self.size.store(size, Ordering::Relaxed);
+        self.taken.notify_one();
+    }
+
+    /// Takes out one that is too many, to be ended.
+    fn surplus(&self) -> Option<Sandbox> {
+        let mut ready = self.lock();
+        if ready.len() > self.size() { ready.pop_front() } else { None }
     }
 
     /// Takes out all, to be ended.
@@ -100,7 +122,13 @@ impl Keeper {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
                 let pool = &keeper.inner.pool;
                 let taken = pool.taken.notified();
-                if pool.lock().len() >= pool.size {
+                if let Some(sandbox) = pool.surplus() {
+                    if let Err(error) = sandbox.stop().await {
+                        tracing::warn!(error = %crate::error::chain(&error), "cannot end a sandbox made ahead");
+                    }
+                    continue;
+                }
+                if pool.lock().len() >= pool.size() {
                     taken.await;
                     continue;
                 }
@@ -113,7 +141,7 @@ impl Keeper {
     }
 
     async fn add_to_pool(&self) -> crate::keeper::Result<()> {
-        crate::head_room::Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)?;
+        crate::head_room::Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
         // Whoever waits for a start comes first.
         let Some(_permit) = self.inner.gate.pass_if_free() else {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -19,7 +19,7 @@ use belljar_model::{SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 
-use crate::config::KeeperConfig;
+use crate::config::{Current, KeeperConfig};
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -57,7 +57,7 @@ impl Keeper {
         let secret = store.server_secret().await?;
         let spec = resolve(&config.template, Default::default())?;
         let gate = Gate::new(config.max_starts, config.max_waiting);
-        let pool = Pool::new(if spec.engine == engine.kind() { config.pool } else { 0 }, spec);
+        let pool = Pool::new(pool_size(&config, &spec, engine.as_ref()), spec);
         let keeper = Self::assemble(Inner {
             gate,
             pool,
@@ -68,7 +68,7 @@ impl Keeper {
             closing: AtomicBool::new(false),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),
-            config,
+            config: Current::new(config),
             store,
             audit,
             engine,
@@ -83,12 +83,33 @@ impl Keeper {
         Ok(keeper)
     }
 
+    /// Takes new times, limits, quotas and sizes of the pool. Sandboxes that are there stay as they are; so do the keeper's
+    /// name, its directory and the template, which are those of its start.
+    pub fn reconfigure(&self, config: KeeperConfig) {
+        let inner = &self.inner;
+        let config = inner.config.change(config);
+        inner.gate.resize(config.max_starts, config.max_waiting);
+        inner.pool.resize(pool_size(&config, inner.pool.spec(), inner.engine.as_ref()));
+    }
+
+    /// The life of a sandbox for which none was asked.
+    #[must_use]
+    pub fn default_lifetime(&self) -> std::time::Duration {
+        self.inner.config.now().default_lifetime
+    }
+
+    /// The quotas of a key for which none were named.
+    #[must_use]
+    pub fn default_quotas(&self) -> crate::caller::Quotas {
+        self.inner.config.now().default_quotas.clone()
+    }
+
     async fn reconcile(&self) -> Result<()> {
         let inner = &self.inner;
         self.give_claims_back().await?;
         let mut there: HashMap<SandboxId, Survivor> =
             inner.engine.survivors().await?.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let rows = inner.store.sandboxes().list_live(&inner.config.name).await?;
+        let rows = inner.store.sandboxes().list_live(&inner.config.now().name).await?;
         let mut adoptions = Vec::new();
         for row in rows {
             let survivor = there.remove(&row.id);
@@ -186,7 +207,7 @@ impl Keeper {
     }
 
     async fn sweep(&self) -> Result<()> {
-        let (store, config) = (&self.inner.store, &self.inner.config);
+        let (store, config) = (&self.inner.store, self.inner.config.now());
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
@@ -232,8 +253,13 @@ impl Keeper {
             return Err(KeeperError::ShuttingDown);
         }
         self.inner.store.ping().await?;
-        crate::head_room::Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)
+        crate::head_room::Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
+}
+
+/// How many sandboxes of the template are made ahead. Of another engine's there can be none.
+fn pool_size(config: &KeeperConfig, template: &SandboxSpec, engine: &dyn Engine) -> usize {
+    if template.engine == engine.kind() { config.pool } else { 0 }
 }
 
 /// What a record says of a sandbox's walls and life.

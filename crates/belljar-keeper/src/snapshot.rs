@@ -187,7 +187,7 @@ impl Keeper {
 
     /// Packs the home directory into a file.
     async fn pack(&self, entered: &Entered, path: PathBuf) -> Result<Archive> {
-        Left::look(&self.inner.config.state_dir).check(&self.inner.config.head_room)?;
+        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| KeeperError::File { action, path, source }
@@ -246,7 +246,7 @@ impl Keeper {
 
     /// Removes what a keeper that was cut off has left of archives.
     pub(crate) async fn sweep_archives(&self) -> Result<()> {
-        let dir = self.inner.config.state_dir.join("templates");
+        let dir = self.inner.config.now().state_dir.join("templates");
         let failed = |source| KeeperError::File { action: "read", path: dir.clone(), source };
         let mut entries = match tokio::fs::read_dir(&dir).await {
             Ok(entries) => entries,

@@ -30,7 +30,7 @@ impl Keeper {
     pub(crate) async fn origin(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
         let name = template.unwrap_or(DEFAULT_TEMPLATE);
         if name == DEFAULT_TEMPLATE {
-            let spec = self.inner.config.template.clone();
+            let spec = self.inner.config.now().template.clone();
             return Ok(Origin { name: name.to_owned(), spec, archive: None });
         }
         let row = self.template_row(caller, name).await?;
@@ -45,7 +45,7 @@ impl Keeper {
 
     /// Where a template's files are.
     pub(crate) fn archive_path(&self, id: &str) -> PathBuf {
-        self.inner.config.state_dir.join("templates").join(format!("{id}.tar"))
+        self.inner.config.now().state_dir.join("templates").join(format!("{id}.tar"))
     }
 
     /// The caller's templates.

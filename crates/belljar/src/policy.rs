@@ -43,9 +43,14 @@ pub(crate) fn policy(named: Option<&Path>, mounts: &[Mount], first_own: usize) -
             }
         }
     }
-    forbid_other_homes(&mut policy)?;
-    forbid_where_links_lead(&mut policy)?;
+    forbid_what_is_always(&mut policy)?;
     Ok(policy)
+}
+
+/// Forbids what no policy can allow: other users' secrets, and where forbidden links lead.
+pub(crate) fn forbid_what_is_always(policy: &mut MountPolicy) -> Result<(), Quit> {
+    forbid_other_homes(policy)?;
+    forbid_where_links_lead(policy)
 }
 
 /// The file that binds, if there is one: the flag's, else the environment's, else the system's.
@@ -116,12 +121,12 @@ fn forbid_where_links_lead(policy: &mut MountPolicy) -> Result<(), Quit> {
     Ok(())
 }
 
-fn resolved(path: PathBuf) -> PathBuf {
+pub(crate) fn resolved(path: PathBuf) -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or(path)
 }
 
 /// The home directories of the person at the command line, by the environment and by the user database.
-fn homes() -> Vec<PathBuf> {
+pub(crate) fn homes() -> Vec<PathBuf> {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let by_id = home_of(&users, rustix::process::getuid().as_raw());
     let by_environment = std::env::var_os("HOME").filter(|home: &OsString| !home.is_empty());

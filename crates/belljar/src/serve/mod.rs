@@ -1,10 +1,56 @@
+//! `belljar serve`: this machine as a sandbox service.
+//!
+//! ```text
+//!   home (one server at a time) → log → store, audit → launcher's engine → keeper → API on TCP and on a Unix socket
+//!      SIGHUP: what can change is taken anew       SIGTERM: requests finish, then the server ends; sandboxes live on
+//! ```
+
+mod first_key;
 mod home;
+mod listen;
 mod log;
 mod notify;
 mod otlp;
+mod parts;
 mod process_metrics;
+mod reload;
+mod server;
+
+use std::io;
+
 use crate::cli::ServeArgs;
-use crate::config::Loaded;
+use crate::config::{Loaded, Sources};
 use crate::message::Quit;
-pub(crate) fn serve(_args: &ServeArgs) -> Result<u8, Quit> { Ok(0) }
-pub(crate) fn check(_loaded: &Loaded) -> Result<(), Quit> { Ok(()) }
+
+/// Serves until a signal says otherwise.
+pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Quit> {
+    let sources = Sources::new(&args.service);
+    let loaded = sources.load()?;
+    // The certificates of other programs' libraries are none of ours: one provider for all TLS here.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    raise_descriptors();
+    let home = home::Home::take(&loaded.home)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let status = runtime.block_on(server::run(&sources, loaded));
+    // What still runs there has nothing to do that would have to be waited for.
+    runtime.shutdown_background();
+    drop(home);
+    status
+}
+
+/// Checks a configuration as far as that goes without serving: addresses, the mount policy, the files of TLS.
+pub(crate) fn check(loaded: &Loaded) -> Result<(), Quit> {
+    parts::store_url(loaded)?;
+    parts::mount_policy(loaded)?;
+    listen::tls(loaded)?;
+    Ok(())
+}
+
+/// Each sandbox and each connection takes descriptors, and the soft limit is low by old habit.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer than could be had it works as well, just for fewer.
+    let _: Result<(), io::Error> =
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).map_err(Into::into);
+}

@@ -1,0 +1,87 @@
+//! The first key: a server without any makes one, and tells it once.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+
+use belljar_keeper::{Caller, Keeper, KeeperError, NewKey, Quotas};
+use belljar_model::Role;
+
+use super::listen::Listening;
+
+/// Why there is no first key.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FirstKeyError {
+    /// Others can connect, and nobody could come in but by luck.
+    #[error(
+        "there is no API key yet, and {address} is no loopback address; \
+         start the server once on 127.0.0.1 to get the first key, or make one with belljar key create"
+    )]
+    NotLocal { address: String },
+    /// The keeper failed.
+    #[error("cannot make the first key")]
+    Keeper(#[from] KeeperError),
+    /// It could not be told.
+    #[error("cannot write the first key to standard output; it has been taken back")]
+    Write(#[source] io::Error),
+}
+
+/// What a newcomer is told.
+pub(crate) struct Welcome {
+    key: Option<(String, String)>,
+}
+
+impl Welcome {
+    /// Makes the first key if there is none. In a log nothing is told, so nothing is made there.
+    pub(crate) async fn prepare(keeper: &Keeper, listening: &Listening) -> Result<Self, FirstKeyError> {
+        if keeper.has_keys().await? {
+            return Ok(Self { key: None });
+        }
+        if let Some(address) = listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) {
+            return Err(FirstKeyError::NotLocal { address: address.to_string() });
+        }
+        if is_journal() {
+            tracing::warn!("there is no API key yet, and standard output is a log; make a key with belljar key create");
+            return Ok(Self { key: None });
+        }
+        let key = NewKey {
+            name: "first".to_owned(),
+            role: Role::Admin,
+            tenant: String::new(),
+            expires: None,
+            quotas: Quotas::default(),
+        };
+        let (info, secret) = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
+        Ok(Self { key: Some((info.id, secret)) })
+    }
+
+    /// Says in three lines what a newcomer needs. A key that nobody was told is taken back.
+    pub(crate) async fn tell(self, keeper: &Keeper, listening: &Listening) -> Result<(), FirstKeyError> {
+        let Err(error) = io::stdout().write_all(self.text(listening).as_bytes()) else { return Ok(()) };
+        let Some((id, _)) = self.key else { return Ok(()) };
+        keeper.revoke_key(&Caller::operator("serve", "first-key"), &id).await?;
+        Err(FirstKeyError::Write(error))
+    }
+
+    fn text(&self, listening: &Listening) -> String {
+        let place = match (listening.url(), &listening.socket) {
+            (Some(url), _) => url,
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => String::new(),
+        };
+        match &self.key {
+            Some((_, secret)) => format!(
+                "Belljar serves {place}\n\
+                 export BELLJAR_API_KEY={secret}  # the first key, for everything; it is shown this once\n\
+                 curl -H \"X-API-Key: $BELLJAR_API_KEY\" -X POST {place}/v1/sandboxes -d '{{}}'\n"
+            ),
+            None => format!("Belljar serves {place}\n"),
+        }
+    }
+}
+
+/// Whether standard output is the journal of systemd, which keeps what it gets (systemd.exec(5), `JOURNAL_STREAM`).
+fn is_journal() -> bool {
+    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
+    let Ok(metadata) = std::fs::metadata("/proc/self/fd/1") else { return false };
+    stream == format!("{}:{}", metadata.dev(), metadata.ino())
+}

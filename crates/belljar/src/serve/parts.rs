@@ -1,0 +1,150 @@
+//! From the configuration to what the parts of the server take.
+
+use std::path::PathBuf;
+
+use belljar_api::ApiConfig;
+use belljar_config::{OnExit, StoreDurability};
+use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
+use belljar_local::{LauncherConfig, LocalConfig};
+use belljar_model::{ModelError, MountPolicy};
+use belljar_store::{AuditOptions, Durability, MirrorOptions, StoreError, StoreUrl};
+
+use crate::config::Loaded;
+use crate::message::Quit;
+use crate::policy;
+
+/// Why a part cannot be set up as it is configured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PartError {
+    /// The store's address is wrong.
+    #[error("{origin}: store.url cannot be used")]
+    StoreUrl { origin: String, source: StoreError },
+    /// A path cannot be in the mount policy.
+    #[error("{origin}: {key} cannot be used")]
+    Mounts { origin: String, key: &'static str, source: ModelError },
+}
+
+/// Where the store is.
+pub(crate) fn store_url(loaded: &Loaded) -> Result<StoreUrl, PartError> {
+    let url = loaded.config.store.url.reveal().parse();
+    url.map_err(|source| PartError::StoreUrl { origin: loaded.said.origin("store.url").to_string(), source })
+}
+
+/// What the store's ordinary rows survive.
+pub(crate) fn durability(loaded: &Loaded) -> Durability {
+    match loaded.config.store.durability {
+        StoreDurability::Process => Durability::Process,
+        StoreDurability::Power => Durability::Power,
+    }
+}
+
+/// How the audit trail is kept.
+pub(crate) fn audit(loaded: &Loaded) -> AuditOptions {
+    let audit = &loaded.config.audit;
+    let mirror = audit.file.as_ref().map(|path| MirrorOptions {
+        path: path.clone(),
+        max_bytes: audit.rotate_bytes,
+        keep: audit.keep,
+    });
+    AuditOptions { mirror, ..AuditOptions::default() }
+}
+
+/// What the operator allows to be mounted. Secrets of the machine's users and the service's own files are forbidden always.
+pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
+    let mounts = &loaded.config.sandboxes.mounts;
+    let mut policy = MountPolicy::new(&policy::homes());
+    let refused = |key: &'static str| {
+        let origin = loaded.said.origin(key).to_string();
+        move |source| PartError::Mounts { origin, key, source }
+    };
+    for path in &mounts.read {
+        policy.allow_read(policy::resolved(path.clone())).map_err(refused("sandboxes.mounts.read"))?;
+    }
+    for path in &mounts.write {
+        policy.allow_write(policy::resolved(path.clone())).map_err(refused("sandboxes.mounts.write"))?;
+    }
+    for path in &mounts.forbidden {
+        policy.forbid(path.clone()).map_err(refused("sandboxes.mounts.forbidden"))?;
+    }
+    policy.forbid(loaded.home.clone())?;
+    policy::forbid_what_is_always(&mut policy)?;
+    Ok(policy)
+}
+
+/// How sandboxes are made, and who holds them.
+pub(crate) fn launcher(loaded: &Loaded) -> Result<LauncherConfig, Quit> {
+    let sandboxes = &loaded.config.sandboxes;
+    let local = LocalConfig {
+        mount_policy: mount_policy(loaded)?,
+        cgroup_base: sandboxes.cgroup.clone(),
+        ..LocalConfig::new(sandboxes.engine)
+    };
+    Ok(LauncherConfig::new(run_dir(loaded), local))
+}
+
+/// Where the launcher is, and its log.
+fn run_dir(loaded: &Loaded) -> PathBuf {
+    loaded.home.join("launcher")
+}
+
+/// How the keeper is to be.
+pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
+    let config = &loaded.config;
+    let sandboxes = &config.sandboxes;
+    let default = KeeperConfig::new(loaded.home.clone());
+    KeeperConfig {
+        name: config.store.keeper.clone(),
+        template: config.template.clone(),
+        default_lifetime: sandboxes.default_timeout,
+        max_lifetime: sandboxes.max_timeout,
+        pool: sandboxes.pool,
+        max_starts: sandboxes.max_starts.unwrap_or(default.max_starts),
+        max_waiting: sandboxes.max_waiting,
+        max_sandboxes: sandboxes.max_sandboxes,
+        head_room: HeadRoom {
+            memory_bytes: config.head_room.memory_bytes,
+            disk_bytes: config.head_room.disk_bytes,
+            inodes_percent: config.head_room.inodes_percent,
+            pids: config.head_room.pids,
+        },
+        keep_gone: sandboxes.keep_gone,
+        keep_idempotency: sandboxes.keep_idempotency,
+        share_host_tree: sandboxes.share_host_tree,
+        default_quotas: Quotas {
+            sandboxes: config.quotas.sandboxes,
+            memory_bytes: config.quotas.memory_bytes,
+            disk_bytes: config.quotas.disk_bytes,
+            cpu_seconds_per_hour: config.quotas.cpu_seconds_per_hour,
+            executions_per_minute: config.quotas.executions_per_minute,
+        },
+        ..default
+    }
+}
+
+/// How the API is to be.
+pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
+    let server = &loaded.config.server;
+    ApiConfig {
+        domain: server.domain.clone(),
+        hosts: server.allowed_hosts.clone(),
+        origins: server.allowed_origins.clone(),
+        trusted_proxies: server.trusted_proxies.clone(),
+        open_metrics: loaded.config.metrics.open,
+        open_docs: server.open_docs,
+        operator_socket: server.operator_socket,
+        max_connections: server.max_connections,
+        max_connections_per_client: server.max_connections_per_client,
+        max_requests_per_connection: server.max_requests_per_connection,
+        max_streams_per_key: server.max_streams_per_key,
+        max_failed_attempts: server.max_failed_attempts,
+        drain: server.drain,
+    }
+}
+
+/// What becomes of sandboxes when the server stops.
+pub(crate) fn leave(loaded: &Loaded) -> Leave {
+    match loaded.config.sandboxes.on_exit {
+        OnExit::Keep => Leave::Running,
+        OnExit::End => Leave::Nothing,
+    }
+}

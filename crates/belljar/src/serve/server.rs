@@ -1,0 +1,169 @@
+//! One server, from its start to its end.
+
+use std::sync::Arc;
+
+use belljar_api::{Api, ServeError};
+use belljar_keeper::{Keeper, Leave};
+use belljar_local::LauncherEngine;
+use belljar_store::{AuditLog, Store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::first_key::Welcome;
+use super::listen::Listening;
+use super::log::Log;
+use super::notify::Manager;
+use super::otlp::Otlp;
+use super::parts;
+use super::process_metrics::ProcessMetrics;
+use super::reload::Reload;
+use crate::config::{Loaded, Sources};
+use crate::message::{Quit, chain};
+use crate::signals;
+
+/// Serves until a signal says otherwise, and gives the exit status.
+pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded) -> Result<u8, Quit> {
+    let has_log_file = loaded.config.log.file.is_some();
+    let (otlp, layers) = match loaded.config.otlp.as_ref().map(Otlp::start).transpose()? {
+        Some((otlp, layers)) => (Some(otlp), layers),
+        None => (None, Vec::new()),
+    };
+    let log = Log::start(&loaded.config.log, layers)?;
+    let served = serve(sources, loaded, log).await;
+    if let (Err(Quit::Error(error)), true) = (&served, has_log_file) {
+        // Standard error is told in any case.
+        tracing::error!(error = chain(error.as_ref()), "the server cannot go on");
+    }
+    if let Some(otlp) = otlp {
+        // It waits for the collector's last answers.
+        let _ = tokio::task::spawn_blocking(move || otlp.close()).await;
+    }
+    served
+}
+
+async fn serve(sources: &Sources<'_>, loaded: Loaded, log: Log) -> Result<u8, Quit> {
+    let manager = Manager::from_environment();
+    let mut signals = Signals::catch()?;
+    let mut server = Server::open(&loaded).await?;
+    let served = server.serve(sources, loaded, log, &manager, &mut signals).await;
+    manager.stopping();
+    if served.is_ok() {
+        tracing::info!("stopping; a second signal ends the server at once");
+    }
+    tokio::select! {
+        closed = server.close() => closed?,
+        status = signals.again() => return Ok(status),
+    }
+    tracing::info!("stopped");
+    served
+}
+
+/// A server that stands.
+struct Server {
+    listening: Listening,
+    store: Store,
+    keeper: Keeper,
+    api: Arc<Api>,
+    /// One for each listener.
+    facades: JoinSet<Result<(), ServeError>>,
+    stopping: CancellationToken,
+    leave: Leave,
+}
+
+impl Server {
+    /// Opens everything. Sandboxes of an earlier server are taken over here.
+    async fn open(loaded: &Loaded) -> Result<Self, Quit> {
+        let listening = Listening::open(loaded).await?;
+        let store = Store::open_with(&parts::store_url(loaded)?, parts::durability(loaded)).await?;
+        let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
+        let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));
+        let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engine).await?;
+        keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
+        let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
+        let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
+        Ok(Self { listening, store, keeper, api, facades, stopping, leave: parts::leave(loaded) })
+    }
+
+    /// Answers requests until a signal comes.
+    async fn serve(
+        &mut self,
+        sources: &Sources<'_>,
+        loaded: Loaded,
+        log: Log,
+        manager: &Manager,
+        signals: &mut Signals,
+    ) -> Result<u8, Quit> {
+        let welcome = Welcome::prepare(&self.keeper, &self.listening).await?;
+        for listener in std::mem::take(&mut self.listening.listeners) {
+            let (api, stopping) = (Arc::clone(&self.api), self.stopping.clone());
+            self.facades.spawn(async move { api.serve(listener, stopping.cancelled_owned()).await });
+        }
+        welcome.tell(&self.keeper, &self.listening).await?;
+        let addresses: Vec<_> = self.listening.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = addresses.join(" "), "serving");
+        manager.ready();
+        let mut reload = Reload::new(loaded, log, self.listening.tls.clone());
+        loop {
+            tokio::select! {
+                status = signals.first() => return Ok(status),
+                _ = signals.hangup.recv() => {
+                    manager.reloading();
+                    reload.reload(sources, &self.keeper, &self.api);
+                    self.leave = parts::leave(reload.loaded());
+                    manager.ready();
+                }
+                Some(ended) = self.facades.join_next() => ended??,
+            }
+        }
+    }
+
+    /// Lets requests finish, and closes everything.
+    async fn close(mut self) -> Result<(), Quit> {
+        self.stopping.cancel();
+        let mut ended = Ok(());
+        while let Some(facade) = self.facades.join_next().await {
+            ended = ended.and(facade.map_err(Quit::from).and_then(|facade| facade.map_err(Quit::from)));
+        }
+        let closed = self.keeper.close(self.leave).await;
+        self.store.close().await;
+        if let Some(path) = &self.listening.socket {
+            // A next server takes away what is left of it.
+            let _ = std::fs::remove_file(path);
+        }
+        ended.and(closed.map_err(Quit::from))
+    }
+}
+
+/// The signals that a server answers.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the order to stop, which is obeyed in peace. The status is the one that service managers expect.
+    async fn first(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => signals::status(SignalKind::interrupt().as_raw_value()),
+            _ = self.terminate.recv() => 0,
+        }
+    }
+
+    /// Waits for a second order, which is obeyed at once.
+    async fn again(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => signals::status(SignalKind::interrupt().as_raw_value()),
+            _ = self.terminate.recv() => signals::status(SignalKind::terminate().as_raw_value()),
+        }
+    }
+}
