@@ -106,13 +106,15 @@ impl Server {
         let mut reload = Reload::new(loaded, log, self.listening.tls.clone());
         loop {
             tokio::select! {
-                status = signals.first() => return Ok(status),
-                _ = signals.hangup.recv() => {
-                    manager.reloading();
-                    reload.reload(sources, &self.keeper, &self.api);
-                    self.leave = parts::leave(reload.loaded());
-                    manager.ready();
-                }
+                order = signals.next() => match order {
+                    Order::Stop { status } => return Ok(status),
+                    Order::Reload => {
+                        manager.reloading();
+                        reload.reload(sources, &self.keeper, &self.api);
+                        self.leave = parts::leave(reload.loaded());
+                        manager.ready();
+                    }
+                },
                 Some(ended) = self.facades.join_next() => ended??,
             }
         }
@@ -135,6 +137,14 @@ impl Server {
     }
 }
 
+/// What a signal asks for.
+enum Order {
+    /// To read the configuration again.
+    Reload,
+    /// To end in peace, with the exit status that whoever sent it expects.
+    Stop { status: u8 },
+}
+
 /// The signals that a server answers.
 struct Signals {
     interrupt: Signal,
@@ -151,15 +161,18 @@ impl Signals {
         })
     }
 
-    /// Waits for the order to stop, which is obeyed in peace. The status is the one that service managers expect.
-    async fn first(&mut self) -> u8 {
+    /// Waits for an order.
+    async fn next(&mut self) -> Order {
         tokio::select! {
-            _ = self.interrupt.recv() => signals::status(SignalKind::interrupt().as_raw_value()),
-            _ = self.terminate.recv() => 0,
+            _ = self.hangup.recv() => Order::Reload,
+            _ = self.interrupt.recv() => {
+                Order::Stop { status: signals::status(SignalKind::interrupt().as_raw_value()) }
+            }
+            _ = self.terminate.recv() => Order::Stop { status: 0 },
         }
     }
 
-    /// Waits for a second order, which is obeyed at once.
+    /// Waits for a second order to stop, which is obeyed at once.
     async fn again(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => signals::status(SignalKind::interrupt().as_raw_value()),
