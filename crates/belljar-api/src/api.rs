@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -73,6 +73,8 @@ pub(crate) struct Shared(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) config: ApiConfig,
+    /// The same with the host names and origins that hold now.
+    current: RwLock<Arc<ApiConfig>>,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
     /// Fires when the server is told to stop: streams end then.
@@ -87,6 +89,13 @@ impl std::ops::Deref for Shared {
     }
 }
 
+impl Inner {
+    /// The configuration with the host names and origins that hold now.
+    pub(crate) fn current(&self) -> Arc<ApiConfig> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The service's facades on one port.
 pub struct Api {
     pub(crate) shared: Shared,
@@ -98,12 +107,20 @@ impl Api {
     #[must_use]
     pub fn new(mut config: ApiConfig, keeper: Keeper) -> Self {
         config.domain = config.domain.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
-        config.hosts = config.hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect();
+        config.hosts = canonical(&config.hosts);
         let attempts = Attempts::new(config.max_failed_attempts);
         let streams = StreamSlots::new(config.max_streams_per_key);
         let stopping = CancellationToken::new();
-        let inner = Inner { keeper, config, attempts, streams, stopping };
+        let current = RwLock::new(Arc::new(config.clone()));
+        let inner = Inner { keeper, config, current, attempts, streams, stopping };
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
+    }
+
+    /// Takes other names of the server and other origins from now on. All else stays as it was at the start.
+    pub fn reconfigure(&self, config: &ApiConfig) {
+        let mut current = self.shared.current.write().unwrap_or_else(PoisonError::into_inner);
+        let (hosts, origins) = (canonical(&config.hosts), config.origins.clone());
+        *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }
 
     /// Puts another facade below `prefix`, such as `/belljar.v1.Sandboxes`. It stands behind the same guards: a request
@@ -127,4 +144,9 @@ impl Api {
         }
         guard::wrap(router, &self.shared)
     }
+}
+
+/// Names of hosts as they are compared.
+fn canonical(hosts: &[String]) -> Vec<String> {
+    hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect()
 }

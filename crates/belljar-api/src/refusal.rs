@@ -53,6 +53,8 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         Some(limit) if LIMITS.contains(&limit) => {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
         }
+        // One of them is a mount; the field has all of them.
+        Some("mount") => Problem::new(Code::InvalidField, detail.replacen("mount:", "mounts:", 1)).with_field("mounts"),
         Some(field) => Problem::new(Code::InvalidField, detail).with_field(field),
         None => Problem::new(Code::InvalidField, detail),
     }

@@ -2,8 +2,11 @@
 //! time: the guest is hostile once user code has run.
 
 mod archive;
+mod search;
+mod session;
 
 pub use archive::Archive;
+pub use search::Search;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -167,15 +170,7 @@ impl GuestClient {
 
     async fn start_and_wait(&self, request: v1::StartRequest) -> Result<Execution> {
         let stream = self.processes(None).start(request).await?;
-        let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
-        match execution.next().await? {
-            Some(ProcessEvent::Started { id, pid }) => {
-                execution.id = id;
-                execution.pid = pid;
-                Ok(execution)
-            }
-            _ => Err(GuestError::Protocol { what: "a process did not begin with its start" }),
-        }
+        begun(stream).await
     }
 
     /// Attaches to a running or ended process from the given offsets of stdout, stderr and terminal.
@@ -369,6 +364,14 @@ impl GuestClient {
         Ok(())
     }
 
+    /// Sets permission bits and the time of the last change, each if it is given.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn set_mode(&self, request: v1::SetModeRequest) -> Result<v1::Entry> {
+        entry(self.files(Some(CALL_TIMEOUT)).set_mode(request).await?.into_owned().entry)
+    }
+
     /// Watches a directory. The first event says that watching has begun.
     ///
     /// # Errors
@@ -395,6 +398,19 @@ impl GuestClient {
         let mut stream = self.ports(None).tunnel().await?;
         stream.send(v1::TunnelRequest { port: port.into(), ..Default::default() }).await?;
         Ok(Tunnel { stream })
+    }
+}
+
+/// A process whose stream begins with its start.
+async fn begun(stream: EventStream) -> Result<Execution> {
+    let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
+    match execution.next().await? {
+        Some(ProcessEvent::Started { id, pid }) => {
+            execution.id = id;
+            execution.pid = pid;
+            Ok(execution)
+        }
+        _ => Err(GuestError::Protocol { what: "a process did not begin with its start" }),
     }
 }
 

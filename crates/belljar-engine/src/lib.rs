@@ -14,7 +14,7 @@ mod run;
 mod tunnel;
 
 pub use client::{
-    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Tunnel, Watch, events,
+    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Search, Tunnel, Watch, events,
 };
 pub use collect::{Collector, LogFile};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};

@@ -47,6 +47,7 @@ impl Services {
         let router = connectrpc::Router::new();
         let router = v1::ProcessExt::register(Arc::clone(&self.service), router);
         let router = v1::HealthExt::register(Arc::clone(&self.service), router);
+        let router = v1::SessionExt::register(Arc::clone(&self.service), router);
         let router = Arc::clone(&self.files).register(router);
         Arc::clone(&self.ports).register(router)
     }

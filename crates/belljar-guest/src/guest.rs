@@ -215,12 +215,10 @@ impl Guest {
             if running.is_empty() {
                 continue;
             }
-            let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
             let cause = match self.proc.sandbox() {
                 Ok(members) => {
                     let threads: u32 = members.iter().map(|stat| stat.threads).sum();
-                    let resident: u64 = members.iter().map(|stat| stat.resident_pages * page_bytes()).sum();
-                    if resident + in_memory > limits.memory_bytes {
+                    if self.used_memory(&members) > limits.memory_bytes {
                         v1::Cause::CAUSE_MEMORY
                     } else if threads > limits.pids {
                         v1::Cause::CAUSE_PIDS
@@ -236,6 +234,12 @@ impl Guest {
             }
             self.proc.signal_all(SIGKILL);
         }
+    }
+
+    /// What counts against a watched limit: resident pages, and files in memory.
+    fn used_memory(&self, members: &[crate::tree::Stat]) -> u64 {
+        let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
+        members.iter().map(|stat| stat.resident_pages * page_bytes()).sum::<u64>() + in_memory
     }
 
     fn memory_disks(&self) -> impl Iterator<Item = v1::DiskUse> {
@@ -269,6 +273,10 @@ impl Guest {
             resident_bytes: members.iter().map(|stat| stat.resident_pages * page_bytes()).sum(),
             user_us: reaped_user + ticks(members.iter().map(|stat| stat.user_ticks).sum()),
             system_us: reaped_system + ticks(members.iter().map(|stat| stat.system_ticks).sum()),
+            cpus: cpus(),
+            active: u32::try_from(members.iter().filter(|stat| stat.active).count()).unwrap_or(u32::MAX),
+            memory_limit_bytes: self.config.watched.map_or(0, |limits| limits.memory_bytes),
+            memory_used_bytes: self.config.watched.map_or(0, |_| self.used_memory(&members)),
             disks: [self.config.home.as_path(), "/tmp".as_ref()].into_iter().filter_map(disk_use).collect(),
             ..Default::default()
         }
@@ -277,6 +285,11 @@ impl Guest {
 
 /// Length of a clock tick in `/proc/PID/stat`: the kernel shows user space 100 a second (time(7)).
 const TICK_US: u64 = 10_000;
+
+fn cpus() -> u32 {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map_or(0, |set| set.count())
+}
 
 fn page_bytes() -> u64 {
     rustix::param::page_size() as u64

@@ -13,6 +13,7 @@ mod output;
 mod ports;
 mod process;
 mod service;
+mod session;
 mod start;
 mod tree;
 mod watch;

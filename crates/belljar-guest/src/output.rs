@@ -51,10 +51,29 @@ impl OutputLog {
         }
     }
 
+    /// Keeps the last `keep` bytes.
+    pub(crate) fn last(keep: u64) -> Self {
+        let mut log = Self::new(0);
+        log.tail_limit = keep;
+        log
+    }
+
+    /// Begins with what was written before it was there. Its readers stay.
+    pub(crate) fn begin_with(&mut self, earlier: Self) {
+        let readers = std::mem::take(&mut self.readers);
+        *self = Self { readers, ..earlier };
+    }
+
+    /// From here on keeps the first and the last half of `keep` bytes.
+    pub(crate) fn set_keep(&mut self, keep: u64) {
+        self.head_limit = keep / 2;
+        self.tail_limit = (keep / 2).max(LEAST_KEPT);
+    }
+
     pub(crate) fn append(&mut self, data: Bytes) {
         let chunk = Chunk { offset: self.total, data };
         self.total = chunk.end();
-        if chunk.end() <= self.head_limit {
+        if chunk.end() <= self.head_limit && self.tail.is_empty() {
             self.head.push_back(chunk);
             return;
         }
@@ -149,6 +168,24 @@ mod tests {
         assert_eq!(log.total() - gap[1].0, LEAST_KEPT, "the tail begins");
         let kept: usize = pieces.iter().map(|(_, data)| data.len()).sum();
         assert_eq!(kept as u64, 1024 + LEAST_KEPT);
+    }
+
+    #[test]
+    fn a_log_may_begin_with_the_end_of_another() {
+        let mut earlier = OutputLog::last(4);
+        for piece in ["ab", "cd", "ef", "gh"] {
+            earlier.append(Bytes::from_static(piece.as_bytes()));
+        }
+        let mut log = OutputLog::new(0);
+        log.reader_at(1, 0);
+        log.begin_with(earlier);
+        log.set_keep(1 << 20);
+        log.append(Bytes::from_static(b"ij"));
+        assert_eq!(log.read(0).unwrap().0, 4, "what was not kept is a gap");
+        assert_eq!(collect(&log, 0).into_iter().flat_map(|(_, data)| data).collect::<Vec<u8>>(), b"efghij");
+        assert_eq!((log.total(), log.held_bytes()), (10, 6));
+        log.append(Bytes::from(vec![0; usize::try_from(2 * READ_AHEAD).unwrap()]));
+        assert!(log.must_wait(), "its reader is still known");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One process that the guest started, and the table of all of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -32,8 +32,16 @@ pub(crate) struct Process {
     /// The terminal's other side, where it runs on one.
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) stdin: tokio::sync::Mutex<Stdin>,
+    /// Set where it is no process of its own but a command that a session's shell runs; `pid` is the shell's then.
+    pub(crate) command: Option<Command>,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
+}
+
+/// A command of a session.
+pub(crate) struct Command {
+    /// What the shell had started before.
+    pub(crate) spared: HashSet<(i32, u64)>,
 }
 
 /// Where its input goes.
@@ -68,6 +76,7 @@ pub(crate) struct NewProcess {
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) stdin: Stdin,
     pub(crate) keep_bytes: u64,
+    pub(crate) command: Option<Command>,
 }
 
 impl Process {
@@ -88,6 +97,7 @@ impl Process {
             kill_rest: new.kill_rest,
             terminal: new.terminal,
             stdin: tokio::sync::Mutex::new(new.stdin),
+            command: new.command,
             state: Mutex::new(State {
                 logs,
                 ended: None,
@@ -131,6 +141,22 @@ impl Process {
                 wall_us,
                 ..v1::Exited::default()
             });
+        });
+    }
+
+    /// Takes note of a command's end, when all that it wrote is in the logs.
+    pub(crate) fn command_ended(&self, code: i32, signal: i32, session_state: v1::SessionState) {
+        let wall_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.change(|state| {
+            state.logs.iter_mut().for_each(OutputLog::close);
+            state.ended.get_or_insert(v1::Exited {
+                code,
+                signal,
+                wall_us,
+                session_state: session_state.into(),
+                ..v1::Exited::default()
+            });
+            state.finished = true;
         });
     }
 
@@ -205,12 +231,14 @@ pub(crate) enum NoProcess {
 #[derive(Default)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
+    pub(crate) sessions: crate::session::Sessions,
 }
 
 #[derive(Default)]
 struct Inner {
     last_id: u64,
     by_id: HashMap<u64, Arc<Process>>,
+    /// By pid, so without commands of sessions.
     running: HashMap<i32, Arc<Process>>,
     ended: std::collections::VecDeque<u64>,
 }
@@ -225,8 +253,15 @@ impl Table {
         inner.last_id += 1;
         let process = Arc::new(Process::new(inner.last_id, new));
         inner.by_id.insert(process.id, Arc::clone(&process));
-        inner.running.insert(process.pid, Arc::clone(&process));
+        if process.command.is_none() {
+            inner.running.insert(process.pid, Arc::clone(&process));
+        }
         process
+    }
+
+    /// Takes note of the end of a command of a session.
+    pub(crate) fn command_ended(&self, id: u64) {
+        self.inner().keep_ended(id);
     }
 
     pub(crate) fn get(&self, id: u64) -> Result<Arc<Process>, NoProcess> {
@@ -296,6 +331,7 @@ mod tests {
             terminal: None,
             stdin: Stdin::Closed,
             keep_bytes: 0,
+            command: None,
         })
     }
 

@@ -115,7 +115,15 @@ impl v1::Process for Service {
             return Err(ConnectError::invalid_argument(message));
         }
         let process = self.find(request.id)?;
-        let signalled = if request.tree {
+        let signalled = if let Some(command) = &process.command {
+            // Its shell shall live on.
+            let is_running = process.is_running();
+            if is_running {
+                self.guest.proc.signal_below(process.pid, &command.spared, request.signal)
+            } else {
+                0
+            }
+        } else if request.tree {
             self.guest.proc.signal_tree(process.pid, !process.is_running(), request.signal)
         } else {
             match process.signal(request.signal) {
@@ -174,7 +182,7 @@ fn info(process: &Process) -> v1::ProcessInfo {
     }
 }
 
-fn event(event: impl Into<v1::__buffa::oneof::process_event::Event>) -> v1::ProcessEvent {
+pub(crate) fn event(event: impl Into<v1::__buffa::oneof::process_event::Event>) -> v1::ProcessEvent {
     v1::ProcessEvent { event: Some(event.into()), ..Default::default() }
 }
 
@@ -212,7 +220,7 @@ impl Drop for Reader {
     }
 }
 
-fn events(
+pub(crate) fn events(
     process: Arc<Process>,
     offsets: [u64; 3],
 ) -> impl Stream<Item = Result<v1::ProcessEvent, ConnectError>> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_linux::{CStringArray, SpawnError, SpawnPlan};
+use belljar_linux::{CStringArray, SpawnError, SpawnPlan, Spawned};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -36,7 +36,7 @@ const COPY_BELOW: usize = READ_BYTES / 4;
 
 /// Most bytes taken from a stream after the process has ended: a pipe's content. What somebody else keeps writing to it
 /// is not waited for.
-const DRAIN_BYTES: usize = 1 << 20;
+pub(crate) const DRAIN_BYTES: usize = 1 << 20;
 
 /// Where programs are looked up when the environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -47,22 +47,7 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
     write_files(guest, request)?;
     let started = Instant::now();
     let streams = Streams::open(request)?;
-    let plan = SpawnPlan {
-        candidates: &command.candidates,
-        argv: &command.argv,
-        envp: &command.envp,
-        cwd: command.cwd.clone(),
-        streams: [streams.child[0].as_fd(), streams.child[1].as_fd(), streams.child[2].as_fd()],
-        terminal: streams.terminal.is_some(),
-        landlock: guest.landlock(),
-        proc: guest.config.own_proc.then(|| guest.proc.dir()),
-        rlimits: &guest.rlimits,
-        umask: guest.config.umask,
-        die_with_guest: !guest.config.first_process,
-        close_descriptors: !guest.config.is_without("descriptors"),
-        allocates: guest.config.is_without("fork-safe-spawn"),
-    };
-    let spawned = belljar_linux::spawn(&plan).map_err(|error| refused(&command, &error))?;
+    let spawned = spawn(guest, &command, &streams.child, streams.terminal.is_some(), None)?;
     drop(streams.child);
     let process = guest.table.insert(NewProcess {
         pid: spawned.pid,
@@ -73,6 +58,7 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         terminal: streams.terminal,
         stdin: streams.stdin,
         keep_bytes: request.keep_bytes,
+        command: None,
     });
     for (index, reader) in streams.readers {
         tokio::spawn(pump(Arc::clone(&process), index, reader));
@@ -89,6 +75,33 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
 /// Time between SIGTERM and SIGKILL, where 0 is the sandbox's own.
 pub(crate) fn grace(guest: &Guest, grace_ms: u64) -> Duration {
     if grace_ms > 0 { Duration::from_millis(grace_ms) } else { guest.config.grace() }
+}
+
+/// Makes the process, in the same way for all.
+pub(crate) fn spawn(
+    guest: &Guest,
+    command: &Command,
+    streams: &[OwnedFd; 3],
+    terminal: bool,
+    control: Option<BorrowedFd<'_>>,
+) -> Result<Spawned, ConnectError> {
+    let plan = SpawnPlan {
+        candidates: &command.candidates,
+        argv: &command.argv,
+        envp: &command.envp,
+        cwd: command.cwd.clone(),
+        streams: streams.each_ref().map(AsFd::as_fd),
+        control,
+        terminal,
+        landlock: guest.landlock(),
+        proc: guest.config.own_proc.then(|| guest.proc.dir()),
+        rlimits: &guest.rlimits,
+        umask: guest.config.umask,
+        die_with_guest: !guest.config.first_process,
+        close_descriptors: !guest.config.is_without("descriptors"),
+        allocates: guest.config.is_without("fork-safe-spawn"),
+    };
+    belljar_linux::spawn(&plan).map_err(|error| refused(command, &error))
 }
 
 /// Most bytes of files that travel inside a request.
@@ -135,8 +148,8 @@ fn write_file(path: &CString, mode: Mode, data: &[u8]) -> Result<(), Errno> {
 }
 
 /// What to run, in the kernel's terms.
-struct Command {
-    words: Vec<Vec<u8>>,
+pub(crate) struct Command {
+    pub(crate) words: Vec<Vec<u8>>,
     candidates: Vec<CString>,
     argv: CStringArray,
     envp: CStringArray,
@@ -144,7 +157,7 @@ struct Command {
 }
 
 impl Command {
-    fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
+    pub(crate) fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
         let words = words(request)?;
         if !request.user.is_empty() && request.user != USER {
             return Err(invalid(format!(
@@ -324,13 +337,13 @@ impl Streams {
 
 /// A pipe that holds more than the usual, so that a fast writer and the guest change places less often. A kernel that
 /// does not grant it is no failure.
-fn output_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(crate) fn output_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
     Ok((reader, writer))
 }
 
-enum StreamError {
+pub(crate) enum StreamError {
     Invalid(String),
     Io(io::Error),
 }
@@ -370,7 +383,7 @@ fn async_fd(fd: OwnedFd, interest: tokio::io::Interest) -> io::Result<AsyncFd<Ow
     AsyncFd::with_interest(fd, interest)
 }
 
-fn non_blocking(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, StreamError> {
+pub(crate) fn non_blocking(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, StreamError> {
     rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
     Ok(async_fd(fd, tokio::io::Interest::READABLE)?)
 }
@@ -422,13 +435,13 @@ async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
 }
 
 /// Whether a poll finds nothing to read.
-fn is_empty(fd: &OwnedFd) -> bool {
+pub(crate) fn is_empty(fd: &OwnedFd) -> bool {
     let mut polls = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(rustix::event::poll(&mut polls, Some(&now)), Ok(0))
 }
 
-fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Bytes>, Errno> {
+pub(crate) fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Bytes>, Errno> {
     buffer.clear();
     buffer.reserve(READ_BYTES);
     let length = rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?;
@@ -443,7 +456,7 @@ fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Bytes>, Errno>
 }
 
 /// Waits for the process's end, ends what it leaves behind if asked to, and closes the books.
-async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
+pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
     let mut changed = process.watch();
     while process.is_running() {
         if changed.changed().await.is_err() {

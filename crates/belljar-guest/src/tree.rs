@@ -17,7 +17,11 @@ pub(crate) struct Stat {
     pub(crate) user_ticks: u64,
     pub(crate) system_ticks: u64,
     pub(crate) resident_pages: u64,
+    /// When it was started, in the kernel's ticks: with the number it names a process for ever.
+    pub(crate) started_ticks: u64,
     pub(crate) zombie: bool,
+    /// Whether it runs, or would if a processor or a disk were free.
+    pub(crate) active: bool,
 }
 
 impl Stat {
@@ -31,6 +35,8 @@ impl Stat {
         Some(Self {
             pid: pid.parse().ok()?,
             zombie: matches!(*fields.first()?, "Z" | "X"),
+            active: matches!(*fields.first()?, "R" | "D"),
+            started_ticks: number(19)?,
             parent: pid_at(1)?,
             session: pid_at(3)?,
             user_ticks: number(11)?,
@@ -152,6 +158,38 @@ impl Proc {
         u32::try_from(signalled.len()).unwrap_or(u32::MAX)
     }
 
+    /// Everybody in the tree of a running process but itself, each with the time of its start.
+    pub(crate) fn below(&self, pid: i32) -> HashSet<(i32, u64)> {
+        let all = self.all().unwrap_or_default();
+        let members = descendants(&all, Some(pid), Some(pid));
+        let own = std::process::id().cast_signed();
+        let is_below = |stat: &&Stat| members.contains(&stat.pid) && stat.pid != pid && stat.pid != own;
+        all.iter().filter(is_below).map(|stat| (stat.pid, stat.started_ticks)).collect()
+    }
+
+    /// Sends `signal` to everybody in the tree of a running process but itself and those in `spared`; hands back how many
+    /// there were. Those that fork meanwhile are caught by looking again until nobody new is there.
+    pub(crate) fn signal_below(&self, pid: i32, spared: &HashSet<(i32, u64)>, signal: i32) -> u32 {
+        let mut signalled = HashSet::new();
+        for _ in 0..TREE_PASSES {
+            let fresh: Vec<(i32, u64)> = self
+                .below(pid)
+                .into_iter()
+                .filter(|member| !spared.contains(member) && !signalled.contains(member))
+                .collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for member in fresh {
+                let _ = belljar_linux::kill(member.0, signal);
+                // Stopped processes act on a signal only when they go on.
+                let _ = belljar_linux::kill(member.0, SIGCONT);
+                signalled.insert(member);
+            }
+        }
+        u32::try_from(signalled.len()).unwrap_or(u32::MAX)
+    }
+
     /// Sends `signal` to every process of the sandbox but the guest.
     pub(crate) fn signal_all(&self, signal: i32) {
         if self.whole_namespace {
@@ -176,6 +214,7 @@ impl Proc {
     }
 }
 
+pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
@@ -223,7 +262,9 @@ mod tests {
             user_ticks: 0,
             system_ticks: 0,
             resident_pages: 0,
+            started_ticks: 0,
             zombie: false,
+            active: false,
         };
         let all = [stat(1, 0, 1), stat(5, 1, 5), stat(6, 5, 5), stat(7, 6, 7), stat(8, 1, 5), stat(9, 1, 9)];
         let mut tree: Vec<i32> = descendants(&all, Some(5), Some(5)).into_iter().collect();

@@ -49,7 +49,7 @@ pub use plan::{
 };
 pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
-pub use spawn::{SpawnError, SpawnPlan, Spawned, spawn};
+pub use spawn::{CONTROL_FD, SpawnError, SpawnPlan, Spawned, spawn};
 pub use supervise::{CLEAN, KILL};
 pub use userns_unsafe::{NAMESPACES, try_user_namespace, user_namespace_with_map};
 

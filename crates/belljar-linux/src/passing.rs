@@ -34,7 +34,9 @@ pub fn send_with(
 ) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    let is_too_much = descriptors.len() > MOST_DESCRIPTORS
+        || (!descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    if is_too_much {
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -60,6 +62,8 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Receive
             received.descriptors.extend(descriptors);
         }
     }
+    // The buffer may have room for one more, because of how it is aligned.
+    received.cut |= received.descriptors.len() > MOST_DESCRIPTORS;
     Ok(received)
 }
 

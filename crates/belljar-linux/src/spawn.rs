@@ -25,6 +25,8 @@ pub struct SpawnPlan<'a> {
     pub cwd: CString,
     /// What becomes its standard input, output and error.
     pub streams: [BorrowedFd<'a>; 3],
+    /// What becomes its descriptor [`CONTROL_FD`]: a shell's way to say that a command has ended.
+    pub control: Option<BorrowedFd<'a>>,
     /// Whether its standard input is a terminal that it shall control.
     pub terminal: bool,
     /// The Landlock ruleset it is restricted by.
@@ -42,6 +44,9 @@ pub struct SpawnPlan<'a> {
     /// Whether the child breaks the rule that it allocates nothing, for the test of that; never in a release.
     pub allocates: bool,
 }
+
+/// The number of the control descriptor: the highest that every shell can redirect.
+pub const CONTROL_FD: i32 = 9;
 
 /// A started process.
 #[derive(Debug)]
@@ -153,10 +158,18 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
             kernel::dup_onto(stream.as_fd(), number)?;
         }
     }
+    let control = match plan.control {
+        Some(control) => Some(rustix::io::fcntl_dupfd_cloexec(control, 10)?),
+        None => None,
+    };
     if plan.close_descriptors {
         kernel::cloexec_from(3)?;
     }
-    std::mem::forget(high);
+    // After the others are marked to be closed, as this one stays.
+    if let Some(control) = &control {
+        kernel::dup_onto(control.as_fd(), CONTROL_FD)?;
+    }
+    std::mem::forget((high, control));
     kernel::reset_signals();
     Ok(())
 }

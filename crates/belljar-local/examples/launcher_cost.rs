@@ -50,7 +50,9 @@ async fn measure(launcher: &LauncherEngine, launches: usize, idle: usize, reside
         children_of(std::process::id()).into_iter().find(|pid| name_of(*pid) == "belljar-launch");
     let launcher_pid = launcher_pid.ok_or("no launcher")?;
     let supervisors = children_of(launcher_pid);
-    let guests: Vec<u32> = supervisors.iter().flat_map(|pid| children_of(*pid)).collect();
+    // The maker of a network namespace stays as a zombie, without memory, until its supervisor ends.
+    let has_memory = |pid: &u32| pss_kib(*pid).is_ok();
+    let guests: Vec<u32> = supervisors.iter().flat_map(|pid| children_of(*pid)).filter(has_memory).collect();
     let (supervisor, guest) = (average(&supervisors)?, average(&guests)?);
     println!("idle sandboxes: {}", guests.len());
     println!("  launcher   PSS {:>8.0} KiB in all", pss_kib(launcher_pid)?);

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = root.join("src/generated");
     std::fs::create_dir_all(&out)?;
     connectrpc_build::Config::new()
-        .files(&["guest", "filesystem", "process"].map(|name| proto.join(format!("belljar/v1/{name}.proto"))))
+        .files(&["guest", "filesystem", "process", "session"].map(|name| proto.join(format!("belljar/v1/{name}.proto"))))
         .includes(&[proto])
         .out_dir(out)
         .buffa_config(buffa())

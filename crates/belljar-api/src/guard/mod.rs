@@ -39,14 +39,15 @@ pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
 /// Checks host name and origin, and sends what is for a sandbox's own host name there.
 async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let request = request.map(pace::paced);
-    let host = match host::check(&shared.config, &request) {
+    let config = shared.current();
+    let host = match host::check(&config, &request) {
         Ok(host) => host,
         Err(problem) => return problem.into_response(),
     };
     if let HostName::Port(port) = host {
         return proxy::by_host(shared, port, request).await;
     }
-    match origin::check(&shared.config, &request) {
+    match origin::check(&config, &request) {
         Ok(origin::Verdict::Own) => next.run(request).await,
         Ok(origin::Verdict::Allowed(origin)) => {
             let mut response = match origin::preflight(&request) {

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use axum::response::IntoResponse as _;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
@@ -11,7 +12,7 @@ use utoipa::openapi::{
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::api::Shared;
-use crate::problem::{Code, ProblemBody};
+use crate::problem::{Code, Problem, ProblemBody};
 
 const DESCRIPTION: &str = "Sandboxes for code that nobody has read. A request comes with a key, as \
     `Authorization: Bearer <key>` or as `X-API-Key: <key>`. An error is `application/problem+json` with a stable `code`. \
@@ -47,6 +48,10 @@ pub fn openapi() -> OpenApi {
     ]);
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
+            // What is called `list` in each group is called `sandboxes_list` in one of them.
+            let group = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
+            let name = operation.operation_id.take().unwrap_or_default();
+            operation.operation_id = Some(format!("{group}_{name}"));
             add_errors(path, operation);
         }
     }
@@ -61,7 +66,13 @@ pub(super) fn json() -> &'static str {
 
 /// The pages at `/docs`.
 pub(super) fn swagger() -> axum::Router<Shared> {
-    SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into()
+    let pages: axum::Router<Shared> = SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into();
+    pages.layer(axum::middleware::map_response(|response: axum::response::Response| async move {
+        if response.status() == http::StatusCode::NOT_FOUND {
+            return Problem::new(Code::NotFound, "there is no such page; see /docs/").into_response();
+        }
+        response
+    }))
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

@@ -88,7 +88,7 @@ async fn opened(
 }
 
 /// Reads the file that an address was signed for.
-#[utoipa::path(get, path = "/v1/signed/{token}", tag = "files", security(()),
+#[utoipa::path(get, path = "/v1/signed/{token}", tag = "files", operation_id = "download_signed", security(()),
     params(("token" = String, Path, description = "The token in the address.")),
     responses(
         (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
@@ -107,7 +107,7 @@ pub(super) async fn download(
 }
 
 /// Writes the file that an address was signed for.
-#[utoipa::path(put, path = "/v1/signed/{token}", tag = "files", security(()),
+#[utoipa::path(put, path = "/v1/signed/{token}", tag = "files", operation_id = "upload_signed", security(()),
     params(("token" = String, Path, description = "The token in the address.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
     responses((status = 200, description = "It is written.", body = FileEntry)))]

@@ -54,7 +54,7 @@ pub(super) struct UploadedBody {
 
 /// Writes many files. Each part of the form is called `file`, and its file name is its path below the directory. When the
 /// request breaks off, the files that had come whole are there.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files",
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files", operation_id = "upload_many",
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery),
     request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({"file": ["hello\n"]})),
     responses((status = 200, description = "They are written.", body = UploadedBody)))]

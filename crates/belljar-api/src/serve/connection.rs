@@ -76,7 +76,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let activity = Activity::new();
+        let activity = Activity::new(self.limits.requests);
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
         let (router, peer) = (self.router, self.peer);
         let counted = Arc::clone(&activity);
@@ -90,11 +90,15 @@ impl Connection {
         let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
         let mut told = false;
         loop {
-            let wait = wait(&activity, self.limits, told);
+            let wait = wait(&activity, told);
             tokio::select! {
                 // What breaks a connection is the client's own affair.
                 _ = serving.as_mut() => return,
                 () = self.finish.cancelled(), if !told => {
+                    told = true;
+                    serving.as_mut().graceful_shutdown();
+                }
+                () = activity.full(), if !told => {
                     told = true;
                     serving.as_mut().graceful_shutdown();
                 }
@@ -103,8 +107,7 @@ impl Connection {
                     if told && idle.is_some_and(|idle| idle >= MAX_FINISH) {
                         return;
                     }
-                    let over = activity.requests() >= self.limits.requests || idle.is_some_and(|idle| idle >= MAX_IDLE);
-                    if over && !told {
+                    if !told && idle.is_some_and(|idle| idle >= MAX_IDLE) {
                         told = true;
                         serving.as_mut().graceful_shutdown();
                     }
@@ -115,12 +118,10 @@ impl Connection {
 }
 
 /// When to look again whether the connection is to end.
-fn wait(activity: &Activity, limits: Limits, told: bool) -> Duration {
-    let idle = activity.idle().unwrap_or_default();
+fn wait(activity: &Activity, told: bool) -> Duration {
     let most = if told { MAX_FINISH } else { MAX_IDLE };
-    let near = activity.requests() >= limits.requests && !told;
-    let least = Duration::from_millis(if near { 1 } else { 250 });
-    most.saturating_sub(idle).clamp(least, Duration::from_secs(5))
+    let left = most.saturating_sub(activity.idle().unwrap_or_default());
+    left.clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
 fn builder() -> auto::Builder<TokioExecutor> {

@@ -21,8 +21,11 @@ const MAX_STALL: Duration = Duration::from_secs(60);
 pub(super) struct Activity {
     /// Requests whose answers are not through.
     under_way: AtomicUsize,
-    /// Requests so far.
+    /// Requests so far, and how many there may be.
     requests: AtomicU64,
+    most: u64,
+    /// Fires when there were as many as there may be.
+    full: tokio::sync::Notify,
     /// Since when nothing is under way.
     idle_since: Mutex<Instant>,
     /// Whether it speaks HTTP/2, which says by itself that it is alive.
@@ -30,10 +33,12 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(most: u64) -> Arc<Self> {
         Arc::new(Self {
             under_way: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
+            most,
+            full: tokio::sync::Notify::new(),
             idle_since: Mutex::new(Instant::now()),
             is_http2: false.into(),
         })
@@ -42,13 +47,16 @@ impl Activity {
     /// A request has come. It is under way until what this returns is dropped.
     pub(super) fn begin(self: &Arc<Self>, is_http2: bool) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        self.requests.fetch_add(1, Ordering::AcqRel);
+        if self.requests.fetch_add(1, Ordering::AcqRel) + 1 == self.most {
+            self.full.notify_one();
+        }
         self.is_http2.store(is_http2, Ordering::Release);
         UnderWay(Arc::clone(self))
     }
 
-    pub(super) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Acquire)
+    /// Waits until there were as many requests as there may be.
+    pub(super) async fn full(&self) {
+        self.full.notified().await;
     }
 
     /// For how long nothing has been under way; nothing while something is.
@@ -168,7 +176,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_head_has_to_come_in_time() {
         let (mut client, server) = duplex(64);
-        let activity = Activity::new();
+        let activity = Activity::new(10);
         let mut watched = Watched::new(server, Arc::clone(&activity));
         let mut buffer = [0; 64];
         // Nothing at all.
@@ -204,7 +212,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_left() {
         let (_client, server) = duplex(4);
-        let mut watched = Watched::new(server, Activity::new());
+        let mut watched = Watched::new(server, Activity::new(10));
         let late = watched.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }

@@ -81,7 +81,8 @@ async fn what_cannot_start_is_an_answer_of_its_own(world: World) {
 async fn is_running(client: &Client, id: &str, what: &str) -> bool {
     // What looks must not find itself.
     let pattern = format!("[{}]{}", &what[..1], &what[1..]);
-    sh(client, id, &format!("ps ax | grep -q '{pattern}' && echo yes")).await["stdout"]["data"] == "yes\n"
+    let line = format!("grep -qs '{pattern}' /proc/[0-9]*/cmdline && echo yes");
+    sh(client, id, &line).await["stdout"]["data"] == "yes\n"
 }
 
 async fn a_client_that_leaves_ends_its_command(world: World) {
@@ -96,9 +97,9 @@ async fn a_client_that_leaves_ends_its_command(world: World) {
             let mut body = Body::new(answer.into_body()).into_data_stream();
             while futures::StreamExt::next(&mut body).await.is_some() {}
         });
-        until("the command runs", || is_running(&user_too, &id, "sleep 4321")).await;
+        until("the command runs", || is_running(&user_too, &id, "sleep.4321")).await;
         waiting.abort();
-        until("the command is ended", || async { !is_running(&user_too, &id, "sleep 4321").await }).await;
+        until("the command is ended", || async { !is_running(&user_too, &id, "sleep.4321").await }).await;
     }
 }
 

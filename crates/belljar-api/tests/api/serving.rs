@@ -43,6 +43,7 @@ async fn connections_are_kept_and_bounded(world: World) {
     let connection = tokio::spawn(connection);
     let request = || few.stranger().request("GET", "/health").body(Body::empty()).unwrap();
     for _ in 0..3 {
+        sender.ready().await.unwrap();
         let answer = sender.send_request(request()).await.unwrap();
         assert_eq!(answer.status(), 200);
         axum::body::to_bytes(Body::new(answer.into_body()), 1000).await.unwrap();
@@ -135,6 +136,7 @@ fn certificate(dir: &std::path::Path, name: &str) -> Option<(std::path::PathBuf,
     let done = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
         .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .arg("-out")
         .arg(&certificate)
         .arg("-keyout")

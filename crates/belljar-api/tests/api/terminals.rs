@@ -47,10 +47,14 @@ impl Socket {
         }
     }
 
+    /// The next text message; output before it is passed over.
     async fn text(&mut self) -> Value {
-        match self.next().await {
-            Message::Text(text) => serde_json::from_str(&text).unwrap(),
-            other => panic!("{other:?}"),
+        loop {
+            match self.next().await {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Binary(_) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 

@@ -303,7 +303,7 @@ async fn packing_has_the_users_rights(context: &Context) -> Checked {
 }
 
 async fn wide_directories_are_packed(context: &Context) -> Checked {
-    const COUNT: u64 = 8_000;
+    const COUNT: u64 = 4_000;
     let mut spec = context.spec();
     spec.limits.inodes = "200000".parse()?;
     let sandbox = context.sandbox_of(&spec).await?;

@@ -46,6 +46,12 @@ time.sleep(1000)
     until(&mut execution, "ready").await?;
     let metrics = sandbox.guest().metrics().await?;
     equal!((metrics.processes, metrics.threads), (4, 8));
+    ensure!(
+        metrics.cpus >= 1 && metrics.active <= 4,
+        "{} processors, {} active",
+        metrics.cpus,
+        metrics.active
+    );
     context.stop(sandbox).await
 }
 
@@ -63,6 +69,10 @@ time.sleep(1000)
     let metrics = sandbox.guest().metrics().await?;
     let resident = metrics.resident_bytes;
     ensure!((64 << 20..128 << 20).contains(&resident), "{resident} bytes are resident");
+    if metrics.memory_limit_bytes > 0 {
+        let (used, limit) = (metrics.memory_used_bytes, metrics.memory_limit_bytes);
+        ensure!((resident..=limit).contains(&used), "{used} of {limit} bytes are told as used");
+    }
     let cpu = Duration::from_micros(metrics.user_us + metrics.system_us);
     ensure!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&cpu), "{cpu:?} of CPU were used");
     sandbox.guest().signal(execution.id, 9, false).await?;

@@ -24,6 +24,8 @@ mod processes;
 mod program;
 mod runs;
 mod runs_output;
+mod search;
+mod sessions;
 mod stopping;
 mod streams;
 mod terminal;
@@ -38,6 +40,7 @@ pub fn cases() -> Vec<Case> {
         processes::CASES,
         streams::CASES,
         background::CASES,
+        sessions::CASES,
         stopping::CASES,
         limits::CASES,
         limits_disk::CASES,
@@ -46,6 +49,7 @@ pub fn cases() -> Vec<Case> {
         files::CASES,
         files_hostile::CASES,
         archives::CASES,
+        search::CASES,
         ports::CASES,
         health::CASES,
         runs::CASES,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use belljar_proto::{ConnectError, v1};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::ITSELF;
@@ -76,6 +76,46 @@ pub(super) fn rename(home: &Path, request: &v1::MoveRequest) -> Result<v1::Entry
         errno => failure("move", &request.from, errno),
     })?;
     entry_at(CWD, &to, &request.to, Link::Itself).map_err(|errno| failure("look at", &request.to, errno))
+}
+
+/// Sets permission bits and the time of the last change.
+pub(super) fn set_mode(home: &Path, request: &v1::SetModeRequest) -> Result<v1::Entry, ConnectError> {
+    let path = resolve(home, "path", &request.path)?;
+    let fail = |errno| failure("change", &request.path, errno);
+    let (link, at) = if request.follow { (Link::Follow, AtFlags::empty()) } else { (Link::Itself, ITSELF) };
+    if let Some(bits) = request.mode {
+        // Zero is a mode like others here.
+        let mode = if bits == 0 { Mode::empty() } else { mode(bits, 0)? };
+        let stat = rustix::fs::statx(CWD, &path, at, StatxFlags::TYPE).map_err(fail)?;
+        if kind(&stat) == FileType::Symlink {
+            return Err(unfit("set the mode of", &request.path, "it is a symbolic link; ask for `follow`"));
+        }
+        chmod(&path, kind(&stat), mode, request.follow).map_err(fail)?;
+    }
+    if let Some(modified) = request.modified_ns {
+        let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let time = Timespec {
+            tv_sec: modified.div_euclid(1_000_000_000),
+            tv_nsec: modified.rem_euclid(1_000_000_000),
+        };
+        let times = Timestamps { last_access: omit, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &times, at).map_err(fail)?;
+    }
+    entry_at(CWD, &path, &request.path, link).map_err(fail)
+}
+
+/// By descriptor where it can be: the filter of an engine without namespaces refuses some bits by path.
+fn chmod(path: &Path, kind: FileType, mode: Mode, follow: bool) -> Result<(), Errno> {
+    if matches!(kind, FileType::RegularFile | FileType::Directory) {
+        let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !follow);
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            // Its owner may have closed it to itself, and may open it again.
+            Err(Errno::ACCESS) => {}
+            opened => return rustix::fs::fchmod(opened?, mode),
+        }
+    }
+    rustix::fs::chmodat(CWD, path, mode, AtFlags::empty())
 }
 
 /// Removes a file, an empty directory, or on request a whole tree.

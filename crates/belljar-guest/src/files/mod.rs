@@ -8,6 +8,7 @@ mod glob;
 mod list;
 pub(crate) mod path;
 mod read;
+mod search;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -117,6 +118,24 @@ impl v1::Filesystem for Files {
     ) -> ServiceResult<ServiceStream<v1::PackResponse>> {
         let stream = archive::pack(&self.home, &request.to_owned_message())?;
         Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+
+    async fn search(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::SearchRequest>,
+    ) -> ServiceResult<ServiceStream<v1::SearchMatch>> {
+        let stream = search::search(&self.home, &request.to_owned_message())?;
+        Ok(Response::from(Box::pin(stream) as ServiceStream<_>))
+    }
+
+    async fn set_mode(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::SetModeRequest>,
+    ) -> ServiceResult<v1::SetModeResponse> {
+        let entry = change::set_mode(&self.home, &request.to_owned_message())?;
+        Response::ok(v1::SetModeResponse { entry: entry.into(), ..Default::default() })
     }
 
     async fn unpack(

@@ -441,3 +441,167 @@ async fn directories_are_made_and_things_moved() {
     client.r#move(go("a", "c", false)).await.unwrap();
     assert!(home.path().join("c/b").is_dir() && !home.path().join("a").exists());
 }
+
+async fn search(
+    client: &Client,
+    request: v1::SearchRequest,
+) -> Result<(Vec<v1::SearchMatch>, v1::SearchSummary), ConnectError> {
+    let mut stream = client.search(request).await?;
+    let mut found = Vec::new();
+    while let Some(message) = stream.message::<v1::SearchMatch>().await? {
+        found.push(message.to_owned_message());
+    }
+    if let Some(error) = stream.error() {
+        return Err(error.clone());
+    }
+    let summary = found.pop().unwrap().summary.into_option().expect("the last message is the summary");
+    found.sort_by_key(|found| (found.path.clone(), found.line_number));
+    Ok((found, summary))
+}
+
+fn content(text: &str) -> v1::SearchRequest {
+    v1::SearchRequest { path: bytes("."), content: bytes(text), ..Default::default() }
+}
+
+#[tokio::test]
+async fn names_and_lines_are_found() {
+    let (home, client) = start();
+    std::fs::create_dir_all(home.path().join("src/.git")).unwrap();
+    std::fs::write(home.path().join("src/a.rs"), "one\n  Needle here\n\nneedle, needle").unwrap();
+    std::fs::write(home.path().join("src/b.txt"), b"no\nNEEDLE\xff\n").unwrap();
+    std::fs::write(home.path().join("src/.git/c.rs"), "needle").unwrap();
+    std::fs::write(home.path().join("binary"), b"needle\0").unwrap();
+    std::fs::write(home.path().join("large"), "needle".repeat(1000)).unwrap();
+    symlink("/etc", home.path().join("etc")).unwrap();
+    symlink("src/a.rs", home.path().join("link")).unwrap();
+    make_fifo(&home.path().join("fifo"));
+
+    let at = |found: &[v1::SearchMatch]| -> Vec<(String, u64, u64)> {
+        found
+            .iter()
+            .map(|found| (String::from_utf8(found.path.to_vec()).unwrap(), found.line_number, found.column))
+            .collect()
+    };
+    let hit = |path: &str, line, column| (path.to_owned(), line, column);
+    let small = |mut request: v1::SearchRequest| {
+        request.max_file_bytes = 1000;
+        request
+    };
+    let (found, summary) = search(&client, small(content("needle"))).await.unwrap();
+    assert_eq!(at(&found), [hit("src/a.rs", 4, 1)]);
+    assert_eq!(found[0].line, b"needle, needle".as_slice());
+    assert_eq!(
+        (summary.searched, summary.skipped, summary.more),
+        (3, 2, false),
+        "binary and large are left out"
+    );
+    let (found, _) =
+        search(&client, small(v1::SearchRequest { ignore_case: true, ..content("needle") })).await.unwrap();
+    assert_eq!(at(&found), [hit("src/a.rs", 2, 3), hit("src/a.rs", 4, 1), hit("src/b.txt", 2, 1)]);
+    let (found, _) = search(
+        &client,
+        small(v1::SearchRequest {
+            regex: true,
+            name_glob: bytes("*.rs"),
+            include_hidden: true,
+            ..content("^n.*e$|Ne..le")
+        }),
+    )
+    .await
+    .unwrap();
+    assert_eq!(at(&found), [hit("src/.git/c.rs", 1, 1), hit("src/a.rs", 2, 3), hit("src/a.rs", 4, 1)]);
+    let (found, _) =
+        search(&client, v1::SearchRequest { path: bytes("src/a.rs"), ..content("Needle") }).await.unwrap();
+    assert_eq!(at(&found), [hit("", 2, 3)]);
+
+    let names =
+        |glob: &str| v1::SearchRequest { path: bytes("."), name_glob: bytes(glob), ..Default::default() };
+    let (found, _) = search(&client, names("*")).await.unwrap();
+    let paths: Vec<_> = at(&found).into_iter().map(|hit| hit.0).collect();
+    assert_eq!(paths, ["binary", "etc", "fifo", "large", "link", "src", "src/a.rs", "src/b.txt"]);
+    let (found, summary) = search(&client, v1::SearchRequest { max_results: 2, ..names("*") }).await.unwrap();
+    assert_eq!((found.len(), summary.more), (2, true));
+    let (found, summary) = search(&client, v1::SearchRequest { max_results: 8, ..names("*") }).await.unwrap();
+    assert_eq!((found.len(), summary.more), (8, false));
+
+    for (request, code) in [
+        (v1::SearchRequest { path: bytes("none"), ..Default::default() }, ErrorCode::NotFound),
+        (v1::SearchRequest { path: bytes("fifo"), ..Default::default() }, ErrorCode::FailedPrecondition),
+        (names("["), ErrorCode::InvalidArgument),
+        (v1::SearchRequest { max_results: 10_001, ..names("*") }, ErrorCode::InvalidArgument),
+        (content("a\nb"), ErrorCode::InvalidArgument),
+        (content(&"x".repeat(1025)), ErrorCode::InvalidArgument),
+        (v1::SearchRequest { regex: true, ..content("(") }, ErrorCode::InvalidArgument),
+        (v1::SearchRequest { regex: true, ..content("((a{100}){100}){100}") }, ErrorCode::InvalidArgument),
+    ] {
+        assert_eq!(search(&client, request.clone()).await.unwrap_err().code, code, "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn long_lines_and_many_matches_are_bounded() {
+    let (home, client) = start();
+    let line = format!("{}needle\n", "x".repeat(300_000));
+    std::fs::write(
+        home.path().join("long"),
+        format!("{line}needle\n{line}{}\nneedle", "needle".repeat(1000)),
+    )
+    .unwrap();
+    let (found, _) = search(&client, content("needle")).await.unwrap();
+    let lines: Vec<_> = found.iter().map(|found| (found.line_number, found.line.len())).collect();
+    assert_eq!(lines, [(2, 6), (4, 1024), (5, 6)], "a line is searched in its first 64 KiB or more");
+    std::fs::write(home.path().join("many"), "a\n".repeat(20_000)).unwrap();
+    let (found, summary) =
+        search(&client, v1::SearchRequest { max_results: 10_000, ..content("a") }).await.unwrap();
+    assert_eq!((found.len(), summary.more), (10_000, true));
+    // An expression that takes other engines for ever.
+    std::fs::write(home.path().join("many"), "a".repeat(20_000)).unwrap();
+    let begin = std::time::Instant::now();
+    let (found, _) =
+        search(&client, v1::SearchRequest { regex: true, ..content("(a*)*(a|aa)*b") }).await.unwrap();
+    assert!(found.is_empty() && begin.elapsed() < Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn modes_and_times_are_set() {
+    let (home, client) = start();
+    std::fs::write(home.path().join("file"), "x").unwrap();
+    std::fs::create_dir(home.path().join("dir")).unwrap();
+    symlink("file", home.path().join("link")).unwrap();
+    make_fifo(&home.path().join("fifo"));
+    let set = |path: &str, mode: u32, follow| v1::SetModeRequest {
+        path: bytes(path),
+        mode: Some(mode),
+        follow,
+        ..Default::default()
+    };
+    let mode = |name: &str| home.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+    for (path, bits) in
+        [("file", 0o755), ("file", 0), ("file", 0o600), ("dir", 0o1777), ("dir", 0o700), ("fifo", 0o640)]
+    {
+        let entry = client.set_mode(set(path, bits, false)).await.unwrap().into_owned();
+        assert_eq!((entry.entry.as_option().unwrap().mode, mode(path)), (bits, bits), "{path}");
+    }
+    client.set_mode(set("link", 0o750, true)).await.unwrap();
+    assert_eq!(mode("file"), 0o750);
+    assert_eq!(
+        client.set_mode(set("link", 0o777, false)).await.unwrap_err().code,
+        ErrorCode::FailedPrecondition
+    );
+    assert_eq!(
+        client.set_mode(set("file", 0o10_000, false)).await.unwrap_err().code,
+        ErrorCode::InvalidArgument
+    );
+    assert_eq!(client.set_mode(set("none", 0o777, false)).await.unwrap_err().code, ErrorCode::NotFound);
+    for time in [1_500_000_001i64, -1, 0] {
+        let request =
+            v1::SetModeRequest { path: bytes("file"), modified_ns: Some(time), ..Default::default() };
+        let entry = client.set_mode(request).await.unwrap().into_owned();
+        assert_eq!(entry.entry.as_option().unwrap().modified_ns, time);
+        assert_eq!(mode("file"), 0o750);
+    }
+    let request = v1::SetModeRequest { path: bytes("link"), modified_ns: Some(7), ..Default::default() };
+    client.set_mode(request).await.unwrap();
+    assert_eq!(home.path().join("link").symlink_metadata().unwrap().mtime_nsec(), 7);
+    assert_eq!(home.path().join("file").metadata().unwrap().mtime_nsec(), 0);
+}

@@ -78,6 +78,22 @@ pub type OwnedUnpackRequestView = ::buffa::view::OwnedView<
 pub type OwnedUnpackResponseView = ::buffa::view::OwnedView<
     __buffa::view::UnpackResponseView<'static>,
 >;
+///Shorthand for `OwnedView<SearchRequestView<'static>>`.
+pub type OwnedSearchRequestView = ::buffa::view::OwnedView<
+    __buffa::view::SearchRequestView<'static>,
+>;
+///Shorthand for `OwnedView<SearchMatchView<'static>>`.
+pub type OwnedSearchMatchView = ::buffa::view::OwnedView<
+    __buffa::view::SearchMatchView<'static>,
+>;
+///Shorthand for `OwnedView<SetModeRequestView<'static>>`.
+pub type OwnedSetModeRequestView = ::buffa::view::OwnedView<
+    __buffa::view::SetModeRequestView<'static>,
+>;
+///Shorthand for `OwnedView<SetModeResponseView<'static>>`.
+pub type OwnedSetModeResponseView = ::buffa::view::OwnedView<
+    __buffa::view::SetModeResponseView<'static>,
+>;
 impl ::connectrpc::Encodable<ReadResponse> for __buffa::view::ReadResponseView<'_> {
     fn encode(
         &self,
@@ -389,6 +405,69 @@ for ::buffa::view::OwnedView<__buffa::view::UnpackResponseView<'static>> {
         )
     }
 }
+impl ::connectrpc::Encodable<SearchMatch> for __buffa::view::SearchMatchView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<SearchMatch>
+for ::buffa::view::OwnedView<__buffa::view::SearchMatchView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
+impl ::connectrpc::Encodable<SetModeResponse>
+for __buffa::view::SetModeResponseView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<SetModeResponse>
+for ::buffa::view::OwnedView<__buffa::view::SetModeResponseView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
 /// Full service name for this service.
 pub const FILESYSTEM_SERVICE_NAME: &str = "belljar.v1.Filesystem";
 /// Static [`Spec`](::connectrpc::Spec) for the `Read` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
@@ -449,6 +528,18 @@ pub const FILESYSTEM_PACK_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
 pub const FILESYSTEM_UNPACK_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
         "/belljar.v1.Filesystem/Unpack",
         ::connectrpc::StreamType::ClientStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Search` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const FILESYSTEM_SEARCH_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Filesystem/Search",
+        ::connectrpc::StreamType::ServerStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `SetMode` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const FILESYSTEM_SET_MODE_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Filesystem/SetMode",
+        ::connectrpc::StreamType::Unary,
     )
     .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
 /// Files inside one sandbox, with the rights of the sandbox's own user. Paths are bytes: absolute,
@@ -682,6 +773,43 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> impl ::std::future::Future<
         Output = ::connectrpc::ServiceResult<
             impl ::connectrpc::Encodable<UnpackResponse> + Send + use<'a, Self>,
+        >,
+    > + Send;
+    /// Streams what is found below a directory, or in one file: entries by their names, or lines by their content. The last
+    /// message holds `summary`. No symbolic link is followed, and nothing but regular files is read.
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call (until the response stream is returned);
+    /// message fields are read directly on it (zero-copy). Data the
+    /// returned stream needs must be copied out or converted via
+    /// `.to_owned_message()`.
+    fn search(
+        &self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, SearchRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            ::connectrpc::ServiceStream<
+                impl ::connectrpc::Encodable<SearchMatch> + Send + use<Self>,
+            >,
+        >,
+    > + Send;
+    /// Handle the SetMode RPC.
+    ///
+    /// `'a` lets the response body borrow from `&self` (e.g. server-resident state).
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call; message fields are read directly on it
+    /// (zero-copy). The response cannot borrow from `request` — use
+    /// `.to_owned_message()` (or copy the specific fields) for anything
+    /// returned, stored, or moved into `tokio::spawn`.
+    fn set_mode<'a>(
+        &'a self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, SetModeRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            impl ::connectrpc::Encodable<SetModeResponse> + Send + use<'a, Self>,
         >,
     > + Send;
 }
@@ -945,6 +1073,57 @@ impl<S: Filesystem> FilesystemExt for S {
                 }),
             )
             .with_spec(FILESYSTEM_UNPACK_SPEC)
+            .route_view_server_stream::<
+                _,
+                _,
+                SearchMatch,
+            >(
+                FILESYSTEM_SERVICE_NAME,
+                "Search",
+                ::connectrpc::view_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::SearchRequestView<'static>,
+                        >|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                SearchRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.search(ctx, sreq).await
+                        }
+                    }
+                }),
+            )
+            .with_spec(FILESYSTEM_SEARCH_SPEC)
+            .route_view(
+                FILESYSTEM_SERVICE_NAME,
+                "SetMode",
+                {
+                    let svc = ::std::sync::Arc::clone(&self);
+                    ::connectrpc::view_handler_fn(move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::SetModeRequestView<'static>,
+                        >,
+                        format|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                SetModeRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.set_mode(ctx, sreq)
+                                .await?
+                                .encode::<SetModeResponse>(format)
+                        }
+                    })
+                },
+            )
+            .with_spec(FILESYSTEM_SET_MODE_SPEC)
     }
 }
 /// Type-inference marker used by [`Router::add_service`](::connectrpc::Router::add_service).
@@ -1059,6 +1238,18 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                         .with_spec(FILESYSTEM_UNPACK_SPEC),
                 )
             }
+            "Search" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::server_streaming()
+                        .with_spec(FILESYSTEM_SEARCH_SPEC),
+                )
+            }
+            "SetMode" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::unary(false)
+                        .with_spec(FILESYSTEM_SET_MODE_SPEC),
+                )
+            }
             _ => None,
         }
     }
@@ -1154,6 +1345,22 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                     svc.remove(ctx, req).await?.encode::<RemoveResponse>(format)
                 })
             }
+            "SetMode" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        SetModeRequest,
+                    >(request.encoded()?, format)?;
+                    let req: __buffa::view::SetModeRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        SetModeRequest,
+                    >::from_parts(&req, &body);
+                    svc.set_mode(ctx, req).await?.encode::<SetModeResponse>(format)
+                })
+            }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_unary(path),
         }
     }
@@ -1235,6 +1442,30 @@ impl<T: Filesystem> ::connectrpc::Dispatcher for FilesystemServer<T> {
                         resp
                             .map_body(|s| ::connectrpc::dispatcher::codegen::encode_response_stream::<
                                 PackResponse,
+                                _,
+                                _,
+                            >(s, format)),
+                    )
+                })
+            }
+            "Search" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        SearchRequest,
+                    >(request, format)?;
+                    let req: __buffa::view::SearchRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        SearchRequest,
+                    >::from_parts(&req, &body);
+                    let resp = svc.search(ctx, req).await?;
+                    Ok(
+                        resp
+                            .map_body(|s| ::connectrpc::dispatcher::codegen::encode_response_stream::<
+                                SearchMatch,
                                 _,
                                 _,
                             >(s, format)),
@@ -1756,6 +1987,74 @@ where
                 &self.config,
                 FILESYSTEM_UNPACK_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
                 requests,
+                options,
+            )
+            .await
+    }
+    /// Call the Search RPC. Sends a request to /belljar.v1.Filesystem/Search.
+    pub async fn search(
+        &self,
+        request: SearchRequest,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::SearchMatchView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.search_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Search RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn search_with_options(
+        &self,
+        request: SearchRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::SearchMatchView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_server_stream(
+                &self.transport,
+                &self.config,
+                FILESYSTEM_SEARCH_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
+                options,
+            )
+            .await
+    }
+    /// Call the SetMode RPC. Sends a request to /belljar.v1.Filesystem/SetMode.
+    pub async fn set_mode(
+        &self,
+        request: SetModeRequest,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::SetModeResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.set_mode_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the SetMode RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn set_mode_with_options(
+        &self,
+        request: SetModeRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::SetModeResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_unary(
+                &self.transport,
+                &self.config,
+                FILESYSTEM_SET_MODE_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
                 options,
             )
             .await

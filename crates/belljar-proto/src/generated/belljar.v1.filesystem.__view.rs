@@ -7940,3 +7940,1860 @@ impl ::serde::Serialize for UnpackResponseOwnedView {
         ::serde::Serialize::serialize(&self.0, __s)
     }
 }
+#[derive(Clone, Debug, Default)]
+pub struct SearchRequestView<'a> {
+    /// A directory or a file.
+    ///
+    /// Field 1: `path`
+    pub path: &'a [u8],
+    /// A shell pattern, as in `PackRequest.exclude`; everything when empty.
+    ///
+    /// Field 2: `name_glob`
+    pub name_glob: &'a [u8],
+    /// Lines of regular files that hold this, at most 1 KiB; entries by name alone when empty.
+    ///
+    /// Field 3: `content`
+    pub content: &'a [u8],
+    /// `content` is a regular expression, in the syntax of Rust's regex without Unicode classes.
+    ///
+    /// Field 4: `regex`
+    pub regex: bool,
+    /// Of `content`.
+    ///
+    /// Field 5: `ignore_case`
+    pub ignore_case: bool,
+    /// Also what begins with a dot.
+    ///
+    /// Field 6: `include_hidden`
+    pub include_hidden: bool,
+    /// 0 is 1,000; at most 10,000.
+    ///
+    /// Field 7: `max_results`
+    pub max_results: u32,
+    /// Larger files are left out; 0 is 16 MiB.
+    ///
+    /// Field 8: `max_file_bytes`
+    pub max_file_bytes: u64,
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for SearchRequestView<'a> {
+    type Owned = super::super::SearchRequest;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.path = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.name_glob = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.content = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.regex = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            5u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.ignore_case = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            6u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.include_hidden = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            7u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.max_results = ::buffa::types::decode_uint32(&mut cur)?;
+            }
+            8u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.max_file_bytes = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::SearchRequest, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::SearchRequest, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::SearchRequest {
+            path: ::buffa::view::bytes_from_source(__buffa_src, self.path),
+            name_glob: ::buffa::view::bytes_from_source(__buffa_src, self.name_glob),
+            content: ::buffa::view::bytes_from_source(__buffa_src, self.content),
+            regex: self.regex,
+            ignore_case: self.ignore_case,
+            include_hidden: self.include_hidden,
+            max_results: self.max_results,
+            max_file_bytes: self.max_file_bytes,
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for SearchRequestView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if !self.path.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.path) as u64;
+        }
+        if !self.name_glob.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.name_glob) as u64;
+        }
+        if !self.content.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.content) as u64;
+        }
+        if self.regex {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        if self.ignore_case {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        if self.include_hidden {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        if self.max_results != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.max_results) as u64;
+        }
+        if self.max_file_bytes != 0u64 {
+            size
+                += 1u64 + ::buffa::types::uint64_encoded_len(self.max_file_bytes) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if !self.path.is_empty() {
+            ::buffa::types::put_shared_bytes_field(1u32, &self.path, buf);
+        }
+        if !self.name_glob.is_empty() {
+            ::buffa::types::put_shared_bytes_field(2u32, &self.name_glob, buf);
+        }
+        if !self.content.is_empty() {
+            ::buffa::types::put_shared_bytes_field(3u32, &self.content, buf);
+        }
+        if self.regex {
+            ::buffa::types::put_bool_field(4u32, self.regex, buf);
+        }
+        if self.ignore_case {
+            ::buffa::types::put_bool_field(5u32, self.ignore_case, buf);
+        }
+        if self.include_hidden {
+            ::buffa::types::put_bool_field(6u32, self.include_hidden, buf);
+        }
+        if self.max_results != 0u32 {
+            ::buffa::types::put_uint32_field(7u32, self.max_results, buf);
+        }
+        if self.max_file_bytes != 0u64 {
+            ::buffa::types::put_uint64_field(8u32, self.max_file_bytes, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SearchRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.name_glob) {
+            __map
+                .serialize_entry(
+                    "nameGlob",
+                    &::buffa::json_helpers::BytesJson(self.name_glob),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.content) {
+            __map
+                .serialize_entry(
+                    "content",
+                    &::buffa::json_helpers::BytesJson(self.content),
+                )?;
+        }
+        if self.regex {
+            __map.serialize_entry("regex", &self.regex)?;
+        }
+        if self.ignore_case {
+            __map.serialize_entry("ignoreCase", &self.ignore_case)?;
+        }
+        if self.include_hidden {
+            __map.serialize_entry("includeHidden", &self.include_hidden)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.max_results) {
+            __map
+                .serialize_entry(
+                    "maxResults",
+                    &::buffa::json_helpers::ProtoJson(&self.max_results),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.max_file_bytes) {
+            __map
+                .serialize_entry(
+                    "maxFileBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.max_file_bytes),
+                )?;
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for SearchRequestView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "SearchRequest";
+    const FULL_NAME: &'static str = "belljar.v1.SearchRequest";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.SearchRequest";
+}
+::buffa::impl_default_view_instance!(SearchRequestView);
+::buffa::impl_view_reborrow!(SearchRequestView);
+/** Self-contained, `'static` owned view of a `SearchRequest` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`SearchRequestView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`SearchRequestView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct SearchRequestOwnedView(::buffa::OwnedView<SearchRequestView<'static>>);
+impl SearchRequestOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchRequestOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchRequestOwnedView(::buffa::OwnedView::decode_with_options(bytes, opts)?),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::SearchRequest,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchRequestOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`SearchRequestView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &SearchRequestView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::SearchRequest {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// A directory or a file.
+    ///
+    /// Field 1: `path`
+    #[must_use]
+    pub fn path(&self) -> &'_ [u8] {
+        self.0.reborrow().path
+    }
+    /// A shell pattern, as in `PackRequest.exclude`; everything when empty.
+    ///
+    /// Field 2: `name_glob`
+    #[must_use]
+    pub fn name_glob(&self) -> &'_ [u8] {
+        self.0.reborrow().name_glob
+    }
+    /// Lines of regular files that hold this, at most 1 KiB; entries by name alone when empty.
+    ///
+    /// Field 3: `content`
+    #[must_use]
+    pub fn content(&self) -> &'_ [u8] {
+        self.0.reborrow().content
+    }
+    /// `content` is a regular expression, in the syntax of Rust's regex without Unicode classes.
+    ///
+    /// Field 4: `regex`
+    #[must_use]
+    pub fn regex(&self) -> bool {
+        self.0.reborrow().regex
+    }
+    /// Of `content`.
+    ///
+    /// Field 5: `ignore_case`
+    #[must_use]
+    pub fn ignore_case(&self) -> bool {
+        self.0.reborrow().ignore_case
+    }
+    /// Also what begins with a dot.
+    ///
+    /// Field 6: `include_hidden`
+    #[must_use]
+    pub fn include_hidden(&self) -> bool {
+        self.0.reborrow().include_hidden
+    }
+    /// 0 is 1,000; at most 10,000.
+    ///
+    /// Field 7: `max_results`
+    #[must_use]
+    pub fn max_results(&self) -> u32 {
+        self.0.reborrow().max_results
+    }
+    /// Larger files are left out; 0 is 16 MiB.
+    ///
+    /// Field 8: `max_file_bytes`
+    #[must_use]
+    pub fn max_file_bytes(&self) -> u64 {
+        self.0.reborrow().max_file_bytes
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<SearchRequestView<'static>>>
+for SearchRequestOwnedView {
+    fn from(inner: ::buffa::OwnedView<SearchRequestView<'static>>) -> Self {
+        SearchRequestOwnedView(inner)
+    }
+}
+impl ::core::convert::From<SearchRequestOwnedView>
+for ::buffa::OwnedView<SearchRequestView<'static>> {
+    fn from(wrapper: SearchRequestOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<SearchRequestView<'static>>>
+for SearchRequestOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<SearchRequestView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::SearchRequest {
+    type View<'a> = SearchRequestView<'a>;
+    type ViewHandle = SearchRequestOwnedView;
+}
+impl ::serde::Serialize for SearchRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
+#[derive(Clone, Debug, Default)]
+pub struct SearchMatchView<'a> {
+    /// Relative to the searched directory; empty for a searched file.
+    ///
+    /// Field 1: `path`
+    pub path: &'a [u8],
+    /// Field 2: `kind`
+    pub kind: ::buffa::EnumValue<super::super::FileKind>,
+    /// From 1; 0 where names are searched for.
+    ///
+    /// Field 3: `line_number`
+    pub line_number: u64,
+    /// Its first 1,024 bytes.
+    ///
+    /// Field 4: `line`
+    pub line: &'a [u8],
+    /// Of the first match in the line, in bytes, from 1.
+    ///
+    /// Field 5: `column`
+    pub column: u64,
+    /// In the last message, which is no match.
+    ///
+    /// Field 6: `summary`
+    pub summary: ::buffa::MessageFieldView<
+        super::super::__buffa::view::SearchSummaryView<'a>,
+    >,
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for SearchMatchView<'a> {
+    type Owned = super::super::SearchMatch;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.path = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.kind = ::buffa::EnumValue::from(
+                    ::buffa::types::decode_int32(&mut cur)?,
+                );
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.line_number = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.line = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            5u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.column = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            6u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                let __sub_ctx = ctx.descend()?;
+                let sub = ::buffa::types::borrow_bytes(&mut cur)?;
+                match view.summary.as_mut() {
+                    Some(existing) => {
+                        ::buffa::MessageView::merge_into_view(existing, sub, __sub_ctx)?
+                    }
+                    None => {
+                        view.summary = ::buffa::MessageFieldView::set(
+                            <super::super::__buffa::view::SearchSummaryView as ::buffa::MessageView>::decode_view_ctx(
+                                sub,
+                                __sub_ctx,
+                            )?,
+                        );
+                    }
+                }
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::SearchMatch, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::SearchMatch, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::SearchMatch {
+            path: ::buffa::view::bytes_from_source(__buffa_src, self.path),
+            kind: self.kind,
+            line_number: self.line_number,
+            line: ::buffa::view::bytes_from_source(__buffa_src, self.line),
+            column: self.column,
+            summary: match self.summary.as_option() {
+                Some(v) => {
+                    ::buffa::MessageField::<
+                        super::super::SearchSummary,
+                        ::buffa::Inline<super::super::SearchSummary>,
+                    >::some(v.to_owned_from_source(__buffa_src)?)
+                }
+                None => ::buffa::MessageField::none(),
+            },
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for SearchMatchView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if !self.path.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.path) as u64;
+        }
+        {
+            let val = self.kind.to_i32();
+            if val != 0 {
+                size += 1u64 + ::buffa::types::int32_encoded_len(val) as u64;
+            }
+        }
+        if self.line_number != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.line_number) as u64;
+        }
+        if !self.line.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.line) as u64;
+        }
+        if self.column != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.column) as u64;
+        }
+        if self.summary.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.summary.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        __cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if !self.path.is_empty() {
+            ::buffa::types::put_shared_bytes_field(1u32, &self.path, buf);
+        }
+        {
+            let val = self.kind.to_i32();
+            if val != 0 {
+                ::buffa::types::put_int32_field(2u32, val, buf);
+            }
+        }
+        if self.line_number != 0u64 {
+            ::buffa::types::put_uint64_field(3u32, self.line_number, buf);
+        }
+        if !self.line.is_empty() {
+            ::buffa::types::put_shared_bytes_field(4u32, &self.line, buf);
+        }
+        if self.column != 0u64 {
+            ::buffa::types::put_uint64_field(5u32, self.column, buf);
+        }
+        if self.summary.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                6u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.summary.write_to(__cache, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SearchMatchView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.kind) {
+            __map.serialize_entry("kind", &self.kind)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.line_number) {
+            __map
+                .serialize_entry(
+                    "lineNumber",
+                    &::buffa::json_helpers::ProtoJson(&self.line_number),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.line) {
+            __map.serialize_entry("line", &::buffa::json_helpers::BytesJson(self.line))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.column) {
+            __map
+                .serialize_entry(
+                    "column",
+                    &::buffa::json_helpers::ProtoJson(&self.column),
+                )?;
+        }
+        {
+            if let ::core::option::Option::Some(__v) = self.summary.as_option() {
+                __map.serialize_entry("summary", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for SearchMatchView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "SearchMatch";
+    const FULL_NAME: &'static str = "belljar.v1.SearchMatch";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.SearchMatch";
+}
+::buffa::impl_default_view_instance!(SearchMatchView);
+::buffa::impl_view_reborrow!(SearchMatchView);
+/** Self-contained, `'static` owned view of a `SearchMatch` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`SearchMatchView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`SearchMatchView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct SearchMatchOwnedView(::buffa::OwnedView<SearchMatchView<'static>>);
+impl SearchMatchOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchMatchOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchMatchOwnedView(::buffa::OwnedView::decode_with_options(bytes, opts)?),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::SearchMatch,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchMatchOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`SearchMatchView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &SearchMatchView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::SearchMatch {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Relative to the searched directory; empty for a searched file.
+    ///
+    /// Field 1: `path`
+    #[must_use]
+    pub fn path(&self) -> &'_ [u8] {
+        self.0.reborrow().path
+    }
+    /// Field 2: `kind`
+    #[must_use]
+    pub fn kind(&self) -> ::buffa::EnumValue<super::super::FileKind> {
+        self.0.reborrow().kind
+    }
+    /// From 1; 0 where names are searched for.
+    ///
+    /// Field 3: `line_number`
+    #[must_use]
+    pub fn line_number(&self) -> u64 {
+        self.0.reborrow().line_number
+    }
+    /// Its first 1,024 bytes.
+    ///
+    /// Field 4: `line`
+    #[must_use]
+    pub fn line(&self) -> &'_ [u8] {
+        self.0.reborrow().line
+    }
+    /// Of the first match in the line, in bytes, from 1.
+    ///
+    /// Field 5: `column`
+    #[must_use]
+    pub fn column(&self) -> u64 {
+        self.0.reborrow().column
+    }
+    /// In the last message, which is no match.
+    ///
+    /// Field 6: `summary`
+    #[must_use]
+    pub fn summary(
+        &self,
+    ) -> &::buffa::MessageFieldView<super::super::__buffa::view::SearchSummaryView<'_>> {
+        &self.0.reborrow().summary
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<SearchMatchView<'static>>>
+for SearchMatchOwnedView {
+    fn from(inner: ::buffa::OwnedView<SearchMatchView<'static>>) -> Self {
+        SearchMatchOwnedView(inner)
+    }
+}
+impl ::core::convert::From<SearchMatchOwnedView>
+for ::buffa::OwnedView<SearchMatchView<'static>> {
+    fn from(wrapper: SearchMatchOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<SearchMatchView<'static>>>
+for SearchMatchOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<SearchMatchView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::SearchMatch {
+    type View<'a> = SearchMatchView<'a>;
+    type ViewHandle = SearchMatchOwnedView;
+}
+impl ::serde::Serialize for SearchMatchOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
+#[derive(Clone, Debug, Default)]
+pub struct SearchSummaryView<'a> {
+    /// Files that were read, or entries that were looked at.
+    ///
+    /// Field 1: `searched`
+    pub searched: u64,
+    /// Files that are too large, not text, or cannot be read, and directories that cannot.
+    ///
+    /// Field 2: `skipped`
+    pub skipped: u64,
+    /// There is more than `max_results`.
+    ///
+    /// Field 3: `more`
+    pub more: bool,
+    /// It took longer than a minute and was ended.
+    ///
+    /// Field 4: `timed_out`
+    pub timed_out: bool,
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for SearchSummaryView<'a> {
+    type Owned = super::super::SearchSummary;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.searched = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.skipped = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.more = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.timed_out = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::SearchSummary, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::SearchSummary, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::SearchSummary {
+            searched: self.searched,
+            skipped: self.skipped,
+            more: self.more,
+            timed_out: self.timed_out,
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for SearchSummaryView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if self.searched != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.searched) as u64;
+        }
+        if self.skipped != 0u64 {
+            size += 1u64 + ::buffa::types::uint64_encoded_len(self.skipped) as u64;
+        }
+        if self.more {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        if self.timed_out {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if self.searched != 0u64 {
+            ::buffa::types::put_uint64_field(1u32, self.searched, buf);
+        }
+        if self.skipped != 0u64 {
+            ::buffa::types::put_uint64_field(2u32, self.skipped, buf);
+        }
+        if self.more {
+            ::buffa::types::put_bool_field(3u32, self.more, buf);
+        }
+        if self.timed_out {
+            ::buffa::types::put_bool_field(4u32, self.timed_out, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SearchSummaryView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.searched) {
+            __map
+                .serialize_entry(
+                    "searched",
+                    &::buffa::json_helpers::ProtoJson(&self.searched),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.skipped) {
+            __map
+                .serialize_entry(
+                    "skipped",
+                    &::buffa::json_helpers::ProtoJson(&self.skipped),
+                )?;
+        }
+        if self.more {
+            __map.serialize_entry("more", &self.more)?;
+        }
+        if self.timed_out {
+            __map.serialize_entry("timedOut", &self.timed_out)?;
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for SearchSummaryView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "SearchSummary";
+    const FULL_NAME: &'static str = "belljar.v1.SearchSummary";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.SearchSummary";
+}
+::buffa::impl_default_view_instance!(SearchSummaryView);
+::buffa::impl_view_reborrow!(SearchSummaryView);
+/** Self-contained, `'static` owned view of a `SearchSummary` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`SearchSummaryView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`SearchSummaryView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct SearchSummaryOwnedView(::buffa::OwnedView<SearchSummaryView<'static>>);
+impl SearchSummaryOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchSummaryOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchSummaryOwnedView(::buffa::OwnedView::decode_with_options(bytes, opts)?),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::SearchSummary,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SearchSummaryOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`SearchSummaryView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &SearchSummaryView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::SearchSummary {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Files that were read, or entries that were looked at.
+    ///
+    /// Field 1: `searched`
+    #[must_use]
+    pub fn searched(&self) -> u64 {
+        self.0.reborrow().searched
+    }
+    /// Files that are too large, not text, or cannot be read, and directories that cannot.
+    ///
+    /// Field 2: `skipped`
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.0.reborrow().skipped
+    }
+    /// There is more than `max_results`.
+    ///
+    /// Field 3: `more`
+    #[must_use]
+    pub fn more(&self) -> bool {
+        self.0.reborrow().more
+    }
+    /// It took longer than a minute and was ended.
+    ///
+    /// Field 4: `timed_out`
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.0.reborrow().timed_out
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<SearchSummaryView<'static>>>
+for SearchSummaryOwnedView {
+    fn from(inner: ::buffa::OwnedView<SearchSummaryView<'static>>) -> Self {
+        SearchSummaryOwnedView(inner)
+    }
+}
+impl ::core::convert::From<SearchSummaryOwnedView>
+for ::buffa::OwnedView<SearchSummaryView<'static>> {
+    fn from(wrapper: SearchSummaryOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<SearchSummaryView<'static>>>
+for SearchSummaryOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<SearchSummaryView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::SearchSummary {
+    type View<'a> = SearchSummaryView<'a>;
+    type ViewHandle = SearchSummaryOwnedView;
+}
+impl ::serde::Serialize for SearchSummaryOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
+#[derive(Clone, Debug, Default)]
+pub struct SetModeRequestView<'a> {
+    /// Field 1: `path`
+    pub path: &'a [u8],
+    /// Permission bits; left as they are without it.
+    ///
+    /// Field 2: `mode`
+    pub mode: ::core::option::Option<u32>,
+    /// Follow a symbolic link in the last place. A link itself has no mode.
+    ///
+    /// Field 3: `follow`
+    pub follow: bool,
+    /// Nanoseconds since 1970; left as it is without it.
+    ///
+    /// Field 4: `modified_ns`
+    pub modified_ns: ::core::option::Option<i64>,
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for SetModeRequestView<'a> {
+    type Owned = super::super::SetModeRequest;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                view.path = ::buffa::types::borrow_bytes(&mut cur)?;
+            }
+            2u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.mode = Some(::buffa::types::decode_uint32(&mut cur)?);
+            }
+            3u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.follow = ::buffa::types::decode_bool(&mut cur)?;
+            }
+            4u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.modified_ns = Some(::buffa::types::decode_int64(&mut cur)?);
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::SetModeRequest, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::SetModeRequest, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::SetModeRequest {
+            path: ::buffa::view::bytes_from_source(__buffa_src, self.path),
+            mode: self.mode,
+            follow: self.follow,
+            modified_ns: self.modified_ns,
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for SetModeRequestView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, _cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if !self.path.is_empty() {
+            size += 1u64 + ::buffa::types::bytes_encoded_len(&self.path) as u64;
+        }
+        if let Some(v) = self.mode {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(v) as u64;
+        }
+        if self.follow {
+            size += 1u64 + ::buffa::types::BOOL_ENCODED_LEN as u64;
+        }
+        if let Some(v) = self.modified_ns {
+            size += 1u64 + ::buffa::types::int64_encoded_len(v) as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        _cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if !self.path.is_empty() {
+            ::buffa::types::put_shared_bytes_field(1u32, &self.path, buf);
+        }
+        if let Some(v) = self.mode {
+            ::buffa::types::put_uint32_field(2u32, v, buf);
+        }
+        if self.follow {
+            ::buffa::types::put_bool_field(3u32, self.follow, buf);
+        }
+        if let Some(v) = self.modified_ns {
+            ::buffa::types::put_int64_field(4u32, v, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SetModeRequestView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        if !::buffa::json_helpers::skip_if::is_empty_bytes(self.path) {
+            __map.serialize_entry("path", &::buffa::json_helpers::BytesJson(self.path))?;
+        }
+        if let ::core::option::Option::Some(__v) = self.mode {
+            __map.serialize_entry("mode", &::buffa::json_helpers::ProtoJson(&__v))?;
+        }
+        if self.follow {
+            __map.serialize_entry("follow", &self.follow)?;
+        }
+        if let ::core::option::Option::Some(__v) = self.modified_ns {
+            __map
+                .serialize_entry("modifiedNs", &::buffa::json_helpers::ProtoJson(&__v))?;
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for SetModeRequestView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "SetModeRequest";
+    const FULL_NAME: &'static str = "belljar.v1.SetModeRequest";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.SetModeRequest";
+}
+::buffa::impl_default_view_instance!(SetModeRequestView);
+::buffa::impl_view_reborrow!(SetModeRequestView);
+/** Self-contained, `'static` owned view of a `SetModeRequest` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`SetModeRequestView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`SetModeRequestView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct SetModeRequestOwnedView(::buffa::OwnedView<SetModeRequestView<'static>>);
+impl SetModeRequestOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeRequestOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeRequestOwnedView(
+                ::buffa::OwnedView::decode_with_options(bytes, opts)?,
+            ),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::SetModeRequest,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeRequestOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`SetModeRequestView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &SetModeRequestView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::SetModeRequest {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Field 1: `path`
+    #[must_use]
+    pub fn path(&self) -> &'_ [u8] {
+        self.0.reborrow().path
+    }
+    /// Permission bits; left as they are without it.
+    ///
+    /// Field 2: `mode`
+    #[must_use]
+    pub fn mode(&self) -> ::core::option::Option<u32> {
+        self.0.reborrow().mode
+    }
+    /// Follow a symbolic link in the last place. A link itself has no mode.
+    ///
+    /// Field 3: `follow`
+    #[must_use]
+    pub fn follow(&self) -> bool {
+        self.0.reborrow().follow
+    }
+    /// Nanoseconds since 1970; left as it is without it.
+    ///
+    /// Field 4: `modified_ns`
+    #[must_use]
+    pub fn modified_ns(&self) -> ::core::option::Option<i64> {
+        self.0.reborrow().modified_ns
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<SetModeRequestView<'static>>>
+for SetModeRequestOwnedView {
+    fn from(inner: ::buffa::OwnedView<SetModeRequestView<'static>>) -> Self {
+        SetModeRequestOwnedView(inner)
+    }
+}
+impl ::core::convert::From<SetModeRequestOwnedView>
+for ::buffa::OwnedView<SetModeRequestView<'static>> {
+    fn from(wrapper: SetModeRequestOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<SetModeRequestView<'static>>>
+for SetModeRequestOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<SetModeRequestView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::SetModeRequest {
+    type View<'a> = SetModeRequestView<'a>;
+    type ViewHandle = SetModeRequestOwnedView;
+}
+impl ::serde::Serialize for SetModeRequestOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}
+#[derive(Clone, Debug, Default)]
+pub struct SetModeResponseView<'a> {
+    /// Field 1: `entry`
+    pub entry: ::buffa::MessageFieldView<super::super::__buffa::view::EntryView<'a>>,
+    pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
+}
+impl<'a> ::buffa::MessageView<'a> for SetModeResponseView<'a> {
+    type Owned = super::super::SetModeResponse;
+    fn decode_view(buf: &'a [u8]) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        let __limit = ::core::cell::Cell::new(::buffa::DEFAULT_UNKNOWN_FIELD_LIMIT);
+        let __elem = ::core::cell::Cell::new(::buffa::DEFAULT_ELEMENT_MEMORY_LIMIT);
+        <Self as ::buffa::MessageView>::decode_view_ctx(
+            buf,
+            ::buffa::DecodeContext::new(::buffa::RECURSION_LIMIT, &__limit)
+                .with_element_memory(&__elem),
+        )
+    }
+    fn decode_view_with_ctx(
+        buf: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        <Self as ::buffa::MessageView>::decode_view_ctx(buf, ctx)
+    }
+    #[inline]
+    fn merge_view_field(
+        &mut self,
+        tag: ::buffa::encoding::Tag,
+        cur: &'a [u8],
+        before_tag: &'a [u8],
+        ctx: ::buffa::DecodeContext<'_>,
+    ) -> ::core::result::Result<&'a [u8], ::buffa::DecodeError> {
+        let _ = ctx;
+        #[allow(unused_variables)]
+        let view = self;
+        let mut cur = cur;
+        match tag.field_number() {
+            1u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::LengthDelimited,
+                )?;
+                let __sub_ctx = ctx.descend()?;
+                let sub = ::buffa::types::borrow_bytes(&mut cur)?;
+                match view.entry.as_mut() {
+                    Some(existing) => {
+                        ::buffa::MessageView::merge_into_view(existing, sub, __sub_ctx)?
+                    }
+                    None => {
+                        view.entry = ::buffa::MessageFieldView::set(
+                            <super::super::__buffa::view::EntryView as ::buffa::MessageView>::decode_view_ctx(
+                                sub,
+                                __sub_ctx,
+                            )?,
+                        );
+                    }
+                }
+            }
+            _ => {
+                ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
+                let span_len = before_tag.len() - cur.len();
+                view.__buffa_unknown_fields.push_record(before_tag, span_len, ctx)?;
+            }
+        }
+        ::core::result::Result::Ok(cur)
+    }
+    fn to_owned_message(
+        &self,
+    ) -> ::core::result::Result<super::super::SetModeResponse, ::buffa::DecodeError> {
+        self.to_owned_from_source(None)
+    }
+    #[allow(clippy::useless_conversion, clippy::needless_update)]
+    fn to_owned_from_source(
+        &self,
+        __buffa_src: ::core::option::Option<&::buffa::bytes::Bytes>,
+    ) -> ::core::result::Result<super::super::SetModeResponse, ::buffa::DecodeError> {
+        #[allow(unused_imports)]
+        use ::buffa::alloc::string::ToString as _;
+        let _ = __buffa_src;
+        ::core::result::Result::Ok(super::super::SetModeResponse {
+            entry: match self.entry.as_option() {
+                Some(v) => {
+                    ::buffa::MessageField::<
+                        super::super::Entry,
+                        ::buffa::Inline<super::super::Entry>,
+                    >::some(v.to_owned_from_source(__buffa_src)?)
+                }
+                None => ::buffa::MessageField::none(),
+            },
+            __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
+            ..::core::default::Default::default()
+        })
+    }
+}
+impl<'a> ::buffa::ViewEncode<'a> for SetModeResponseView<'a> {
+    #[allow(clippy::needless_borrow, clippy::let_and_return)]
+    fn compute_size(&self, __cache: &mut ::buffa::SizeCache) -> u32 {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        let mut size = 0u64;
+        if self.entry.is_set() {
+            let __slot = __cache.reserve();
+            let inner_size = self.entry.compute_size(__cache);
+            __cache.set(__slot, inner_size);
+            size
+                += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
+                    + inner_size as u64;
+        }
+        size += self.__buffa_unknown_fields.encoded_len() as u64;
+        ::buffa::saturate_size(size)
+    }
+    #[allow(clippy::needless_borrow)]
+    fn write_to(
+        &self,
+        __cache: &mut ::buffa::SizeCache,
+        buf: &mut impl ::buffa::EncodeSink,
+    ) {
+        #[allow(unused_imports)]
+        use ::buffa::Enumeration as _;
+        if self.entry.is_set() {
+            ::buffa::types::put_len_delimited_header(
+                1u32,
+                u64::from(__cache.consume_next()),
+                buf,
+            );
+            self.entry.write_to(__cache, buf);
+        }
+        self.__buffa_unknown_fields.write_to(buf);
+    }
+}
+/// Serializes this view as protobuf JSON.
+///
+/// Implicit-presence fields with default values are omitted, `required`
+/// fields are always emitted, explicit-presence (`optional`) fields are
+/// emitted only when set, bytes fields are base64-encoded, and enum
+/// values are their proto name strings.
+///
+/// This impl uses `serialize_map(None)` because the number of emitted
+/// fields depends on default-omission rules; serializers that require
+/// known map lengths (e.g. `bincode`) will return a runtime error.
+/// Use the owned message type for those formats.
+impl<'__a> ::serde::Serialize for SetModeResponseView<'__a> {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        use ::serde::ser::SerializeMap as _;
+        let mut __map = __s.serialize_map(::core::option::Option::None)?;
+        {
+            if let ::core::option::Option::Some(__v) = self.entry.as_option() {
+                __map.serialize_entry("entry", __v)?;
+            }
+        }
+        __map.end()
+    }
+}
+impl<'a> ::buffa::MessageName for SetModeResponseView<'a> {
+    const PACKAGE: &'static str = "belljar.v1";
+    const NAME: &'static str = "SetModeResponse";
+    const FULL_NAME: &'static str = "belljar.v1.SetModeResponse";
+    const TYPE_URL: &'static str = "type.googleapis.com/belljar.v1.SetModeResponse";
+}
+::buffa::impl_default_view_instance!(SetModeResponseView);
+::buffa::impl_view_reborrow!(SetModeResponseView);
+/** Self-contained, `'static` owned view of a `SetModeResponse` message.
+
+ Wraps [`::buffa::OwnedView`]`<`[`SetModeResponseView`]`<'static>>`: the decoded view and the [`::buffa::bytes::Bytes`] buffer it borrows from travel together, so the handle is `'static` and `Send + Sync` — suitable for async handlers, spawned tasks, and anywhere a `'static` bound is required.
+
+ Field accessors return borrows tied to `&self`. Use [`Self::view`] to get the full [`SetModeResponseView`] when you need struct patterns, iteration helpers, or to pass the view to lifetime-parameterised code.*/
+#[derive(Clone, Debug)]
+pub struct SetModeResponseOwnedView(::buffa::OwnedView<SetModeResponseView<'static>>);
+impl SetModeResponseOwnedView {
+    /// Decode an owned view from a [`::buffa::bytes::Bytes`] buffer.
+    ///
+    /// The view borrows directly from the buffer's data; the buffer is
+    /// retained inside the returned handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer contains invalid
+    /// protobuf data.
+    pub fn decode(
+        bytes: ::buffa::bytes::Bytes,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeResponseOwnedView(::buffa::OwnedView::decode(bytes)?),
+        )
+    }
+    /// Decode with custom [`::buffa::DecodeOptions`] (recursion limit,
+    /// max message size).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError`] if the buffer is invalid or
+    /// exceeds the configured limits.
+    pub fn decode_with_options(
+        bytes: ::buffa::bytes::Bytes,
+        opts: &::buffa::DecodeOptions,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeResponseOwnedView(
+                ::buffa::OwnedView::decode_with_options(bytes, opts)?,
+            ),
+        )
+    }
+    /// Build from an owned message via an encode → decode round-trip.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`::buffa::DecodeError::MessageTooLarge`] if the
+    /// message's encoded size exceeds the 2 GiB protobuf limit, or
+    /// another [`::buffa::DecodeError`] if the re-encoded bytes are
+    /// somehow invalid (should not happen for well-formed messages).
+    pub fn from_owned(
+        msg: &super::super::SetModeResponse,
+    ) -> ::core::result::Result<Self, ::buffa::DecodeError> {
+        ::core::result::Result::Ok(
+            SetModeResponseOwnedView(::buffa::OwnedView::from_owned(msg)?),
+        )
+    }
+    /// Borrow the full [`SetModeResponseView`] with its lifetime tied to `&self`.
+    #[must_use]
+    pub fn view(&self) -> &SetModeResponseView<'_> {
+        self.0.reborrow()
+    }
+    /// Convert to the owned message type.
+    ///
+    /// Infallible: this type's constructors wire-decode their
+    /// buffer, and a view produced by wire decoding always
+    /// converts. Delegates to [`::buffa::OwnedView::to_owned_message`],
+    /// whose contract also governs handles converted from a raw
+    /// [`::buffa::OwnedView`].
+    #[must_use]
+    pub fn to_owned_message(&self) -> super::super::SetModeResponse {
+        self.0.to_owned_message()
+    }
+    /// The underlying bytes buffer.
+    #[must_use]
+    pub fn bytes(&self) -> &::buffa::bytes::Bytes {
+        self.0.bytes()
+    }
+    /// Consume the handle, returning the underlying bytes buffer.
+    #[must_use]
+    pub fn into_bytes(self) -> ::buffa::bytes::Bytes {
+        self.0.into_bytes()
+    }
+    /// Field 1: `entry`
+    #[must_use]
+    pub fn entry(
+        &self,
+    ) -> &::buffa::MessageFieldView<super::super::__buffa::view::EntryView<'_>> {
+        &self.0.reborrow().entry
+    }
+}
+impl ::core::convert::From<::buffa::OwnedView<SetModeResponseView<'static>>>
+for SetModeResponseOwnedView {
+    fn from(inner: ::buffa::OwnedView<SetModeResponseView<'static>>) -> Self {
+        SetModeResponseOwnedView(inner)
+    }
+}
+impl ::core::convert::From<SetModeResponseOwnedView>
+for ::buffa::OwnedView<SetModeResponseView<'static>> {
+    fn from(wrapper: SetModeResponseOwnedView) -> Self {
+        wrapper.0
+    }
+}
+impl ::core::convert::AsRef<::buffa::OwnedView<SetModeResponseView<'static>>>
+for SetModeResponseOwnedView {
+    fn as_ref(&self) -> &::buffa::OwnedView<SetModeResponseView<'static>> {
+        &self.0
+    }
+}
+impl ::buffa::HasMessageView for super::super::SetModeResponse {
+    type View<'a> = SetModeResponseView<'a>;
+    type ViewHandle = SetModeResponseOwnedView;
+}
+impl ::serde::Serialize for SetModeResponseOwnedView {
+    fn serialize<__S: ::serde::Serializer>(
+        &self,
+        __s: __S,
+    ) -> ::core::result::Result<__S::Ok, __S::Error> {
+        ::serde::Serialize::serialize(&self.0, __s)
+    }
+}

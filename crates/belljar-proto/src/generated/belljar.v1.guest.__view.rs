@@ -2102,6 +2102,21 @@ pub struct MetricsResponseView<'a> {
     pub system_us: u64,
     /// Field 6: `disks`
     pub disks: ::buffa::RepeatedView<'a, super::super::__buffa::view::DiskUseView<'a>>,
+    /// Processors that the guest may run on.
+    ///
+    /// Field 7: `cpus`
+    pub cpus: u32,
+    /// Processes that run, or would if a processor or a disk were free.
+    ///
+    /// Field 8: `active`
+    pub active: u32,
+    /// Where the guest itself watches over memory (the grade `watched`): the limit, and what counts against it. Else 0, as
+    /// only the host can see the control group.
+    ///
+    /// Field 9: `memory_limit_bytes`
+    pub memory_limit_bytes: u64,
+    /// Field 10: `memory_used_bytes`
+    pub memory_used_bytes: u64,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for MetricsResponseView<'a> {
@@ -2169,6 +2184,34 @@ impl<'a> ::buffa::MessageView<'a> for MetricsResponseView<'a> {
                 )?;
                 view.system_us = ::buffa::types::decode_uint64(&mut cur)?;
             }
+            7u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.cpus = ::buffa::types::decode_uint32(&mut cur)?;
+            }
+            8u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.active = ::buffa::types::decode_uint32(&mut cur)?;
+            }
+            9u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.memory_limit_bytes = ::buffa::types::decode_uint64(&mut cur)?;
+            }
+            10u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.memory_used_bytes = ::buffa::types::decode_uint64(&mut cur)?;
+            }
             6u32 => {
                 ::buffa::encoding::check_wire_type(
                     tag,
@@ -2219,6 +2262,10 @@ impl<'a> ::buffa::MessageView<'a> for MetricsResponseView<'a> {
                 .iter()
                 .map(|v| v.to_owned_from_source(__buffa_src))
                 .collect::<::core::result::Result<_, ::buffa::DecodeError>>()?,
+            cpus: self.cpus,
+            active: self.active,
+            memory_limit_bytes: self.memory_limit_bytes,
+            memory_used_bytes: self.memory_used_bytes,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -2254,6 +2301,22 @@ impl<'a> ::buffa::ViewEncode<'a> for MetricsResponseView<'a> {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
+        if self.cpus != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.cpus) as u64;
+        }
+        if self.active != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.active) as u64;
+        }
+        if self.memory_limit_bytes != 0u64 {
+            size
+                += 1u64
+                    + ::buffa::types::uint64_encoded_len(self.memory_limit_bytes) as u64;
+        }
+        if self.memory_used_bytes != 0u64 {
+            size
+                += 1u64
+                    + ::buffa::types::uint64_encoded_len(self.memory_used_bytes) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -2287,6 +2350,18 @@ impl<'a> ::buffa::ViewEncode<'a> for MetricsResponseView<'a> {
                 buf,
             );
             v.write_to(__cache, buf);
+        }
+        if self.cpus != 0u32 {
+            ::buffa::types::put_uint32_field(7u32, self.cpus, buf);
+        }
+        if self.active != 0u32 {
+            ::buffa::types::put_uint32_field(8u32, self.active, buf);
+        }
+        if self.memory_limit_bytes != 0u64 {
+            ::buffa::types::put_uint64_field(9u32, self.memory_limit_bytes, buf);
+        }
+        if self.memory_used_bytes != 0u64 {
+            ::buffa::types::put_uint64_field(10u32, self.memory_used_bytes, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -2346,6 +2421,31 @@ impl<'__a> ::serde::Serialize for MetricsResponseView<'__a> {
         }
         if !self.disks.is_empty() {
             __map.serialize_entry("disks", &*self.disks)?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.cpus) {
+            __map
+                .serialize_entry("cpus", &::buffa::json_helpers::ProtoJson(&self.cpus))?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u32(&self.active) {
+            __map
+                .serialize_entry(
+                    "active",
+                    &::buffa::json_helpers::ProtoJson(&self.active),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.memory_limit_bytes) {
+            __map
+                .serialize_entry(
+                    "memoryLimitBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.memory_limit_bytes),
+                )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_zero_u64(&self.memory_used_bytes) {
+            __map
+                .serialize_entry(
+                    "memoryUsedBytes",
+                    &::buffa::json_helpers::ProtoJson(&self.memory_used_bytes),
+                )?;
         }
         __map.end()
     }
@@ -2473,6 +2573,33 @@ impl MetricsResponseOwnedView {
         &self,
     ) -> &::buffa::RepeatedView<'_, super::super::__buffa::view::DiskUseView<'_>> {
         &self.0.reborrow().disks
+    }
+    /// Processors that the guest may run on.
+    ///
+    /// Field 7: `cpus`
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.0.reborrow().cpus
+    }
+    /// Processes that run, or would if a processor or a disk were free.
+    ///
+    /// Field 8: `active`
+    #[must_use]
+    pub fn active(&self) -> u32 {
+        self.0.reborrow().active
+    }
+    /// Where the guest itself watches over memory (the grade `watched`): the limit, and what counts against it. Else 0, as
+    /// only the host can see the control group.
+    ///
+    /// Field 9: `memory_limit_bytes`
+    #[must_use]
+    pub fn memory_limit_bytes(&self) -> u64 {
+        self.0.reborrow().memory_limit_bytes
+    }
+    /// Field 10: `memory_used_bytes`
+    #[must_use]
+    pub fn memory_used_bytes(&self) -> u64 {
+        self.0.reborrow().memory_used_bytes
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<MetricsResponseView<'static>>>

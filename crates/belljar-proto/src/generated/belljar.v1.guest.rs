@@ -1164,6 +1164,43 @@ pub struct MetricsResponse {
         deserialize_with = "::buffa::json_helpers::null_as_default"
     )]
     pub disks: ::buffa::alloc::vec::Vec<DiskUse>,
+    /// Processors that the guest may run on.
+    ///
+    /// Field 7: `cpus`
+    #[serde(
+        rename = "cpus",
+        with = "::buffa::json_helpers::uint32",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u32"
+    )]
+    pub cpus: u32,
+    /// Processes that run, or would if a processor or a disk were free.
+    ///
+    /// Field 8: `active`
+    #[serde(
+        rename = "active",
+        with = "::buffa::json_helpers::uint32",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u32"
+    )]
+    pub active: u32,
+    /// Where the guest itself watches over memory (the grade `watched`): the limit, and what counts against it. Else 0, as
+    /// only the host can see the control group.
+    ///
+    /// Field 9: `memory_limit_bytes`
+    #[serde(
+        rename = "memoryLimitBytes",
+        alias = "memory_limit_bytes",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub memory_limit_bytes: u64,
+    /// Field 10: `memory_used_bytes`
+    #[serde(
+        rename = "memoryUsedBytes",
+        alias = "memory_used_bytes",
+        with = "::buffa::json_helpers::uint64",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u64"
+    )]
+    pub memory_used_bytes: u64,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -1177,6 +1214,10 @@ impl ::core::fmt::Debug for MetricsResponse {
             .field("user_us", &self.user_us)
             .field("system_us", &self.system_us)
             .field("disks", &self.disks)
+            .field("cpus", &self.cpus)
+            .field("active", &self.active)
+            .field("memory_limit_bytes", &self.memory_limit_bytes)
+            .field("memory_used_bytes", &self.memory_used_bytes)
             .finish()
     }
 }
@@ -1231,6 +1272,22 @@ impl ::buffa::Message for MetricsResponse {
                 += 1u64 + ::buffa::encoding::varint_len(inner_size as u64) as u64
                     + inner_size as u64;
         }
+        if self.cpus != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.cpus) as u64;
+        }
+        if self.active != 0u32 {
+            size += 1u64 + ::buffa::types::uint32_encoded_len(self.active) as u64;
+        }
+        if self.memory_limit_bytes != 0u64 {
+            size
+                += 1u64
+                    + ::buffa::types::uint64_encoded_len(self.memory_limit_bytes) as u64;
+        }
+        if self.memory_used_bytes != 0u64 {
+            size
+                += 1u64
+                    + ::buffa::types::uint64_encoded_len(self.memory_used_bytes) as u64;
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -1263,6 +1320,18 @@ impl ::buffa::Message for MetricsResponse {
                 buf,
             );
             v.write_to(__cache, buf);
+        }
+        if self.cpus != 0u32 {
+            ::buffa::types::put_uint32_field(7u32, self.cpus, buf);
+        }
+        if self.active != 0u32 {
+            ::buffa::types::put_uint32_field(8u32, self.active, buf);
+        }
+        if self.memory_limit_bytes != 0u64 {
+            ::buffa::types::put_uint64_field(9u32, self.memory_limit_bytes, buf);
+        }
+        if self.memory_used_bytes != 0u64 {
+            ::buffa::types::put_uint64_field(10u32, self.memory_used_bytes, buf);
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -1324,6 +1393,34 @@ impl ::buffa::Message for MetricsResponse {
                 ::buffa::Message::merge_length_delimited(&mut elem, buf, ctx)?;
                 self.disks.push(elem);
             }
+            7u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.cpus = ::buffa::types::decode_uint32(buf)?;
+            }
+            8u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.active = ::buffa::types::decode_uint32(buf)?;
+            }
+            9u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.memory_limit_bytes = ::buffa::types::decode_uint64(buf)?;
+            }
+            10u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.memory_used_bytes = ::buffa::types::decode_uint64(buf)?;
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -1338,6 +1435,10 @@ impl ::buffa::Message for MetricsResponse {
         self.user_us = 0u64;
         self.system_us = 0u64;
         self.disks.clear();
+        self.cpus = 0u32;
+        self.active = 0u32;
+        self.memory_limit_bytes = 0u64;
+        self.memory_used_bytes = 0u64;
         self.__buffa_unknown_fields.clear();
     }
 }

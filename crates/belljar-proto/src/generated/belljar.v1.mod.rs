@@ -3,6 +3,7 @@
 include!("belljar.v1.guest.rs");
 include!("belljar.v1.filesystem.rs");
 include!("belljar.v1.process.rs");
+include!("belljar.v1.session.rs");
 #[allow(
     non_camel_case_types,
     dead_code,
@@ -23,6 +24,7 @@ pub mod __buffa {
         include!("belljar.v1.guest.__view.rs");
         include!("belljar.v1.filesystem.__view.rs");
         include!("belljar.v1.process.__view.rs");
+        include!("belljar.v1.session.__view.rs");
         pub mod oneof {
             #[allow(unused_imports)]
             use super::*;
@@ -73,6 +75,11 @@ pub mod __buffa {
         reg.register_json_any(super::__UNPACK_OPEN_JSON_ANY);
         reg.register_json_any(super::__UNPACK_REQUEST_JSON_ANY);
         reg.register_json_any(super::__UNPACK_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_MATCH_JSON_ANY);
+        reg.register_json_any(super::__SEARCH_SUMMARY_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__SET_MODE_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__ENV_VAR_JSON_ANY);
         reg.register_json_any(super::__TERMINAL_JSON_ANY);
         reg.register_json_any(super::__START_REQUEST_JSON_ANY);
@@ -91,6 +98,14 @@ pub mod __buffa {
         reg.register_json_any(super::__LIST_PROCESSES_REQUEST_JSON_ANY);
         reg.register_json_any(super::__LIST_PROCESSES_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__PROCESS_INFO_JSON_ANY);
+        reg.register_json_any(super::__SESSION_OPEN_JSON_ANY);
+        reg.register_json_any(super::__SESSION_OPENED_JSON_ANY);
+        reg.register_json_any(super::__SESSION_RUN_JSON_ANY);
+        reg.register_json_any(super::__LIST_SESSIONS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_SESSIONS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__SESSION_INFO_JSON_ANY);
+        reg.register_json_any(super::__SESSION_CLOSE_JSON_ANY);
+        reg.register_json_any(super::__SESSION_CLOSED_JSON_ANY);
     }
 }
 #[doc(inline)]
@@ -242,6 +257,26 @@ pub use self::__buffa::view::UnpackResponseView;
 #[doc(inline)]
 pub use self::__buffa::view::UnpackResponseOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::SearchRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchMatchOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryView;
+#[doc(inline)]
+pub use self::__buffa::view::SearchSummaryOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::SetModeResponseOwnedView;
+#[doc(inline)]
 pub use self::__buffa::view::EnvVarView;
 #[doc(inline)]
 pub use self::__buffa::view::EnvVarOwnedView;
@@ -314,7 +349,40 @@ pub use self::__buffa::view::ProcessInfoView;
 #[doc(inline)]
 pub use self::__buffa::view::ProcessInfoOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::SessionOpenView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionOpenedOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionRunView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionRunOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListSessionsResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionCloseView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionCloseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionClosedView;
+#[doc(inline)]
+pub use self::__buffa::view::SessionClosedOwnedView;
+#[doc(inline)]
 pub use self::__buffa::register_types;
 include!("belljar.v1.guest.__connect.rs");
 include!("belljar.v1.filesystem.__connect.rs");
 include!("belljar.v1.process.__connect.rs");
+include!("belljar.v1.session.__connect.rs");

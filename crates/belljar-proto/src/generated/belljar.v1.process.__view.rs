@@ -2659,6 +2659,10 @@ pub struct ExitedView<'a> {
     ///
     /// Field 11: `left_behind`
     pub left_behind: u32,
+    /// Of a command of a session only; such a command has no processor time and no memory of its own.
+    ///
+    /// Field 12: `session_state`
+    pub session_state: ::buffa::EnumValue<super::super::SessionState>,
     pub __buffa_unknown_fields: ::buffa::UnknownFieldsView<'a>,
 }
 impl<'a> ::buffa::MessageView<'a> for ExitedView<'a> {
@@ -2770,6 +2774,15 @@ impl<'a> ::buffa::MessageView<'a> for ExitedView<'a> {
                 )?;
                 view.left_behind = ::buffa::types::decode_uint32(&mut cur)?;
             }
+            12u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                view.session_state = ::buffa::EnumValue::from(
+                    ::buffa::types::decode_int32(&mut cur)?,
+                );
+            }
             _ => {
                 ::buffa::encoding::skip_field_depth(tag, &mut cur, ctx.depth())?;
                 let span_len = before_tag.len() - cur.len();
@@ -2803,6 +2816,7 @@ impl<'a> ::buffa::MessageView<'a> for ExitedView<'a> {
             terminal_bytes: self.terminal_bytes,
             wall_us: self.wall_us,
             left_behind: self.left_behind,
+            session_state: self.session_state,
             __buffa_unknown_fields: self.__buffa_unknown_fields.to_owned()?.into(),
             ..::core::default::Default::default()
         })
@@ -2851,6 +2865,12 @@ impl<'a> ::buffa::ViewEncode<'a> for ExitedView<'a> {
         if self.left_behind != 0u32 {
             size += 1u64 + ::buffa::types::uint32_encoded_len(self.left_behind) as u64;
         }
+        {
+            let val = self.session_state.to_i32();
+            if val != 0 {
+                size += 1u64 + ::buffa::types::int32_encoded_len(val) as u64;
+            }
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -2897,6 +2917,12 @@ impl<'a> ::buffa::ViewEncode<'a> for ExitedView<'a> {
         }
         if self.left_behind != 0u32 {
             ::buffa::types::put_uint32_field(11u32, self.left_behind, buf);
+        }
+        {
+            let val = self.session_state.to_i32();
+            if val != 0 {
+                ::buffa::types::put_int32_field(12u32, val, buf);
+            }
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -2988,6 +3014,9 @@ impl<'__a> ::serde::Serialize for ExitedView<'__a> {
                     "leftBehind",
                     &::buffa::json_helpers::ProtoJson(&self.left_behind),
                 )?;
+        }
+        if !::buffa::json_helpers::skip_if::is_default_enum_value(&self.session_state) {
+            __map.serialize_entry("sessionState", &self.session_state)?;
         }
         __map.end()
     }
@@ -3142,6 +3171,13 @@ impl ExitedOwnedView {
     #[must_use]
     pub fn left_behind(&self) -> u32 {
         self.0.reborrow().left_behind
+    }
+    /// Of a command of a session only; such a command has no processor time and no memory of its own.
+    ///
+    /// Field 12: `session_state`
+    #[must_use]
+    pub fn session_state(&self) -> ::buffa::EnumValue<super::super::SessionState> {
+        self.0.reborrow().session_state
     }
 }
 impl ::core::convert::From<::buffa::OwnedView<ExitedView<'static>>> for ExitedOwnedView {

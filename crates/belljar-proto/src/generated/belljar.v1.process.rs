@@ -475,6 +475,160 @@ impl ::buffa::Enumeration for Cause {
         ]
     }
 }
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+pub enum SessionState {
+    /// It was no command of a session.
+    SESSION_STATE_UNSPECIFIED = 0i32,
+    /// The session goes on, with all that it remembers.
+    SESSION_STATE_PRESERVED = 1i32,
+    /// Its shell has ended, and the session with it.
+    SESSION_STATE_LOST = 2i32,
+}
+impl SessionState {
+    ///Idiomatic alias for [`Self::SESSION_STATE_UNSPECIFIED`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Unspecified: Self = Self::SESSION_STATE_UNSPECIFIED;
+    ///Idiomatic alias for [`Self::SESSION_STATE_PRESERVED`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Preserved: Self = Self::SESSION_STATE_PRESERVED;
+    ///Idiomatic alias for [`Self::SESSION_STATE_LOST`]; `Debug` prints the variant name.
+    #[allow(non_upper_case_globals)]
+    pub const Lost: Self = Self::SESSION_STATE_LOST;
+}
+impl ::core::default::Default for SessionState {
+    fn default() -> Self {
+        Self::SESSION_STATE_UNSPECIFIED
+    }
+}
+impl ::serde::Serialize for SessionState {
+    fn serialize<S: ::serde::Serializer>(
+        &self,
+        s: S,
+    ) -> ::core::result::Result<S::Ok, S::Error> {
+        s.serialize_str(::buffa::Enumeration::proto_name(self))
+    }
+}
+impl<'de> ::serde::Deserialize<'de> for SessionState {
+    fn deserialize<D: ::serde::Deserializer<'de>>(
+        d: D,
+    ) -> ::core::result::Result<Self, D::Error> {
+        struct _V;
+        impl ::serde::de::Visitor<'_> for _V {
+            type Value = SessionState;
+            fn expecting(
+                &self,
+                f: &mut ::core::fmt::Formatter<'_>,
+            ) -> ::core::fmt::Result {
+                f.write_str(
+                    concat!("a string, integer, or null for ", stringify!(SessionState)),
+                )
+            }
+            fn visit_str<E: ::serde::de::Error>(
+                self,
+                v: &str,
+            ) -> ::core::result::Result<SessionState, E> {
+                <SessionState as ::buffa::Enumeration>::from_proto_name(v)
+                    .ok_or_else(|| { ::serde::de::Error::unknown_variant(v, &[]) })
+            }
+            fn visit_i64<E: ::serde::de::Error>(
+                self,
+                v: i64,
+            ) -> ::core::result::Result<SessionState, E> {
+                let v32 = i32::try_from(v)
+                    .map_err(|_| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("enum value {v} out of i32 range"),
+                        )
+                    })?;
+                <SessionState as ::buffa::Enumeration>::from_i32(v32)
+                    .ok_or_else(|| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("unknown enum value {v32}"),
+                        )
+                    })
+            }
+            fn visit_u64<E: ::serde::de::Error>(
+                self,
+                v: u64,
+            ) -> ::core::result::Result<SessionState, E> {
+                let v32 = i32::try_from(v)
+                    .map_err(|_| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("enum value {v} out of i32 range"),
+                        )
+                    })?;
+                <SessionState as ::buffa::Enumeration>::from_i32(v32)
+                    .ok_or_else(|| {
+                        ::serde::de::Error::custom(
+                            ::buffa::alloc::format!("unknown enum value {v32}"),
+                        )
+                    })
+            }
+            fn visit_unit<E: ::serde::de::Error>(
+                self,
+            ) -> ::core::result::Result<SessionState, E> {
+                ::core::result::Result::Ok(::core::default::Default::default())
+            }
+        }
+        d.deserialize_any(_V)
+    }
+}
+impl ::buffa::json_helpers::ProtoElemJson for SessionState {
+    fn serialize_proto_json<S: ::serde::Serializer>(
+        v: &Self,
+        s: S,
+    ) -> ::core::result::Result<S::Ok, S::Error> {
+        ::serde::Serialize::serialize(v, s)
+    }
+    fn deserialize_proto_json<'de, D: ::serde::Deserializer<'de>>(
+        d: D,
+    ) -> ::core::result::Result<Self, D::Error> {
+        <Self as ::serde::Deserialize>::deserialize(d)
+    }
+}
+impl ::buffa::Enumeration for SessionState {
+    fn from_i32(value: i32) -> ::core::option::Option<Self> {
+        match value {
+            0i32 => ::core::option::Option::Some(Self::SESSION_STATE_UNSPECIFIED),
+            1i32 => ::core::option::Option::Some(Self::SESSION_STATE_PRESERVED),
+            2i32 => ::core::option::Option::Some(Self::SESSION_STATE_LOST),
+            _ => ::core::option::Option::None,
+        }
+    }
+    fn to_i32(&self) -> i32 {
+        *self as i32
+    }
+    fn proto_name(&self) -> &'static str {
+        match self {
+            Self::SESSION_STATE_UNSPECIFIED => "SESSION_STATE_UNSPECIFIED",
+            Self::SESSION_STATE_PRESERVED => "SESSION_STATE_PRESERVED",
+            Self::SESSION_STATE_LOST => "SESSION_STATE_LOST",
+        }
+    }
+    fn from_proto_name(name: &str) -> ::core::option::Option<Self> {
+        match name {
+            "SESSION_STATE_UNSPECIFIED" => {
+                ::core::option::Option::Some(Self::SESSION_STATE_UNSPECIFIED)
+            }
+            "SESSION_STATE_PRESERVED" => {
+                ::core::option::Option::Some(Self::SESSION_STATE_PRESERVED)
+            }
+            "SESSION_STATE_LOST" => {
+                ::core::option::Option::Some(Self::SESSION_STATE_LOST)
+            }
+            _ => ::core::option::Option::None,
+        }
+    }
+    fn values() -> &'static [Self] {
+        &[
+            Self::SESSION_STATE_UNSPECIFIED,
+            Self::SESSION_STATE_PRESERVED,
+            Self::SESSION_STATE_LOST,
+        ]
+    }
+}
 #[derive(Clone, PartialEq, Default)]
 #[derive(::serde::Serialize, ::serde::Deserialize)]
 #[serde(default)]
@@ -2237,6 +2391,16 @@ pub struct Exited {
         skip_serializing_if = "::buffa::json_helpers::skip_if::is_zero_u32"
     )]
     pub left_behind: u32,
+    /// Of a command of a session only; such a command has no processor time and no memory of its own.
+    ///
+    /// Field 12: `session_state`
+    #[serde(
+        rename = "sessionState",
+        alias = "session_state",
+        with = "::buffa::json_helpers::proto_enum",
+        skip_serializing_if = "::buffa::json_helpers::skip_if::is_default_enum_value"
+    )]
+    pub session_state: ::buffa::EnumValue<SessionState>,
     #[serde(skip)]
     #[doc(hidden)]
     pub __buffa_unknown_fields: ::buffa::UnknownFields,
@@ -2255,6 +2419,7 @@ impl ::core::fmt::Debug for Exited {
             .field("terminal_bytes", &self.terminal_bytes)
             .field("wall_us", &self.wall_us)
             .field("left_behind", &self.left_behind)
+            .field("session_state", &self.session_state)
             .finish()
     }
 }
@@ -2322,6 +2487,12 @@ impl ::buffa::Message for Exited {
         if self.left_behind != 0u32 {
             size += 1u64 + ::buffa::types::uint32_encoded_len(self.left_behind) as u64;
         }
+        {
+            let val = self.session_state.to_i32();
+            if val != 0 {
+                size += 1u64 + ::buffa::types::int32_encoded_len(val) as u64;
+            }
+        }
         size += self.__buffa_unknown_fields.encoded_len() as u64;
         ::buffa::saturate_size(size)
     }
@@ -2367,6 +2538,12 @@ impl ::buffa::Message for Exited {
         }
         if self.left_behind != 0u32 {
             ::buffa::types::put_uint32_field(11u32, self.left_behind, buf);
+        }
+        {
+            let val = self.session_state.to_i32();
+            if val != 0 {
+                ::buffa::types::put_int32_field(12u32, val, buf);
+            }
         }
         self.__buffa_unknown_fields.write_to(buf);
     }
@@ -2460,6 +2637,15 @@ impl ::buffa::Message for Exited {
                 )?;
                 self.left_behind = ::buffa::types::decode_uint32(buf)?;
             }
+            12u32 => {
+                ::buffa::encoding::check_wire_type(
+                    tag,
+                    ::buffa::encoding::WireType::Varint,
+                )?;
+                self.session_state = ::buffa::EnumValue::from(
+                    ::buffa::types::decode_int32(buf)?,
+                );
+            }
             _ => {
                 self.__buffa_unknown_fields
                     .push(::buffa::encoding::decode_unknown_field(tag, buf, ctx)?);
@@ -2479,6 +2665,7 @@ impl ::buffa::Message for Exited {
         self.terminal_bytes = 0u64;
         self.wall_us = 0u64;
         self.left_behind = 0u32;
+        self.session_state = ::buffa::EnumValue::from(0);
         self.__buffa_unknown_fields.clear();
     }
 }

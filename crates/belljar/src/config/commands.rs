@@ -31,7 +31,8 @@ fn check(file: Option<&std::path::PathBuf>, service: &ServiceArgs) -> Result<Str
     serve::check(&loaded)?;
     Ok(match &loaded.file {
         Some(path) => format!("{}: good\n", path.display()),
-        None => "good; there is no file, so the defaults hold where no variable and no flag says otherwise\n".to_owned(),
+        None => "good; there is no file, so the defaults hold where no variable and no flag says otherwise\n"
+            .to_owned(),
     })
 }
 

@@ -80,12 +80,11 @@ impl<'a> Sources<'a> {
 
     /// One that was named must be there; else the first that is.
     fn file(&self, home: &Path) -> Option<PathBuf> {
-        let variable = || std::env::var_os("BELLJAR_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let variable =
+            || std::env::var_os("BELLJAR_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
         let named = self.args.config.clone().or_else(variable);
         // Only a file that is surely not there is passed over.
-        let is_there = |path: &PathBuf| {
-            !matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
-        };
+        let is_there = |path: &PathBuf| !matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound);
         named.or_else(|| config_candidates(home).into_iter().find(is_there))
     }
 }

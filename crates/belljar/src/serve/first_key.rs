@@ -36,11 +36,15 @@ impl Welcome {
         if keeper.has_keys().await? {
             return Ok(Self { key: None });
         }
-        if let Some(address) = listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) {
+        if let Some(address) =
+            listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback())
+        {
             return Err(FirstKeyError::NotLocal { address: address.to_string() });
         }
         if is_journal() {
-            tracing::warn!("there is no API key yet, and standard output is a log; make a key with belljar key create");
+            tracing::warn!(
+                "there is no API key yet, and standard output is a log; make a key with belljar key create"
+            );
             return Ok(Self { key: None });
         }
         let key = NewKey {

@@ -18,10 +18,14 @@ pub(crate) enum HomeError {
     #[error("{path:?} is no directory; name another one with BELLJAR_HOME or --home")]
     NotADirectory { path: PathBuf },
     /// Others could put files into it.
-    #[error("{path:?} may be written by others (mode {mode:04o}); chmod go-w it, or name another directory with --home")]
+    #[error(
+        "{path:?} may be written by others (mode {mode:04o}); chmod go-w it, or name another directory with --home"
+    )]
     Writable { path: PathBuf, mode: u32 },
     /// It is another user's.
-    #[error("{path:?} belongs to user {owner}, and this server runs as user {user}; name another directory with --home")]
+    #[error(
+        "{path:?} belongs to user {owner}, and this server runs as user {user}; name another directory with --home"
+    )]
     Foreign { path: PathBuf, owner: u32, user: u32 },
     /// Another server is there.
     #[error("another server ({}) uses {path:?}; stop it, or name another directory with --home", whom(.pid))]
@@ -114,7 +118,10 @@ mod tests {
         let home = Home::take(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         let refused = Home::take(&path).unwrap_err();
-        assert!(matches!(refused, HomeError::Taken { pid: Some(pid), .. } if pid == std::process::id()), "{refused}");
+        assert!(
+            matches!(refused, HomeError::Taken { pid: Some(pid), .. } if pid == std::process::id()),
+            "{refused}"
+        );
         drop(home);
         Home::take(&path).unwrap();
     }

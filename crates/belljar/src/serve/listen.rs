@@ -45,8 +45,12 @@ impl Listening {
     pub(crate) async fn open(loaded: &Loaded) -> Result<Self, ListenError> {
         let server = &loaded.config.server;
         let tls = tls(loaded)?;
-        let mut listening =
-            Self { listeners: Vec::new(), addresses: Vec::new(), socket: server.socket.clone(), tls: tls.clone() };
+        let mut listening = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            socket: server.socket.clone(),
+            tls: tls.clone(),
+        };
         for address in &server.listen {
             let failed = |source| ListenError::Address {
                 origin: loaded.said.origin("server.listen").to_string(),
@@ -61,11 +65,6 @@ impl Listening {
             listening.listeners.push(Listener::Unix(unix(loaded, path)?));
         }
         Ok(listening)
-    }
-
-    /// Whether everybody who can connect is on this machine.
-    pub(crate) fn is_local(&self) -> bool {
-        self.addresses.iter().all(|address| address.ip().to_canonical().is_loopback())
     }
 
     /// The first address as one would type it.

@@ -52,5 +52,6 @@ fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // With fewer than could be had it works as well, just for fewer.
     let _: Result<(), io::Error> =
-        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).map_err(Into::into);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+            .map_err(Into::into);
 }

@@ -51,11 +51,21 @@ impl Collector for ProcessMetrics {
         }
         let started = ConstGauge::new(self.started);
         let help = "When the server started, in seconds since 1970";
-        started.encode(encoder.encode_descriptor("process_start_time_seconds", help, None, started.metric_type())?)?;
+        started.encode(encoder.encode_descriptor(
+            "process_start_time_seconds",
+            help,
+            None,
+            started.metric_type(),
+        )?)?;
         if let Some(seconds) = now.cpu_seconds {
             let counter = ConstCounter::new(seconds);
             let help = "Processor time that the server used";
-            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?)?;
+            counter.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
         }
         Ok(())
     }
@@ -108,12 +118,20 @@ mod tests {
     #[test]
     fn the_kernel_is_understood() {
         let status = "Name:\tx\nVmSize:\t  2048 kB\nVmRSS:\t    1024 kB\nThreads:\t3\n";
-        let expected = Now { resident_bytes: Some(1 << 20), virtual_bytes: Some(2 << 20), threads: Some(3), ..Now::default() };
+        let expected = Now {
+            resident_bytes: Some(1 << 20),
+            virtual_bytes: Some(2 << 20),
+            threads: Some(3),
+            ..Now::default()
+        };
         assert_eq!(Now::of_status(status), expected);
         let stat = "1 (a b) c) S 0 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 3 0 1 0 0";
         assert_eq!(cpu_seconds(stat, 100), Some(2.0));
         assert_eq!(cpu_seconds("1 (x) S", 100), None);
         let now = Now::look();
-        assert!(now.resident_bytes.unwrap() > 0 && now.open_descriptors.unwrap() > 2 && now.cpu_seconds.is_some(), "{now:?}");
+        assert!(
+            now.resident_bytes.unwrap() > 0 && now.open_descriptors.unwrap() > 2 && now.cpu_seconds.is_some(),
+            "{now:?}"
+        );
     }
 }

@@ -28,7 +28,10 @@ impl Reload {
     /// Reads everything again. What is wrong changes nothing. No sandbox and no connection is dropped.
     pub(crate) fn reload(&mut self, sources: &Sources<'_>, keeper: &Keeper, api: &Api) {
         if let Err(error) = self.take(sources, keeper, api) {
-            tracing::error!(error = chain(&*error), "the configuration is as before: the new one cannot be used");
+            tracing::error!(
+                error = chain(&*error),
+                "the configuration is as before: the new one cannot be used"
+            );
         }
     }
 
@@ -48,7 +51,8 @@ impl Reload {
         api.reconfigure(&parts::api(&new));
         let changed = self.loaded.said.changed(&new.said);
         let keys = |reload| {
-            let keys: Vec<_> = changed.iter().filter(|change| change.reload == reload).map(|change| change.key).collect();
+            let keys: Vec<_> =
+                changed.iter().filter(|change| change.reload == reload).map(|change| change.key).collect();
             keys.join(" ")
         };
         let (taken, left) = (keys(true), keys(false));

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use belljar_proto::v1;
 use belljar_proto::{ConnectError, ErrorCode};
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
@@ -235,7 +234,8 @@ async fn a_file_that_changes_keeps_its_announced_length() {
     let (home, client) = start();
     std::fs::write(home.path().join("a"), vec![b'x'; SIZE]).unwrap();
     let file = home.path().join("a");
-    let changes: [(&str, Box<dyn Fn()>); 3] = [
+    type Change<'a> = Box<dyn Fn() + 'a>;
+    let changes: [(&str, Change<'_>); 3] = [
         (
             "shorter",
             Box::new(|| std::fs::File::options().write(true).open(&file).unwrap().set_len(10).unwrap()),

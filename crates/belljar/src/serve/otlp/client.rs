@@ -129,7 +129,9 @@ impl Target {
         stream.set_nodelay(true)?;
         match &self.tls {
             None => exchange(stream, request).await,
-            Some((connector, name)) => exchange(connector.connect(name.clone(), stream).await?, request).await,
+            Some((connector, name)) => {
+                exchange(connector.connect(name.clone(), stream).await?, request).await
+            }
         }
     }
 }
@@ -194,7 +196,8 @@ impl http_body::Body for Once {
 /// TLS with the authorities that this system trusts, or those of `SSL_CERT_FILE`.
 fn connector() -> Result<TlsConnector, ClientError> {
     let named = std::env::var("SSL_CERT_FILE").ok().filter(|path| !path.is_empty());
-    let there = || AUTHORITIES.into_iter().find(|path| std::path::Path::new(path).exists()).map(str::to_owned);
+    let there =
+        || AUTHORITIES.into_iter().find(|path| std::path::Path::new(path).exists()).map(str::to_owned);
     let path = named.or_else(there).ok_or(ClientError::NoAuthorities)?;
     let unreadable = |source| ClientError::Authorities { path: path.clone(), source };
     let mut roots = rustls::RootCertStore::empty();

@@ -68,7 +68,8 @@ impl Otlp {
             .with_resource(resource.clone())
             .build();
         let tracer = traces.tracer("belljar");
-        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false);
+        let layer =
+            tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false);
         let mut layers: Vec<More> = vec![layer.with_filter(traced()).boxed()];
         let logs = if config.logs {
             let exporter = LogExporter::builder()
@@ -78,7 +79,8 @@ impl Otlp {
                 .with_headers(headers)
                 .with_http_client(client)
                 .build()?;
-            let provider = SdkLoggerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+            let provider =
+                SdkLoggerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
             layers.push(OpenTelemetryTracingBridge::new(&provider).with_filter(logged()).boxed());
             Some(provider)
         } else {

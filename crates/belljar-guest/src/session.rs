@@ -1,0 +1,315 @@
+//! The `Session` service: shells that remember from one command to the next.
+//!
+//! ```text
+//! Open ──► idle ──Run──► busy ──the shell says so──► idle
+//!            │            │──time-out: SIGINT, SIGTERM, SIGKILL to what it started──► idle, or
+//!            │            └──the shell ends (exit, exec, a kill)──► gone, the command's state is LOST
+//!            └──Close, or the shell ends──► gone
+//! ```
+//!
+//! The shell reads commands from its standard input, so that its own parser decides what is one. The guest wraps each into
+//! an `eval` with an empty input, and has the shell tell the exit code over a descriptor of its own: what a command
+//! writes cannot be mistaken for its end. That a command may tell a wrong code of itself is its own affair.
+
+mod run;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_proto::{
+    ConnectError, ErrorCode, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
+};
+use bytes::Bytes;
+use futures::StreamExt;
+use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
+use tokio::sync::mpsc;
+
+use crate::guest::Guest;
+use crate::process::{Command as ProcessCommand, NewProcess, Process, Stdin};
+use crate::service::{Service, event, events};
+use crate::start::{Command, non_blocking, output_pipe};
+use crate::tree::SIGKILL;
+
+/// The most sessions at once.
+const MAX_SESSIONS: usize = 32;
+
+/// The longest command, in bytes.
+const MAX_COMMAND_BYTES: usize = 256 * 1024;
+
+/// How much of a command a list of processes shows, in bytes.
+const SHOWN_BYTES: usize = 1024;
+
+/// All sessions of a sandbox.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    last_id: u64,
+    open: HashMap<u64, Arc<Session>>,
+}
+
+/// One session.
+pub(crate) struct Session {
+    id: u64,
+    name: Bytes,
+    shell: Arc<Process>,
+    orders: mpsc::Sender<Order>,
+    use_: Mutex<Use>,
+}
+
+/// What a session does.
+struct Use {
+    /// The command that runs.
+    running: Option<u64>,
+    commands: u64,
+    idle_since: Instant,
+}
+
+/// A command for a session's shell.
+pub(crate) struct Order {
+    process: Arc<Process>,
+    text: Bytes,
+    timeout: Option<Duration>,
+    grace: Duration,
+    keep_bytes: u64,
+}
+
+impl Sessions {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: u64) -> Result<Arc<Session>, ConnectError> {
+        let inner = self.inner();
+        inner.open.get(&id).cloned().ok_or_else(|| {
+            ConnectError::not_found(if (1..=inner.last_id).contains(&id) {
+                format!("id: session {id} has ended; open another one")
+            } else {
+                format!("id: no session has the number {id}")
+            })
+        })
+    }
+
+    fn forget(&self, id: u64) {
+        self.inner().open.remove(&id);
+    }
+}
+
+impl Session {
+    fn state(&self) -> MutexGuard<'_, Use> {
+        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn command_ended(&self) {
+        let mut state = self.state();
+        state.running = None;
+        state.idle_since = Instant::now();
+    }
+}
+
+impl v1::Session for Service {
+    async fn open(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::SessionOpen>,
+    ) -> ServiceResult<v1::SessionOpened> {
+        let session = open(&self.guest, &request.to_owned_message())?;
+        let pid = u32::try_from(session.shell.pid).unwrap_or(0);
+        Response::ok(v1::SessionOpened {
+            id: session.id,
+            pid,
+            shell: session.name.clone(),
+            ..Default::default()
+        })
+    }
+
+    async fn run(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::SessionRun>,
+    ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
+        let process = begin(&self.guest, &request.to_owned_message())?;
+        let pid = u32::try_from(process.pid).unwrap_or(0);
+        let started = event(v1::Started { id: process.id, pid, ..Default::default() });
+        let first = futures::stream::iter([Ok(started)]);
+        Ok(Response::from(Box::pin(first.chain(events(process, [0; 3]))) as ServiceStream<_>))
+    }
+
+    async fn list(
+        &self,
+        _: RequestContext,
+        _: ServiceRequest<'_, v1::ListSessionsRequest>,
+    ) -> ServiceResult<v1::ListSessionsResponse> {
+        let mut sessions: Vec<_> =
+            self.guest.table.sessions.inner().open.values().map(|session| info(session)).collect();
+        sessions.sort_by_key(|session| session.id);
+        Response::ok(v1::ListSessionsResponse { sessions, ..Default::default() })
+    }
+
+    async fn close(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::SessionClose>,
+    ) -> ServiceResult<v1::SessionClosed> {
+        let session = self.guest.table.sessions.get(request.view().id)?;
+        let shell = &session.shell;
+        shell.set_cause(v1::Cause::CAUSE_STOPPED);
+        crate::start::stop(&self.guest, shell, self.guest.config.grace()).await;
+        let mut changed = shell.watch();
+        while shell.exited().is_none() && changed.changed().await.is_ok() {}
+        self.guest.proc.signal_tree(shell.pid, true, SIGKILL);
+        self.guest.table.sessions.forget(session.id);
+        Response::ok(v1::SessionClosed::default())
+    }
+}
+
+fn info(session: &Session) -> v1::SessionInfo {
+    let state = session.state();
+    let idle = if state.running.is_some() { Duration::ZERO } else { state.idle_since.elapsed() };
+    v1::SessionInfo {
+        id: session.id,
+        pid: u32::try_from(session.shell.pid).unwrap_or(0),
+        shell: session.name.clone(),
+        command: state.running.unwrap_or(0),
+        commands: state.commands,
+        idle_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
+        ..Default::default()
+    }
+}
+
+/// Starts a shell.
+fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, ConnectError> {
+    let sessions = &guest.table.sessions;
+    if sessions.inner().open.len() >= MAX_SESSIONS {
+        return Err(ConnectError::resource_exhausted(format!(
+            "{MAX_SESSIONS} sessions are open, which is the most; close one"
+        )));
+    }
+    let fail = |error: &dyn std::fmt::Display| {
+        ConnectError::resource_exhausted(format!("cannot open the session's streams: {error}"))
+    };
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(&errno));
+    let (stdin_child, stdin) = pipe()?;
+    let (control, control_child) = pipe()?;
+    let (stdout, stdout_child) = output_pipe().map_err(|errno| fail(&errno))?;
+    let (stderr, stderr_child) = output_pipe().map_err(|errno| fail(&errno))?;
+    rustix::fs::fcntl_setfl(&stdin, OFlags::NONBLOCK).map_err(|errno| fail(&errno))?;
+    let stdin = tokio::net::unix::pipe::Sender::from_owned_fd(stdin).map_err(|error| fail(&error))?;
+    let reader = |fd| non_blocking(fd).map_err(|_| fail(&"the runtime takes no more descriptors"));
+    let ends = run::Ends { stdin, streams: [reader(stdout)?, reader(stderr)?], control: reader(control)? };
+
+    let child = [stdin_child, stdout_child, stderr_child];
+    let started = Instant::now();
+    let start = |words: &[&[u8]]| {
+        let start = v1::StartRequest {
+            argv: words.iter().map(|word| Bytes::copy_from_slice(word)).collect(),
+            cwd: request.cwd.clone(),
+            env: request.env.clone(),
+            ..Default::default()
+        };
+        let command = Command::from_request(guest, &start)?;
+        let control = std::os::fd::AsFd::as_fd(&control_child);
+        crate::start::spawn(guest, &command, &child, false, Some(control)).map(|spawned| (spawned, command))
+    };
+    let bash: [&[u8]; 3] = [b"bash", b"--noprofile", b"--norc"];
+    let is_bash =
+        request.shell.is_empty() || request.shell.rsplit(|byte| *byte == b'/').next() == Some(b"bash");
+    let (spawned, command) = if request.shell.is_empty() {
+        match start(&bash) {
+            Err(error) if error.code == ErrorCode::NotFound => start(&[b"/bin/sh"]),
+            other => other,
+        }
+    } else if is_bash {
+        start(&[&request.shell, bash[1], bash[2]])
+    } else {
+        start(&[&request.shell])
+    }?;
+    let is_bash = command.words.len() == bash.len();
+    let name = Bytes::copy_from_slice(&command.words[0]);
+    let shell = guest.table.insert(NewProcess {
+        pid: spawned.pid,
+        pidfd: spawned.pidfd,
+        argv: command.words,
+        started,
+        kill_rest: false,
+        terminal: None,
+        stdin: Stdin::Closed,
+        keep_bytes: 0,
+        command: None,
+    });
+    // What it writes is its commands' output.
+    shell.change(|state| state.logs.iter_mut().for_each(crate::output::OutputLog::close));
+    tokio::spawn(crate::start::finish(Arc::clone(guest), Arc::clone(&shell)));
+    let (orders, receiver) = mpsc::channel(1);
+    let state = Use { running: None, commands: 0, idle_since: started };
+    let session = {
+        let mut inner = sessions.inner();
+        inner.last_id += 1;
+        let session = Arc::new(Session { id: inner.last_id, name, shell, orders, use_: Mutex::new(state) });
+        inner.open.insert(session.id, Arc::clone(&session));
+        session
+    };
+    let runner = run::Runner::new(Arc::clone(guest), Arc::clone(&session), ends, is_bash);
+    tokio::spawn(runner.run(receiver));
+    Ok(session)
+}
+
+/// Hands a command to a session's shell.
+fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Process>, ConnectError> {
+    let session = guest.table.sessions.get(request.id)?;
+    let wrong = |why: String| ConnectError::invalid_argument(format!("command: {why}"));
+    if request.command.len() > MAX_COMMAND_BYTES {
+        let bytes = request.command.len();
+        return Err(wrong(format!("{bytes} bytes are too many; at most {MAX_COMMAND_BYTES} are allowed")));
+    }
+    if request.command.contains(&0) {
+        return Err(wrong("a NUL byte is not allowed".to_owned()));
+    }
+    let pidfd =
+        session.shell.pidfd.try_clone().map_err(|error| {
+            ConnectError::resource_exhausted(format!("cannot begin the command: {error}"))
+        })?;
+    let mut state = session.state();
+    if let Some(running) = state.running {
+        return Err(ConnectError::failed_precondition(format!(
+            "session {} runs command {running}; wait for its end, or signal it",
+            session.id
+        )));
+    }
+    let shown = request.command.slice(..request.command.len().min(SHOWN_BYTES));
+    let process = guest.table.insert(NewProcess {
+        pid: session.shell.pid,
+        pidfd,
+        argv: vec![session.name.to_vec(), b"-c".to_vec(), shown.to_vec()],
+        started: Instant::now(),
+        kill_rest: false,
+        terminal: None,
+        stdin: Stdin::Closed,
+        keep_bytes: request.keep_bytes,
+        command: Some(ProcessCommand { spared: guest.proc.below(session.shell.pid) }),
+    });
+    let order = Order {
+        process: Arc::clone(&process),
+        text: request.command.clone(),
+        timeout: (request.timeout_ms > 0 && !guest.config.is_without("timeout"))
+            .then(|| Duration::from_millis(request.timeout_ms)),
+        grace: crate::start::grace(guest, request.grace_ms),
+        keep_bytes: request.keep_bytes,
+    };
+    if session.orders.try_send(order).is_err() {
+        process.command_ended(0, SIGKILL, v1::SessionState::SESSION_STATE_LOST);
+        guest.table.command_ended(process.id);
+        return Err(ConnectError::not_found(format!(
+            "id: session {} has ended; open another one",
+            session.id
+        )));
+    }
+    state.running = Some(process.id);
+    state.commands += 1;
+    Ok(process)
+}

@@ -1,0 +1,280 @@
+"""Sends calls, again where that is safe, and reads answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, AsyncIterator, List, Mapping, Optional, Tuple, TypeVar, Union
+
+import httpx
+
+from .. import _calls as calls
+from .._config import CONNECT_TIMEOUT, STREAM_TIMEOUT, ConnectionConfig
+from .._retry import RetryPolicy, parse_retry_after
+from .._sse import EventReader, ServerEvent
+from .._transport_options import client_options, ssl_context
+from ..errors import (
+    ConnectionException,
+    InvalidArgumentException,
+    SandboxException,
+    ServerException,
+    TimeoutException,
+    error_from_problem,
+)
+from . import _io
+
+T = TypeVar("T")
+
+Body = Union[bytes, AsyncIterator[bytes]]
+Parts = List[Tuple[str, Tuple[str, Any]]]
+
+_NOT_OPENED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class AsyncTransport:
+    """A pool of connections to one server."""
+
+    def __init__(self, config: ConnectionConfig, transport: Optional[httpx.AsyncBaseTransport] = None) -> None:
+        """Makes a transport. `transport` replaces the network, for tests."""
+        self.config = config
+        self.retries = RetryPolicy(config.max_retries)
+        self._custom = transport
+        self._tls = ssl_context(config)
+        self._http: Optional[httpx.AsyncClient] = None
+        self._lock = threading.Lock()
+
+    async def request(self, call: calls.Call[T], body: Optional[Body] = None, parts: Optional[Parts] = None) -> T:
+        """Sends a call and reads its answer."""
+        response = await self._send(call, body, parts, stream=False)
+        if response is None or not response.content:
+            return call.parse(None)
+        try:
+            value = response.json()
+        except ValueError:
+            raise ServerException(f"the answer to {call.method} {call.path} is not JSON", status=response.status_code) from None
+        return call.parse(value)
+
+    async def stream(self, call: calls.Call[Any]) -> AsyncByteStream:
+        """Sends a call and hands back its answer's bytes as they come."""
+        response = await self._send(call, None, None, stream=True)
+        if response is None:
+            raise ServerException(f"there is no answer to {call.method} {call.path}")
+        return AsyncByteStream(response, call)
+
+    async def events(self, call: calls.Call[Any]) -> AsyncEventStream:
+        """Sends a call and hands back its answer's events as they come."""
+        stream = await self.stream(call)
+        kind = stream.headers.get("Content-Type", "")
+        if not kind.startswith("text/event-stream"):
+            await stream.close()
+            raise ServerException(f"the answer to {call.method} {call.path} is no stream of events but {kind!r}")
+        return AsyncEventStream(stream)
+
+    async def open_socket(self, path: str, query: Mapping[str, str]) -> _io.Socket:
+        """Opens a WebSocket."""
+        self.config.require_key()
+        return await _io.Socket.open(self.config, self._tls, path, query)
+
+    async def close(self) -> None:
+        """Closes all connections. The next request opens new ones."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    def _client(self) -> httpx.AsyncClient:
+        with self._lock:
+            if self._http is None:
+                if self._custom is None:
+                    self._http = _io.make_http_client(self.config, self._tls)
+                else:
+                    self._http = httpx.AsyncClient(transport=self._custom, **client_options(self.config))
+            return self._http
+
+    async def _send(
+        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], *, stream: bool
+    ) -> Optional[httpx.Response]:
+        """The good answer to a call; None for something to delete that is gone since an attempt before."""
+        if call.needs_key:
+            self.config.require_key()
+        replayable = body is None or isinstance(body, bytes)
+        attempt, maybe_done = 0, False
+        while True:
+            delay: Optional[float]
+            failure: SandboxException
+            request = self._build(call, body, parts, stream)
+            try:
+                response = await self._client().send(request, stream=stream)
+            except httpx.HTTPError as error:
+                opened = not isinstance(error, _NOT_OPENED)
+                failure = self._failure(call, error)
+                slow = isinstance(error, httpx.TimeoutException) and opened
+                delay = None if slow else self.retries.after_break(attempt, safe=call.safe, opened=opened)
+                maybe_done = maybe_done or opened
+            else:
+                if response.is_success:
+                    return response
+                failure = await self._refusal(response)
+                if call.method == "DELETE" and maybe_done and response.status_code in (404, 410):
+                    return None
+                delay = self.retries.after_status(
+                    attempt, response.status_code, failure.retry_after, safe=call.safe, read_only=call.read_only
+                )
+            if delay is None or not replayable:
+                raise failure from None
+            await _io.sleep(delay)
+            attempt += 1
+
+    def _build(self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], stream: bool) -> httpx.Request:
+        headers = dict(call.headers)
+        content = body
+        try:
+            if call.body is not None:
+                content = json.dumps(call.body, ensure_ascii=False, allow_nan=False).encode("utf-8")
+                headers["Content-Type"] = "application/json"
+            return self._client().build_request(
+                call.method,
+                call.path,
+                params=list(call.query) or None,
+                content=content,
+                files=parts,
+                headers=headers,
+                timeout=self._timeout(call, stream),
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            # Such as a text that has no form in UTF-8, or a number that has none in JSON.
+            raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
+
+    def _timeout(self, call: calls.Call[Any], stream: bool) -> httpx.Timeout:
+        patience = self.config.request_timeout if call.patience is None else call.patience
+        if stream:
+            patience = max(patience, STREAM_TIMEOUT)
+        # A stream gives a sign of life, so that even one that lasts for ever may not be silent for ever.
+        read = STREAM_TIMEOUT if stream and call.headers.get("Accept") == "text/event-stream" else patience
+        return httpx.Timeout(
+            connect=min(CONNECT_TIMEOUT, self.config.request_timeout),
+            read=None if read == float("inf") else read,
+            write=self.config.request_timeout,
+            pool=self.config.request_timeout,
+        )
+
+    def _failure(self, call: calls.Call[Any], error: httpx.HTTPError) -> SandboxException:
+        what = f"{call.method} {call.path}"
+        if isinstance(error, _NOT_OPENED):
+            return ConnectionException(
+                f"cannot connect to {self.config.api_url} for {what}: {_said(error)}; is `belljar serve` running there?"
+            )
+        if isinstance(error, httpx.TimeoutException):
+            return TimeoutException(f"{what}: the server did not answer in time")
+        return ConnectionException(f"the connection broke during {what}: {_said(error)}")
+
+    async def _refusal(self, response: httpx.Response) -> SandboxException:
+        try:
+            problem = json.loads(await response.aread())
+        except (ValueError, httpx.HTTPError):
+            problem = {}
+        finally:
+            await response.aclose()
+        return refusal(problem, response)
+
+
+class AsyncByteStream:
+    """The bytes of an answer as they come. Close it when you stop before the end; `async with` does that."""
+
+    def __init__(self, response: httpx.Response, call: calls.Call[Any]) -> None:
+        """Wraps an answer whose body has not been read."""
+        self._response = response
+        self._what = f"{call.method} {call.path}"
+        self._chunks = response.aiter_bytes()
+
+    @property
+    def headers(self) -> httpx.Headers:
+        """The headers of the answer."""
+        return self._response.headers
+
+    @property
+    def status(self) -> int:
+        """The status of the answer."""
+        return self._response.status_code
+
+    @property
+    def size(self) -> Optional[int]:
+        """How many bytes come in all, if the server says."""
+        length = self._response.headers.get("Content-Length", "")
+        return int(length) if length.isdigit() else None
+
+    def __aiter__(self) -> AsyncByteStream:
+        """The bytes, piece by piece."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next piece."""
+        try:
+            return await self._chunks.__anext__()
+        except httpx.TimeoutException:
+            await self.close()
+            raise TimeoutException(f"{self._what}: nothing came for too long") from None
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            await self.close()
+            raise ConnectionException(f"the connection broke during {self._what}: {_said(error)}") from None
+
+    async def read(self) -> bytes:
+        """All that is left."""
+        return b"".join([chunk async for chunk in self])
+
+    async def close(self) -> None:
+        """Ends it, whether all has been read or not."""
+        await self._response.aclose()
+
+    async def interrupt(self) -> None:
+        """Makes a reader in another thread end."""
+        await _io.interrupt_response(self._response)
+
+    async def __aenter__(self) -> AsyncByteStream:
+        """Itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes it."""
+        await self.close()
+
+
+class AsyncEventStream:
+    """The events of an answer as they come."""
+
+    def __init__(self, stream: AsyncByteStream) -> None:
+        """Reads events from these bytes."""
+        self._stream = stream
+        self._reader = EventReader()
+        self._ready: List[ServerEvent] = []
+
+    async def receive(self) -> Optional[ServerEvent]:
+        """Waits for an event. None: the server has ended the stream."""
+        while not self._ready:
+            try:
+                chunk = await self._stream.__anext__()
+            except StopAsyncIteration:
+                return None
+            self._ready.extend(self._reader.feed(chunk))
+        return self._ready.pop(0)
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._stream.close()
+
+    async def interrupt(self) -> None:
+        """Makes a reader in another thread end."""
+        await self._stream.interrupt()
+
+
+def refusal(problem: Any, response: httpx.Response) -> SandboxException:
+    """The exception for an error answer."""
+    fields = problem if isinstance(problem, dict) else {}
+    error = error_from_problem(fields, response.status_code, response.headers.get("X-Request-Id"))
+    header = parse_retry_after(response.headers.get("Retry-After"))
+    if header is not None:
+        error.retry_after = header
+    return error
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,206 @@
+"""Commands and processes."""
+
+from __future__ import annotations
+
+import base64
+import signal as signals
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from .. import _json as read
+from ..models import CommandResult, ProcessInfo, PtySize, read_list
+from ._call import (
+    Call,
+    Duration,
+    Size,
+    duration,
+    flag,
+    get,
+    given,
+    given_query,
+    new_idempotency_key,
+    nothing,
+    post,
+    sandbox_path,
+    segment,
+)
+
+Command = Union[str, Sequence[str]]
+"""A line for the shell, or a program and its arguments."""
+
+Stdin = Union[str, bytes]
+"""What a command reads on its standard input."""
+
+Signal = Union[str, int, signals.Signals]
+"""A signal: its name, with or without SIG, or its number."""
+
+EXEC_GRACE = 30.0
+"""Seconds that the answer may come after the command's own time is over."""
+
+
+def execute(
+    sandbox_id: str,
+    cmd: Command,
+    *,
+    envs: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    timeout: Optional[Duration],
+    stdin: Optional[Stdin],
+    output: Optional[Size],
+    session: Optional[int],
+    request_timeout: Optional[float],
+) -> Call[CommandResult]:
+    """Runs a command and waits for its end."""
+    body = _exec_body(cmd, envs, cwd, timeout, stdin, output)
+    if session is not None:
+        body["session"] = session
+    return Call(
+        "POST",
+        sandbox_path(sandbox_id, "exec"),
+        CommandResult.from_json,
+        body=body,
+        headers={"Idempotency-Key": new_idempotency_key()},
+        safe=True,
+        patience=request_timeout if request_timeout is not None else _patience(timeout),
+    )
+
+
+def streamed(call: Call[CommandResult]) -> Call[CommandResult]:
+    """The same, with output as it comes. It has no second try: an end of the connection ends the command."""
+    headers = {**call.headers, "Accept": "text/event-stream"}
+    return replace(call, headers=headers)
+
+
+def start(
+    sandbox_id: str,
+    cmd: Command,
+    *,
+    envs: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    timeout: Optional[Duration],
+    stdin: Optional[Union[Stdin, bool]],
+    output: Optional[Size] = None,
+    terminal: Optional[PtySize] = None,
+) -> Call[ProcessInfo]:
+    """Starts a command in the background. Standard input stays open for more if `stdin` is True."""
+    given_stdin = None if isinstance(stdin, bool) else stdin
+    body = _exec_body(cmd, envs, cwd, timeout, given_stdin, output)
+    if terminal is not None:
+        body["terminal"] = _size(terminal)
+    elif stdin is True:
+        body["stdin_open"] = True
+    return Call("POST", sandbox_path(sandbox_id, "processes"), ProcessInfo.from_json, body=body)
+
+
+def list_processes(sandbox_id: str) -> Call[List[ProcessInfo]]:
+    """The processes that were started in a sandbox."""
+    path = sandbox_path(sandbox_id, "processes")
+    return get(path, lambda value: read_list(value, "processes", ProcessInfo))
+
+
+def info(sandbox_id: str, process: int) -> Call[ProcessInfo]:
+    """What is known of a process."""
+    return get(_process_path(sandbox_id, process), ProcessInfo.from_json)
+
+
+def follow(sandbox_id: str, process: int, stdout: int, stderr: int, terminal: int, follow: bool) -> Call[None]:
+    """The output of a process as events, from these offsets on."""
+    return get(
+        _process_path(sandbox_id, process, "output"),
+        nothing,
+        ("stdout", str(stdout)),
+        ("stderr", str(stderr)),
+        ("terminal", str(terminal)),
+        ("follow", flag(follow)),
+        headers={"Accept": "text/event-stream"},
+    )
+
+
+def send_stdin(sandbox_id: str, process: int, close: bool) -> Call[int]:
+    """Hands bytes to the standard input of a process; the bytes are the body."""
+    return Call(
+        "POST",
+        _process_path(sandbox_id, process, "stdin"),
+        lambda value: read.integer(read.mapping(value, "the answer"), "bytes"),
+        query=given_query(("close", flag(close))),
+        headers={"Content-Type": "application/octet-stream"},
+    )
+
+
+def send_signal(sandbox_id: str, process: int, signal: Signal, tree: bool) -> Call[int]:
+    """Sends a signal to a process, and to all that it started if `tree`."""
+    return post(
+        _process_path(sandbox_id, process, "signal"),
+        lambda value: read.integer(read.mapping(value, "the answer"), "signalled"),
+        signal=signal_name(signal),
+        tree=tree,
+    )
+
+
+def resize(sandbox_id: str, process: int, size: PtySize) -> Call[None]:
+    """Changes the size of a process's terminal."""
+    return Call("POST", _process_path(sandbox_id, process, "resize"), nothing, body=_size(size))
+
+
+def attach_path(sandbox_id: str, process: int) -> str:
+    """The path of the WebSocket that is attached to a process."""
+    return _process_path(sandbox_id, process, "attach")
+
+
+def signal_name(signal: Signal) -> Union[str, int]:
+    """A signal as the server reads it."""
+    if isinstance(signal, signals.Signals):
+        return int(signal)
+    if isinstance(signal, int):
+        return signal
+    name = signal.upper()
+    return name if name.startswith("SIG") else f"SIG{name}"
+
+
+def choose_process(processes: Sequence[ProcessInfo], pid: int) -> Optional[ProcessInfo]:
+    """The process that `pid` means: one that runs, else the one that had the pid last."""
+    fitting = [process for process in processes if process.pid == pid]
+    return max(fitting, key=lambda process: (process.running, process.process), default=None)
+
+
+def _process_path(sandbox_id: str, process: int, *rest: str) -> str:
+    return sandbox_path(sandbox_id, "processes", segment(process, "process"), *rest)
+
+
+def _exec_body(
+    cmd: Command,
+    envs: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    timeout: Optional[Duration],
+    stdin: Optional[Stdin],
+    output: Optional[Size],
+) -> Dict[str, Any]:
+    is_line = isinstance(cmd, str)
+    return given(
+        command=cmd if is_line else None,
+        argv=None if is_line else [str(word) for word in cmd],
+        cwd=cwd,
+        env=None if envs is None else dict(envs),
+        timeout=duration(timeout, "timeout"),
+        output=output,
+        **_stdin_body(stdin),
+    )
+
+
+def _stdin_body(stdin: Optional[Stdin]) -> Dict[str, Any]:
+    if isinstance(stdin, (bytes, bytearray, memoryview)):
+        return {"stdin_base64": base64.b64encode(stdin).decode("ascii")}
+    return {} if stdin is None else {"stdin": stdin}
+
+
+def _patience(timeout: Optional[Duration]) -> float:
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    # A limit that the client does not know: the server keeps it.
+    if seconds is None or isinstance(seconds, str) or seconds == 0:
+        return float("inf")
+    return seconds + EXEC_GRACE
+
+
+def _size(size: PtySize) -> Dict[str, Any]:
+    return {"rows": size.rows, "columns": size.cols}

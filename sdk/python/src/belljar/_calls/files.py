@@ -1,0 +1,211 @@
+"""Files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, List, Mapping, Optional, Tuple, Union
+
+from .. import _json as read
+from ..errors import InvalidArgumentException
+from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult, read_list
+from ._call import (
+    Call,
+    Duration,
+    RemotePath,
+    delete,
+    duration,
+    flag,
+    get,
+    given_query,
+    nothing,
+    number,
+    octal,
+    path_body,
+    path_query,
+    post,
+    sandbox_path,
+)
+
+Mode = Union[int, str]
+"""Permission bits: `0o644` or `"0644"`."""
+
+Page = Tuple[List[FileEntry], Optional[str]]
+
+_OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+def content(
+    sandbox_id: str,
+    path: RemotePath,
+    start: Optional[int] = None,
+    end: Optional[int] = None,
+    *,
+    if_range: Optional[str] = None,
+) -> Call[None]:
+    """The bytes of a file, from `start` up to but without `end`; all of them if it is not the one of the tag `if_range`."""
+    headers = {} if if_range is None else {"If-Range": if_range}
+    if start is not None or end is not None:
+        begin = start or 0
+        if begin < 0 or (end is not None and end <= begin):
+            raise InvalidArgumentException("a range begins at 0 or later and is not empty", field="start")
+        headers["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
+    return get(_files(sandbox_id, "content"), nothing, path_query(path), headers=headers)
+
+
+def write(
+    sandbox_id: str,
+    path: RemotePath,
+    *,
+    mode: Optional[Mode],
+    make_parents: bool,
+    append: bool,
+    exclusive: bool,
+) -> Call[FileEntry]:
+    """Writes a file; the bytes are the body."""
+    query = given_query(
+        path_query(path),
+        ("mode", octal(mode)),
+        ("make_parents", flag(make_parents)),
+        ("append", "true" if append else None),
+        ("exclusive", "true" if exclusive else None),
+    )
+    return Call("PUT", _files(sandbox_id, "content"), FileEntry.from_json, query=query, headers=_OCTETS)
+
+
+def upload_many(sandbox_id: str, directory: RemotePath) -> Call[List[FileEntry]]:
+    """Writes files below a directory; they are the parts of the body."""
+    return Call(
+        "POST",
+        _files(sandbox_id, "upload"),
+        lambda value: read_list(value, "files", FileEntry),
+        query=(path_query(directory),),
+    )
+
+
+def stat(sandbox_id: str, path: RemotePath, follow: bool) -> Call[FileEntry]:
+    """What a path leads to."""
+    return get(_files(sandbox_id, "stat"), FileEntry.from_json, path_query(path), ("follow", flag(follow)))
+
+
+def page(sandbox_id: str, path: RemotePath, depth: int, limit: Optional[int], cursor: Optional[str]) -> Call[Page]:
+    """One page of what is in a directory."""
+    return get(
+        sandbox_path(sandbox_id, "files"),
+        _page,
+        path_query(path),
+        ("depth", number(depth)),
+        ("limit", number(limit)),
+        ("cursor", cursor),
+    )
+
+
+def make_dir(sandbox_id: str, path: RemotePath, parents: bool, mode: Optional[Mode]) -> Call[FileEntry]:
+    """Makes a directory."""
+    return post(_files(sandbox_id, "mkdir"), FileEntry.from_json, path=path_body(path), parents=parents, mode=octal(mode))
+
+
+def rename(sandbox_id: str, old: RemotePath, new: RemotePath, overwrite: bool) -> Call[FileEntry]:
+    """Gives a file or directory another place."""
+    # `from` is a word of Python's own.
+    body: Mapping[str, Any] = {"from": path_body(old), "to": path_body(new), "overwrite": overwrite}
+    return Call("POST", _files(sandbox_id, "move"), FileEntry.from_json, body=body)
+
+
+def remove(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
+    """Takes a file or directory away."""
+    return delete(sandbox_path(sandbox_id, "files"), path_query(path), ("recursive", flag(recursive)))
+
+
+def chmod(sandbox_id: str, path: RemotePath, mode: Mode) -> Call[FileEntry]:
+    """Sets permission bits."""
+    return post(_files(sandbox_id, "chmod"), FileEntry.from_json, path=path_body(path), mode=octal(mode))
+
+
+def get_archive(sandbox_id: str, path: RemotePath, archive_format: str) -> Call[None]:
+    """A directory as an archive."""
+    return get(_files(sandbox_id, "archive"), nothing, path_query(path), ("format", archive_format))
+
+
+def put_archive(sandbox_id: str, path: RemotePath, archive_format: str, strip: int) -> Call[ArchiveResult]:
+    """Unpacks an archive, which is the body, below a directory."""
+    query = given_query(path_query(path), ("format", archive_format), ("strip", number(strip)))
+    call = Call("PUT", _files(sandbox_id, "archive"), ArchiveResult.from_json, query=query, headers=_OCTETS)
+    # Unpacking may go on for a while after the last byte has arrived.
+    return replace(call, patience=float("inf"))
+
+
+def watch(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
+    """What happens in a directory, as events."""
+    return get(
+        _files(sandbox_id, "watch"),
+        nothing,
+        path_query(path),
+        ("recursive", flag(recursive)),
+        headers={"Accept": "text/event-stream"},
+    )
+
+
+def search(
+    sandbox_id: str,
+    *,
+    path: RemotePath,
+    name: Optional[str],
+    content: Optional[str],
+    regex: bool,
+    ignore_case: bool,
+    limit: Optional[int],
+) -> Call[SearchResult]:
+    """Looks for files by name and content."""
+    if name is None and content is None:
+        raise InvalidArgumentException("a search needs a name, a content or both", field="name")
+    call = post(
+        _files(sandbox_id, "search"),
+        SearchResult.from_json,
+        path=path_body(path),
+        name=name,
+        content=content,
+        regex=regex or None,
+        ignore_case=ignore_case or None,
+        limit=limit,
+    )
+    return replace(call, patience=float("inf"))
+
+
+def sign(sandbox_id: str, path: RemotePath, operation: str, expires: Duration) -> Call[str]:
+    """Makes a URL that opens one file for one operation, without a key."""
+    return post(
+        _files(sandbox_id, "sign"),
+        lambda value: read.text(read.mapping(value, "the answer"), "url"),
+        path=path_body(path),
+        operation=operation,
+        expires=duration(expires, "expires"),
+    )
+
+
+def watch_event(name: str, data: Mapping[str, Any]) -> FilesystemEvent:
+    """Reads an event of a watch."""
+    return FilesystemEvent(type=name, path=read.optional_text(data, "path"), is_dir=bool(data.get("directory")))
+
+
+def fits_multipart(path: RemotePath) -> bool:
+    """Whether a path can be the name of a part: relative, and without characters that clients write in different ways."""
+    text = path_text_or_none(path)
+    return (
+        text is not None
+        and not text.startswith("/")
+        and not any(character in '"\\%' or ord(character) < 0x20 or ord(character) == 0x7F for character in text)
+    )
+
+
+def path_text_or_none(path: RemotePath) -> Optional[str]:
+    """A path as text, or None if it is not UTF-8."""
+    name, value = path_query(path)
+    return value if name == "path" else None
+
+
+def _files(sandbox_id: str, route: str) -> str:
+    return sandbox_path(sandbox_id, "files", route)
+
+
+def _page(value: Any) -> Page:
+    return read_list(value, "entries", FileEntry), read.optional_text(value, "next_cursor")

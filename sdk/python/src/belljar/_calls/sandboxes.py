@@ -1,0 +1,264 @@
+"""Sandboxes: their life, ports, tokens, metrics and logs."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from .. import _json as read
+from ..errors import InvalidArgumentException, SandboxException, error_from_problem
+from ..models import (
+    LogPage,
+    PortInfo,
+    PortList,
+    SandboxInfo,
+    SandboxMetrics,
+    SessionInfo,
+    TemplateInfo,
+    Token,
+    read_list,
+)
+from ._call import (
+    Call,
+    Duration,
+    delete,
+    duration,
+    get,
+    given,
+    given_query,
+    new_idempotency_key,
+    number,
+    post,
+    sandbox_path,
+    segment,
+)
+
+Page = Tuple[List[SandboxInfo], Optional[str]]
+
+
+def create(
+    *,
+    template: Optional[str],
+    timeout: Optional[Duration],
+    labels: Optional[Mapping[str, str]],
+    metadata: Optional[Mapping[str, str]],
+    envs: Optional[Mapping[str, str]],
+    name: Optional[str],
+    if_exists: Optional[str],
+    idle_timeout: Optional[Duration],
+    on_timeout: Optional[str],
+    auto_resume: Optional[bool],
+    limits: Optional[Mapping[str, Any]],
+    network: Optional[str],
+    engine: Optional[str],
+    grade: Optional[str],
+    hostname: Optional[str],
+    mounts: Optional[Sequence[str]],
+    files: Optional[Mapping[str, Union[str, bytes]]],
+) -> Call[SandboxInfo]:
+    """Makes a sandbox."""
+    body = given(
+        template=template,
+        name=name,
+        if_exists=if_exists,
+        timeout=duration(timeout, "timeout"),
+        idle_timeout=duration(idle_timeout, "idle_timeout"),
+        on_timeout=on_timeout,
+        auto_resume=auto_resume,
+        labels=_labels(labels, metadata),
+        env=None if envs is None else dict(envs),
+        limits=_limits(limits),
+        network=network,
+        engine=engine,
+        grade=grade,
+        hostname=hostname,
+        mounts=None if mounts is None else list(mounts),
+        files=None if files is None else [_new_file(path, content) for path, content in files.items()],
+    )
+    headers = {"Idempotency-Key": new_idempotency_key()}
+    return Call("POST", "/v1/sandboxes", SandboxInfo.from_json, body=body, headers=headers, safe=True)
+
+
+def page(
+    *,
+    state: Optional[Union[str, Sequence[str]]],
+    labels: Optional[Mapping[str, str]],
+    name: Optional[str],
+    limit: Optional[int],
+    order: Optional[str],
+    cursor: Optional[str],
+) -> Call[Page]:
+    """One page of the sandboxes that fit."""
+    states = state if state is None or isinstance(state, str) else ",".join(state)
+    query = given_query(
+        ("state", states),
+        *(("label", f"{key}={value}") for key, value in (labels or {}).items()),
+        ("name", name),
+        ("limit", number(limit)),
+        ("cursor", cursor),
+        ("order", order),
+    )
+    return Call("GET", "/v1/sandboxes", _page, query=query, safe=True)
+
+
+def info(sandbox_id: str) -> Call[SandboxInfo]:
+    """What the server knows of a sandbox."""
+    return get(sandbox_path(sandbox_id), SandboxInfo.from_json)
+
+
+def update(
+    sandbox_id: str,
+    *,
+    labels: Optional[Mapping[str, Optional[str]]],
+    limits: Optional[Mapping[str, Any]],
+    idle_timeout: Optional[Duration],
+    on_timeout: Optional[str],
+    auto_resume: Optional[bool],
+) -> Call[SandboxInfo]:
+    """Changes what is given and leaves the rest."""
+    body = given(
+        labels=None if labels is None else dict(labels),
+        limits=_limits(limits),
+        idle_timeout=duration(idle_timeout, "idle_timeout"),
+        on_timeout=on_timeout,
+        auto_resume=auto_resume,
+    )
+    return Call("PATCH", sandbox_path(sandbox_id), SandboxInfo.from_json, body=body)
+
+
+def kill(sandbox_id: str) -> Call[None]:
+    """Ends a sandbox."""
+    return delete(sandbox_path(sandbox_id))
+
+
+def set_timeout(sandbox_id: str, timeout: Duration) -> Call[SandboxInfo]:
+    """Lets a sandbox live that long from now."""
+    return post(sandbox_path(sandbox_id, "timeout"), SandboxInfo.from_json, timeout=duration(timeout, "timeout"))
+
+
+def pause(sandbox_id: str) -> Call[SandboxInfo]:
+    """Freezes a sandbox."""
+    return Call("POST", sandbox_path(sandbox_id, "pause"), SandboxInfo.from_json)
+
+
+def resume(sandbox_id: str, timeout: Optional[Duration]) -> Call[SandboxInfo]:
+    """Lets a frozen sandbox go on."""
+    return post(sandbox_path(sandbox_id, "resume"), SandboxInfo.from_json, timeout=duration(timeout, "timeout"))
+
+
+def snapshot(sandbox_id: str, name: Optional[str], note: Optional[str]) -> Call[TemplateInfo]:
+    """Makes a template of a sandbox's files."""
+    call = post(sandbox_path(sandbox_id, "snapshot"), TemplateInfo.from_json, name=name, note=note)
+    return replace(call, patience=float("inf"))
+
+
+def fork(
+    sandbox_id: str,
+    *,
+    count: int,
+    timeout: Optional[Duration],
+    labels: Optional[Mapping[str, str]],
+    metadata: Optional[Mapping[str, str]],
+    envs: Optional[Mapping[str, str]],
+) -> Call[Tuple[List[SandboxInfo], List[SandboxException]]]:
+    """Makes sandboxes with the files of one that is there."""
+    call = post(
+        sandbox_path(sandbox_id, "fork"),
+        _forks,
+        count=count,
+        timeout=duration(timeout, "timeout"),
+        labels=_labels(labels, metadata),
+        env=None if envs is None else dict(envs),
+    )
+    return replace(call, patience=float("inf"))
+
+
+def metrics(sandbox_id: str) -> Call[SandboxMetrics]:
+    """What a sandbox uses now."""
+    return get(sandbox_path(sandbox_id, "metrics"), SandboxMetrics.from_json)
+
+
+def logs(sandbox_id: str, after: Optional[int], limit: Optional[int]) -> Call[LogPage]:
+    """What happened to a sandbox."""
+    path = sandbox_path(sandbox_id, "logs")
+    return get(path, LogPage.from_json, ("after", number(after)), ("limit", number(limit)))
+
+
+def create_token(sandbox_id: str, expires: Duration) -> Call[Token]:
+    """Makes a token that opens only this sandbox."""
+    return post(sandbox_path(sandbox_id, "tokens"), Token.from_json, expires=duration(expires, "expires"))
+
+
+def publish_port(sandbox_id: str, port: int, public: bool) -> Call[PortInfo]:
+    """Lets a port be reached from outside."""
+    return post(sandbox_path(sandbox_id, "ports"), PortInfo.from_json, port=port, public=public)
+
+
+def list_ports(sandbox_id: str) -> Call[PortList]:
+    """The ports that can be reached, and those on which something listens."""
+    return get(sandbox_path(sandbox_id, "ports"), PortList.from_json)
+
+
+def unpublish_port(sandbox_id: str, port: int) -> Call[None]:
+    """Lets a port not be reached any more."""
+    return delete(sandbox_path(sandbox_id, "ports", segment(port, "port")))
+
+
+def port_token(sandbox_id: str, port: int, expires: Duration) -> Call[Token]:
+    """Makes a token that opens only this port."""
+    path = sandbox_path(sandbox_id, "ports", segment(port, "port"), "tokens")
+    return post(path, Token.from_json, expires=duration(expires, "expires"))
+
+
+def create_session(sandbox_id: str, cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[SessionInfo]:
+    """Starts a shell that remembers."""
+    env = None if envs is None else dict(envs)
+    return post(sandbox_path(sandbox_id, "sessions"), SessionInfo.from_json, cwd=cwd, env=env)
+
+
+def list_sessions(sandbox_id: str) -> Call[List[SessionInfo]]:
+    """The shells that are open."""
+    return get(sandbox_path(sandbox_id, "sessions"), lambda value: read_list(value, "sessions", SessionInfo))
+
+
+def close_session(sandbox_id: str, session_id: int) -> Call[None]:
+    """Ends a shell."""
+    return delete(sandbox_path(sandbox_id, "sessions", segment(session_id, "session_id")))
+
+
+def _page(value: Any) -> Page:
+    return read_list(value, "sandboxes", SandboxInfo), read.optional_text(value, "next_cursor")
+
+
+def _forks(value: Any) -> Tuple[List[SandboxInfo], List[SandboxException]]:
+    made: List[SandboxInfo] = []
+    failed: List[SandboxException] = []
+    for item in read.items(value, "sandboxes"):
+        if item.get("error") is not None:
+            failed.append(error_from_problem(read.mapping(item["error"], "the error")))
+        else:
+            made.append(SandboxInfo.from_json(item.get("sandbox")))
+    return made, failed
+
+
+def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
+    if labels is not None and metadata is not None:
+        raise InvalidArgumentException("labels and metadata are two names of one thing; give one", field="metadata")
+    found = metadata if labels is None else labels
+    return None if found is None else dict(found)
+
+
+def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    if limits is None:
+        return None
+    found = given(**limits)
+    if "timeout" in found:
+        found["timeout"] = duration(found["timeout"], "limits.timeout")
+    return found
+
+
+def _new_file(path: str, content: Union[str, bytes]) -> Dict[str, Any]:
+    if isinstance(content, str):
+        return {"path": path, "content": content}
+    return {"path": path, "content_base64": base64.b64encode(content).decode("ascii")}

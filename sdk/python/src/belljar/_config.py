@@ -1,0 +1,167 @@
+"""Where the server is and how to speak with it: arguments first, then the environment, then defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Mapping, Optional
+from urllib.parse import unquote, urlsplit
+
+from ._version import __version__
+from .errors import AuthenticationException, InvalidArgumentException
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+
+    class ConnectionOptions(TypedDict, total=False):
+        """Options that every call which opens a connection takes.
+
+        `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is how many seconds the server may
+        be silent. `max_retries` is how often a request that is safe to repeat is repeated. `ssl_context` is for a server
+        whose certificate the machine does not know.
+        """
+
+        api_key: Optional[str]
+        api_url: Optional[str]
+        domain: Optional[str]
+        request_timeout: Optional[float]
+        max_retries: int
+        ssl_context: Optional[ssl.SSLContext]
+
+
+DEFAULT_API_URL = "http://127.0.0.1:8787"
+"""Where `belljar serve` listens unless it is told otherwise."""
+
+DEFAULT_REQUEST_TIMEOUT = 30.0
+"""Seconds that the server may be silent."""
+
+DEFAULT_MAX_RETRIES = 3
+"""How often a request that is safe to repeat is repeated."""
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds in which a connection must open."""
+
+STREAM_TIMEOUT = 60.0
+"""Seconds that a stream of events may be silent. The server sends a sign of life every 15 seconds."""
+
+_KEY_FORM = re.compile(r"[\x21-\x7e]+\Z")
+
+
+class Secret(str):
+    """A text that tools which show variables do not show."""
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "'[secret]'"
+
+
+@dataclass(frozen=True)
+class ConnectionConfig:
+    """Where the server is and how to speak with it. Its `repr` does not show the key."""
+
+    api_url: str
+    api_key: Optional[str] = field(repr=False)
+    domain: Optional[str] = None
+    request_timeout: float = DEFAULT_REQUEST_TIMEOUT
+    max_retries: int = DEFAULT_MAX_RETRIES
+    ssl_context: Optional[ssl.SSLContext] = field(default=None, repr=False)
+
+    @classmethod
+    def resolve(
+        cls,
+        *,
+        api_key: Optional[str] = None,
+        api_url: Optional[str] = None,
+        domain: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+        max_retries: int = DEFAULT_MAX_RETRIES,
+        ssl_context: Optional[ssl.SSLContext] = None,
+        environ: Optional[Mapping[str, str]] = None,
+    ) -> ConnectionConfig:
+        """Fills what is not given from `BELLJAR_API_KEY`, `BELLJAR_API_URL` and `BELLJAR_DOMAIN`, and checks it."""
+        environ = os.environ if environ is None else environ
+        # A key from a file often ends in a line break.
+        key = (api_key if api_key is not None else environ.get("BELLJAR_API_KEY", "")).strip() or None
+        if key is not None and not _KEY_FORM.match(key):
+            raise InvalidArgumentException("the API key has characters that no key has", field="api_key")
+        url = (api_url or environ.get("BELLJAR_API_URL") or DEFAULT_API_URL).rstrip("/")
+        _check_url(url)
+        timeout = DEFAULT_REQUEST_TIMEOUT if request_timeout is None else float(request_timeout)
+        if not timeout > 0:
+            raise InvalidArgumentException("request_timeout must be more than 0", field="request_timeout")
+        if max_retries < 0:
+            raise InvalidArgumentException("max_retries must not be negative", field="max_retries")
+        return cls(
+            api_url=url,
+            api_key=None if key is None else Secret(key),
+            domain=domain or environ.get("BELLJAR_DOMAIN") or None,
+            request_timeout=timeout,
+            max_retries=max_retries,
+            ssl_context=ssl_context,
+        )
+
+    @property
+    def socket_path(self) -> Optional[str]:
+        """The path of the Unix socket to connect to, if the URL names one."""
+        parts = urlsplit(self.api_url)
+        return unquote(parts.path) if parts.scheme == "unix" else None
+
+    @property
+    def base_url(self) -> str:
+        """The URL that paths are appended to."""
+        return "http://localhost" if self.socket_path is not None else self.api_url
+
+    @property
+    def websocket_url(self) -> str:
+        """The same for WebSockets."""
+        return "ws" + self.base_url[len("http") :]
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.base_url.startswith("https:")
+
+    @property
+    def proxy(self) -> Optional[str]:
+        """The HTTP proxy that the environment has for this server. Nothing on this machine goes through one."""
+        host = urlsplit(self.base_url).hostname or ""
+        if host == "localhost" or host == "::1" or host.startswith("127.") or urllib.request.proxy_bypass(host):
+            return None
+        proxies = urllib.request.getproxies()
+        return proxies.get("https" if self.tls else "http") or proxies.get("all")
+
+    def headers(self) -> Mapping[str, str]:
+        """The headers of every request."""
+        headers = {"User-Agent": f"belljar-python/{__version__}", "Accept-Encoding": "identity"}
+        if self.api_key is not None:
+            headers["Authorization"] = Secret(f"Bearer {self.api_key}")
+        return headers
+
+    def require_key(self) -> None:
+        """Raises unless there is a key, or a Unix socket, whose owner needs none."""
+        if self.api_key is None and self.socket_path is None:
+            raise AuthenticationException(
+                "there is no API key; set BELLJAR_API_KEY or give api_key (`belljar key create` makes one)"
+            )
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidArgumentException(f"api_url is not a URL: {error}", field="api_url") from None
+    if parts.scheme == "unix":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise InvalidArgumentException("a Unix socket is written unix:///path", field="api_url")
+        return
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidArgumentException("api_url must begin with http://, https:// or unix:///", field="api_url")
+    if parts.username is not None or parts.password is not None:
+        # It would show in messages and logs.
+        raise InvalidArgumentException("api_url must not hold a user or password; give api_key", field="api_url")
+    if parts.query or parts.fragment:
+        raise InvalidArgumentException("api_url must have neither a query nor a fragment", field="api_url")

@@ -1,0 +1,281 @@
+# Made by scripts/make_sync.py from ../_async/_transport.py. Change that one.
+"""Sends calls, again where that is safe, and reads answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
+
+import httpx
+
+from .. import _calls as calls
+from .._config import CONNECT_TIMEOUT, STREAM_TIMEOUT, ConnectionConfig
+from .._retry import RetryPolicy, parse_retry_after
+from .._sse import EventReader, ServerEvent
+from .._transport_options import client_options, ssl_context
+from ..errors import (
+    ConnectionException,
+    InvalidArgumentException,
+    SandboxException,
+    ServerException,
+    TimeoutException,
+    error_from_problem,
+)
+from . import _io
+
+T = TypeVar("T")
+
+Body = Union[bytes, Iterator[bytes]]
+Parts = List[Tuple[str, Tuple[str, Any]]]
+
+_NOT_OPENED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class Transport:
+    """A pool of connections to one server."""
+
+    def __init__(self, config: ConnectionConfig, transport: Optional[httpx.BaseTransport] = None) -> None:
+        """Makes a transport. `transport` replaces the network, for tests."""
+        self.config = config
+        self.retries = RetryPolicy(config.max_retries)
+        self._custom = transport
+        self._tls = ssl_context(config)
+        self._http: Optional[httpx.Client] = None
+        self._lock = threading.Lock()
+
+    def request(self, call: calls.Call[T], body: Optional[Body] = None, parts: Optional[Parts] = None) -> T:
+        """Sends a call and reads its answer."""
+        response = self._send(call, body, parts, stream=False)
+        if response is None or not response.content:
+            return call.parse(None)
+        try:
+            value = response.json()
+        except ValueError:
+            raise ServerException(f"the answer to {call.method} {call.path} is not JSON", status=response.status_code) from None
+        return call.parse(value)
+
+    def stream(self, call: calls.Call[Any]) -> ByteStream:
+        """Sends a call and hands back its answer's bytes as they come."""
+        response = self._send(call, None, None, stream=True)
+        if response is None:
+            raise ServerException(f"there is no answer to {call.method} {call.path}")
+        return ByteStream(response, call)
+
+    def events(self, call: calls.Call[Any]) -> EventStream:
+        """Sends a call and hands back its answer's events as they come."""
+        stream = self.stream(call)
+        kind = stream.headers.get("Content-Type", "")
+        if not kind.startswith("text/event-stream"):
+            stream.close()
+            raise ServerException(f"the answer to {call.method} {call.path} is no stream of events but {kind!r}")
+        return EventStream(stream)
+
+    def open_socket(self, path: str, query: Mapping[str, str]) -> _io.Socket:
+        """Opens a WebSocket."""
+        self.config.require_key()
+        return _io.Socket.open(self.config, self._tls, path, query)
+
+    def close(self) -> None:
+        """Closes all connections. The next request opens new ones."""
+        http, self._http = self._http, None
+        if http is not None:
+            http.close()
+
+    def _client(self) -> httpx.Client:
+        with self._lock:
+            if self._http is None:
+                if self._custom is None:
+                    self._http = _io.make_http_client(self.config, self._tls)
+                else:
+                    self._http = httpx.Client(transport=self._custom, **client_options(self.config))
+            return self._http
+
+    def _send(
+        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], *, stream: bool
+    ) -> Optional[httpx.Response]:
+        """The good answer to a call; None for something to delete that is gone since an attempt before."""
+        if call.needs_key:
+            self.config.require_key()
+        replayable = body is None or isinstance(body, bytes)
+        attempt, maybe_done = 0, False
+        while True:
+            delay: Optional[float]
+            failure: SandboxException
+            request = self._build(call, body, parts, stream)
+            try:
+                response = self._client().send(request, stream=stream)
+            except httpx.HTTPError as error:
+                opened = not isinstance(error, _NOT_OPENED)
+                failure = self._failure(call, error)
+                slow = isinstance(error, httpx.TimeoutException) and opened
+                delay = None if slow else self.retries.after_break(attempt, safe=call.safe, opened=opened)
+                maybe_done = maybe_done or opened
+            else:
+                if response.is_success:
+                    return response
+                failure = self._refusal(response)
+                if call.method == "DELETE" and maybe_done and response.status_code in (404, 410):
+                    return None
+                delay = self.retries.after_status(
+                    attempt, response.status_code, failure.retry_after, safe=call.safe, read_only=call.read_only
+                )
+            if delay is None or not replayable:
+                raise failure from None
+            _io.sleep(delay)
+            attempt += 1
+
+    def _build(self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], stream: bool) -> httpx.Request:
+        headers = dict(call.headers)
+        content = body
+        try:
+            if call.body is not None:
+                content = json.dumps(call.body, ensure_ascii=False, allow_nan=False).encode("utf-8")
+                headers["Content-Type"] = "application/json"
+            return self._client().build_request(
+                call.method,
+                call.path,
+                params=list(call.query) or None,
+                content=content,
+                files=parts,
+                headers=headers,
+                timeout=self._timeout(call, stream),
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            # Such as a text that has no form in UTF-8, or a number that has none in JSON.
+            raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
+
+    def _timeout(self, call: calls.Call[Any], stream: bool) -> httpx.Timeout:
+        patience = self.config.request_timeout if call.patience is None else call.patience
+        if stream:
+            patience = max(patience, STREAM_TIMEOUT)
+        # A stream gives a sign of life, so that even one that lasts for ever may not be silent for ever.
+        read = STREAM_TIMEOUT if stream and call.headers.get("Accept") == "text/event-stream" else patience
+        return httpx.Timeout(
+            connect=min(CONNECT_TIMEOUT, self.config.request_timeout),
+            read=None if read == float("inf") else read,
+            write=self.config.request_timeout,
+            pool=self.config.request_timeout,
+        )
+
+    def _failure(self, call: calls.Call[Any], error: httpx.HTTPError) -> SandboxException:
+        what = f"{call.method} {call.path}"
+        if isinstance(error, _NOT_OPENED):
+            return ConnectionException(
+                f"cannot connect to {self.config.api_url} for {what}: {_said(error)}; is `belljar serve` running there?"
+            )
+        if isinstance(error, httpx.TimeoutException):
+            return TimeoutException(f"{what}: the server did not answer in time")
+        return ConnectionException(f"the connection broke during {what}: {_said(error)}")
+
+    def _refusal(self, response: httpx.Response) -> SandboxException:
+        try:
+            problem = json.loads(response.read())
+        except (ValueError, httpx.HTTPError):
+            problem = {}
+        finally:
+            response.close()
+        return refusal(problem, response)
+
+
+class ByteStream:
+    """The bytes of an answer as they come. Close it when you stop before the end; `with` does that."""
+
+    def __init__(self, response: httpx.Response, call: calls.Call[Any]) -> None:
+        """Wraps an answer whose body has not been read."""
+        self._response = response
+        self._what = f"{call.method} {call.path}"
+        self._chunks = response.iter_bytes()
+
+    @property
+    def headers(self) -> httpx.Headers:
+        """The headers of the answer."""
+        return self._response.headers
+
+    @property
+    def status(self) -> int:
+        """The status of the answer."""
+        return self._response.status_code
+
+    @property
+    def size(self) -> Optional[int]:
+        """How many bytes come in all, if the server says."""
+        length = self._response.headers.get("Content-Length", "")
+        return int(length) if length.isdigit() else None
+
+    def __iter__(self) -> ByteStream:
+        """The bytes, piece by piece."""
+        return self
+
+    def __next__(self) -> bytes:
+        """The next piece."""
+        try:
+            return self._chunks.__next__()
+        except httpx.TimeoutException:
+            self.close()
+            raise TimeoutException(f"{self._what}: nothing came for too long") from None
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            self.close()
+            raise ConnectionException(f"the connection broke during {self._what}: {_said(error)}") from None
+
+    def read(self) -> bytes:
+        """All that is left."""
+        return b"".join([chunk for chunk in self])
+
+    def close(self) -> None:
+        """Ends it, whether all has been read or not."""
+        self._response.close()
+
+    def interrupt(self) -> None:
+        """Makes a reader in another thread end."""
+        _io.interrupt_response(self._response)
+
+    def __enter__(self) -> ByteStream:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+
+class EventStream:
+    """The events of an answer as they come."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        """Reads events from these bytes."""
+        self._stream = stream
+        self._reader = EventReader()
+        self._ready: List[ServerEvent] = []
+
+    def receive(self) -> Optional[ServerEvent]:
+        """Waits for an event. None: the server has ended the stream."""
+        while not self._ready:
+            try:
+                chunk = self._stream.__next__()
+            except StopIteration:
+                return None
+            self._ready.extend(self._reader.feed(chunk))
+        return self._ready.pop(0)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._stream.close()
+
+    def interrupt(self) -> None:
+        """Makes a reader in another thread end."""
+        self._stream.interrupt()
+
+
+def refusal(problem: Any, response: httpx.Response) -> SandboxException:
+    """The exception for an error answer."""
+    fields = problem if isinstance(problem, dict) else {}
+    error = error_from_problem(fields, response.status_code, response.headers.get("X-Request-Id"))
+    header = parse_retry_after(response.headers.get("Retry-After"))
+    if header is not None:
+        error.retry_after = header
+    return error
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

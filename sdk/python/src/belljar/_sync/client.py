@@ -1,0 +1,362 @@
+# Made by scripts/make_sync.py from ../_async/client.py. Change that one.
+"""The client of a server: what is not about one sandbox."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterator,
+    Callable,
+    Generic,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+import httpx
+
+from .. import _calls as calls
+from .._calls._call import Duration
+from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
+from ..errors import NotFoundException
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, TemplateInfo
+from . import _io
+from ._transport import Transport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import ConnectionOptions
+    from .sandbox import Sandbox, SandboxOptions
+
+T = TypeVar("T")
+
+
+class Belljar:
+    """A client of one server, with its own pool of connections. Close it when you are done; `with` does that.
+
+    What is not given comes from `BELLJAR_API_KEY` and `BELLJAR_API_URL` (`http://127.0.0.1:8787` if that is not set either).
+    `unix:///path` as URL connects to a Unix socket, where the owner of the server needs no key. `transport` replaces the
+    network, for tests.
+    """
+
+    def __init__(
+        self,
+        api_key: Optional[str] = None,
+        api_url: Optional[str] = None,
+        *,
+        transport: Optional[httpx.BaseTransport] = None,
+        domain: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+        max_retries: int = DEFAULT_MAX_RETRIES,
+        ssl_context: Optional[ssl.SSLContext] = None,
+        config: Optional[ConnectionConfig] = None,
+    ) -> None:
+        """Makes a client; it connects when it has something to ask. `config` takes the place of all the others."""
+        if config is None:
+            config = ConnectionConfig.resolve(
+                api_key=api_key,
+                api_url=api_url,
+                domain=domain,
+                request_timeout=request_timeout,
+                max_retries=max_retries,
+                ssl_context=ssl_context,
+            )
+        self._transport = Transport(config, transport)
+        self._shared = False
+        self._leases = 0
+        self.sandboxes = Sandboxes(self)
+        """Sandboxes, by id."""
+        self.templates = Templates(self)
+        """What sandboxes can be made from."""
+        self.keys = Keys(self)
+        """API keys; needs a key with the role `admin`."""
+        self.audit = Audit(self)
+        """The audit log; needs a key with the role `admin`."""
+
+    @property
+    def config(self) -> ConnectionConfig:
+        """Where the server is and how this client speaks with it."""
+        return self._transport.config
+
+    def me(self) -> AccountInfo:
+        """Whose key this is, what it may use and what is used."""
+        return self._transport.request(calls.admin.me())
+
+    def health(self) -> Mapping[str, Any]:
+        """Whether the server answers. Needs no key."""
+        return self._transport.request(calls.admin.health())
+
+    def ready(self) -> Mapping[str, Any]:
+        """Whether the server takes requests; raises `ServerException` if not. Needs no key."""
+        return self._transport.request(calls.admin.ready())
+
+    def version(self) -> Mapping[str, Any]:
+        """What the server is. Needs no key."""
+        return self._transport.request(calls.admin.version())
+
+    def metrics(self) -> str:
+        """The server's own metrics, as Prometheus reads them."""
+        with self._transport.stream(calls.admin.metrics()) as stream:
+            return (stream.read()).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Belljar:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the connections."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The client and its server, without the key."""
+        return f"{type(self).__name__}(api_url={self.config.api_url!r})"
+
+    def _lease(self) -> None:
+        self._leases += 1
+
+    def _release(self) -> None:
+        self._leases -= 1
+        if self._shared and _io.CLOSE_SHARED_WHEN_UNUSED and self._leases <= 0:
+            self.close()
+
+
+class Leased:
+    """A client for one piece of work: one that was given, or one that all share."""
+
+    def __init__(self, client: Optional[Belljar], options: ConnectionOptions) -> None:
+        """Finds the client."""
+        self._client = client if client is not None else shared_client(options)
+
+    def __enter__(self) -> Belljar:
+        """The client."""
+        self._client._lease()
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        """Gives it back."""
+        self._client._release()
+
+
+_shared_clients: _io.SharedClients[Belljar] = _io.SharedClients()
+
+
+def shared_client(options: ConnectionOptions) -> Belljar:
+    """The client that all share who made none of their own, for these options."""
+    return _shared_clients.get(ConnectionConfig.resolve(**options), _make_shared)
+
+
+def _make_shared(config: ConnectionConfig) -> Belljar:
+    client = Belljar(config=config)
+    client._shared = True
+    _io.at_exit(client.close)
+    return client
+
+
+class Paginator(Generic[T]):
+    """Items of a list that comes in pages. Iterate over it, or take page by page with `next_items`."""
+
+    def __init__(self, client: Belljar, page: Callable[[Optional[str]], calls.Call[Tuple[List[T], Optional[str]]]]) -> None:
+        """`page` makes the call for the page at a cursor."""
+        self._client = client
+        self._page = page
+        self._cursor: Optional[str] = None
+        self._has_next = True
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there may be another page."""
+        return self._has_next
+
+    def next_items(self) -> List[T]:
+        """The next page; empty when there is none."""
+        if not self._has_next:
+            return []
+        self._client._lease()
+        try:
+            items, self._cursor = self._client._transport.request(self._page(self._cursor))
+        finally:
+            self._client._release()
+        self._has_next = self._cursor is not None
+        return items
+
+    def __iter__(self) -> Iterator[T]:
+        """The items that have not been taken yet."""
+        while self._has_next:
+            for item in self.next_items():
+                yield item
+
+
+class Sandboxes:
+    """Sandboxes of a server, by id."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    def create(
+        self, template: Optional[str] = None, timeout: Optional[Duration] = None, **options: Unpack[SandboxOptions]
+    ) -> Sandbox:
+        """Makes a sandbox; the arguments are those of `Sandbox.create`."""
+        from .sandbox import Sandbox
+
+        return Sandbox.create(template, timeout, client=self._client, **options)
+
+    def connect(self, sandbox_id: str, timeout: Optional[Duration] = None) -> Sandbox:
+        """Connects with a sandbox that is there, as `Sandbox.connect` does."""
+        from .sandbox import Sandbox
+
+        return Sandbox.connect(sandbox_id, timeout, client=self._client)
+
+    def list(
+        self,
+        *,
+        state: Optional[Union[str, Sequence[str]]] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        name: Optional[str] = None,
+        limit: Optional[int] = None,
+        order: Optional[str] = None,
+    ) -> Paginator[SandboxInfo]:
+        """The sandboxes that fit: in one of these states, with all of these labels, of this name.
+
+        Without `state` all but those that are gone. `limit` is the size of a page (1 to 100), `order` is `desc` (newest first)
+        or `asc`.
+        """
+
+        def page(cursor: Optional[str]) -> calls.Call[calls.sandboxes.Page]:
+            return calls.sandboxes.page(state=state, labels=labels, name=name, limit=limit, order=order, cursor=cursor)
+
+        return Paginator(self._client, page)
+
+    def get(self, sandbox_id: str) -> SandboxInfo:
+        """What the server knows of a sandbox, by id or name."""
+        return self._client._transport.request(calls.sandboxes.info(sandbox_id))
+
+    def kill(self, sandbox_id: str) -> bool:
+        """Ends a sandbox. False: there is none, or it has ended already."""
+        try:
+            self._client._transport.request(calls.sandboxes.kill(sandbox_id))
+        except NotFoundException:
+            return False
+        return True
+
+    def set_timeout(self, sandbox_id: str, timeout: Duration) -> SandboxInfo:
+        """Lets a sandbox live that long from now; 0 ends it now."""
+        return self._client._transport.request(calls.sandboxes.set_timeout(sandbox_id, timeout))
+
+    def pause(self, sandbox_id: str) -> SandboxInfo:
+        """Freezes a sandbox."""
+        return self._client._transport.request(calls.sandboxes.pause(sandbox_id))
+
+    def resume(self, sandbox_id: str, timeout: Optional[Duration] = None) -> SandboxInfo:
+        """Lets a frozen sandbox go on; one that runs gets at least the time given."""
+        return self._client._transport.request(calls.sandboxes.resume(sandbox_id, timeout))
+
+
+class Templates:
+    """What sandboxes can be made from."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    def list(self) -> List[TemplateInfo]:
+        """All of them."""
+        return self._client._transport.request(calls.admin.list_templates())
+
+    def get(self, template: str) -> TemplateInfo:
+        """One, by id or name."""
+        return self._client._transport.request(calls.admin.get_template(template))
+
+    def delete(self, template: str) -> bool:
+        """Takes one away, by id or name. False: there is none."""
+        try:
+            self._client._transport.request(calls.admin.delete_template(template))
+        except NotFoundException:
+            return False
+        return True
+
+
+class Keys:
+    """API keys."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    def create(
+        self,
+        name: str,
+        *,
+        role: str = "user",
+        tenant: Optional[str] = None,
+        expires: Optional[Duration] = None,
+        quotas: Optional[Mapping[str, Any]] = None,
+    ) -> KeyInfo:
+        """Makes a key. Its text is in `key` of the answer, this once.
+
+        `role` is `admin`, `user` or `read`. `expires` is how long it works; for ever if not given. `quotas` may hold
+        `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour` and `executions_per_minute`.
+        """
+        call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
+        return self._client._transport.request(call)
+
+    def list(self) -> List[KeyInfo]:
+        """All of them, without their texts."""
+        return self._client._transport.request(calls.admin.list_keys())
+
+    def revoke(self, key_id: str) -> bool:
+        """Makes a key worthless. False: there is none of this id."""
+        try:
+            self._client._transport.request(calls.admin.revoke_key(key_id))
+        except NotFoundException:
+            return False
+        return True
+
+
+class Audit:
+    """The audit log: who did what, in a chain of hashes."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    def list(
+        self,
+        *,
+        after: Optional[int] = None,
+        limit: Optional[int] = None,
+        sandbox: Optional[str] = None,
+        action: Optional[str] = None,
+        tenant: Optional[str] = None,
+    ) -> AuditPage:
+        """The records that come after number `after` and fit."""
+        call = calls.admin.audit(after=after, limit=limit, sandbox=sandbox, action=action, tenant=tenant)
+        return self._client._transport.request(call)
+
+    def export(self) -> Iterator[Mapping[str, Any]]:
+        """All records, one after the other, however many they are."""
+        with self._client._transport.stream(calls.admin.export_audit()) as stream:
+            rest = b""
+            for chunk in stream:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+            if rest.strip():
+                yield json.loads(rest)
+
+    def verify(self) -> AuditVerdict:
+        """Whether the log is as it was written; if not, which record is the first bad one."""
+        return self._client._transport.request(calls.admin.verify_audit())

@@ -1,0 +1,41 @@
+# Made by scripts/make_sync.py from ../_async/ports.py. Change that one.
+"""Ports of a sandbox that can be reached from outside."""
+
+from __future__ import annotations
+
+from .. import _calls as calls
+from .._calls._call import Duration
+from ..errors import NotFoundException
+from ..models import PortInfo, PortList, Token
+from ._transport import Transport
+
+
+class Ports:
+    """The ports of a sandbox. None can be reached before it is published."""
+
+    def __init__(self, transport: Transport, sandbox_id: str) -> None:
+        """Belongs to a sandbox."""
+        self._transport = transport
+        self._sandbox_id = sandbox_id
+
+    def publish(self, port: int, *, public: bool = False) -> PortInfo:
+        """Lets a port be reached: with a credential, or by everybody if `public`."""
+        return self._transport.request(calls.sandboxes.publish_port(self._sandbox_id, port, public))
+
+    def list(self) -> PortList:
+        """The ports that are published, and those on which something listens."""
+        return self._transport.request(calls.sandboxes.list_ports(self._sandbox_id))
+
+    def unpublish(self, port: int) -> bool:
+        """Lets a port not be reached any more. False: it was not published."""
+        try:
+            self._transport.request(calls.sandboxes.unpublish_port(self._sandbox_id, port))
+        except NotFoundException as error:
+            if error.code == "sandbox_not_found" or error.status == 410:
+                raise
+            return False
+        return True
+
+    def create_token(self, port: int, expires: Duration = 3600) -> Token:
+        """Makes a token that opens only this port, for a time. Its `url` has it in it."""
+        return self._transport.request(calls.sandboxes.port_token(self._sandbox_id, port, expires))

@@ -1,0 +1,101 @@
+# Made by scripts/make_sync.py from ../_async/sessions.py. Change that one.
+"""Shells that remember directory, variables and functions between commands."""
+
+from __future__ import annotations
+
+from typing import List, Mapping, Optional
+
+from .. import _calls as calls
+from .._calls._call import Duration, Size
+from .._calls.commands import Stdin
+from ..errors import NotFoundException
+from ..models import CommandResult, SessionInfo
+from ._io import OutputCallback
+from .commands import Commands
+
+
+class Sessions:
+    """The sessions of a sandbox."""
+
+    def __init__(self, commands: Commands) -> None:
+        """Belongs to a sandbox."""
+        self._commands = commands
+
+    def create(self, cwd: Optional[str] = None, envs: Optional[Mapping[str, str]] = None) -> Session:
+        """Starts a shell that remembers."""
+        call = calls.sandboxes.create_session(self._commands._sandbox_id, cwd, envs)
+        return Session(self._commands, self._commands._transport.request(call))
+
+    def list(self) -> List[SessionInfo]:
+        """The sessions that are open."""
+        call = calls.sandboxes.list_sessions(self._commands._sandbox_id)
+        return self._commands._transport.request(call)
+
+    def close(self, session_id: int) -> bool:
+        """Ends a session and what runs in it. False: there is none of this id."""
+        call = calls.sandboxes.close_session(self._commands._sandbox_id, session_id)
+        try:
+            self._commands._transport.request(call)
+        except NotFoundException as error:
+            if error.code == "sandbox_not_found" or error.status == 410:
+                raise
+            return False
+        return True
+
+
+class Session:
+    """A shell that remembers. As a context manager it is closed at the end."""
+
+    def __init__(self, commands: Commands, info: SessionInfo) -> None:
+        """Takes up a session."""
+        self._commands = commands
+        self.session_id = info.session_id
+        """Its number in the sandbox."""
+        self.shell = info.shell
+        """Which shell it is, such as `bash`."""
+
+    def run(
+        self,
+        cmd: str,
+        *,
+        on_stdout: Optional[OutputCallback] = None,
+        on_stderr: Optional[OutputCallback] = None,
+        timeout: Optional[Duration] = None,
+        stdin: Optional[Stdin] = None,
+        output: Optional[Size] = None,
+        check: bool = True,
+        request_timeout: Optional[float] = None,
+    ) -> CommandResult:
+        """Runs a line of shell where the one before left off. The arguments are those of `commands.run`.
+
+        `session_state` of the result says whether the shell is still there: `preserved` or `lost`.
+        """
+        return self._commands._execute(
+            cmd,
+            envs=None,
+            cwd=None,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            timeout=timeout,
+            stdin=stdin,
+            output=output,
+            check=check,
+            request_timeout=request_timeout,
+            session=self.session_id,
+        )
+
+    def close(self) -> bool:
+        """Ends the shell. False: it has ended already."""
+        return Sessions(self._commands).close(self.session_id)
+
+    def __enter__(self) -> Session:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The session's number and shell."""
+        return f"{type(self).__name__}(session_id={self.session_id}, shell={self.shell!r})"

@@ -1,0 +1,242 @@
+"""What can go wrong, as exceptions. Each of them is a `SandboxException`.
+
+No exception holds an API key, neither in its text nor in its attributes nor in its causes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple, Type
+
+if TYPE_CHECKING:
+    from .models import CommandResult, Outcome
+
+
+class SandboxException(Exception):
+    """The base of everything that this package raises on its own account.
+
+    Attributes:
+        code: The stable code of the error, such as `sandbox_not_found`; None if it did not come from the server.
+        status: The HTTP status of the answer, or None if there was none.
+        request_id: The id under which the server's log has the details, or None.
+        field: The field of the request that is at fault, such as `limits.memory`, or None.
+        retry_after: Seconds after which trying again may help, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: Optional[str] = None,
+        status: Optional[int] = None,
+        request_id: Optional[str] = None,
+        field: Optional[str] = None,
+        retry_after: Optional[float] = None,
+    ) -> None:
+        """Makes an exception with `message` and what is known beside it."""
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.request_id = request_id
+        self.field = field
+        self.retry_after = retry_after
+
+    @property
+    def message(self) -> str:
+        """What failed, why, and what to do."""
+        return str(self.args[0]) if self.args else ""
+
+
+class AuthenticationException(SandboxException):
+    """There is no API key, or the server does not know it, or it is revoked or expired."""
+
+
+class ForbiddenException(SandboxException):
+    """The key or token may not do this, or a policy of the operator says no."""
+
+
+class NotFoundException(SandboxException):
+    """There is no such sandbox, template, key, process or path, or it belongs to somebody else."""
+
+
+class SandboxGoneException(NotFoundException):
+    """The sandbox was there and has ended."""
+
+
+class InvalidArgumentException(SandboxException):
+    """A value is not acceptable; `field` says which."""
+
+
+class ConflictException(SandboxException):
+    """The state of things does not allow it now: a name is taken, a path exists, a sandbox is paused already."""
+
+
+class RateLimitException(SandboxException):
+    """A quota of the key is used up; `retry_after` says when to try again."""
+
+
+class TimeoutException(SandboxException):
+    """No answer, or no end of a command, came in time."""
+
+
+class NotEnoughSpaceException(SandboxException):
+    """Something is too large for where it was to go."""
+
+
+class ServerException(SandboxException):
+    """The server or the sandbox failed, or the machine has no room left; it says nothing about the request."""
+
+
+class ConnectionException(SandboxException):
+    """The server could not be reached, or the connection broke."""
+
+
+class ForkException(SandboxException):
+    """Some of the forks could not be made.
+
+    Attributes:
+        sandboxes: The sandboxes that were made. They live on; end those that you do not want.
+        errors: What went wrong with each of the others.
+    """
+
+    def __init__(self, sandboxes: Sequence[Any], errors: Sequence[SandboxException]) -> None:
+        """Makes an exception of what was made and what failed."""
+        total = len(sandboxes) + len(errors)
+        super().__init__(
+            f"{len(errors)} of {total} forks could not be made; the first says: {errors[0].message}",
+            code=errors[0].code,
+            status=errors[0].status,
+        )
+        self.sandboxes = list(sandboxes)
+        self.errors = list(errors)
+
+
+class CommandExitException(SandboxException):
+    """A command did not end with exit code 0. `result` has all that is known of it."""
+
+    def __init__(self, result: CommandResult) -> None:
+        """Makes an exception of the command's result."""
+        super().__init__(_command_message(result))
+        self.result = result
+
+    @property
+    def stdout(self) -> str:
+        """What the command wrote to standard output."""
+        return self.result.stdout
+
+    @property
+    def stderr(self) -> str:
+        """What the command wrote to standard error."""
+        return self.result.stderr
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The command's own exit code, or None if it did not end by itself."""
+        return self.result.exit_code
+
+    @property
+    def error(self) -> Optional[str]:
+        """How the command ended, in words."""
+        return self.result.error
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the command ended."""
+        return self.result.outcome
+
+
+class CommandTimeoutException(CommandExitException, TimeoutException):
+    """A command was ended because its time had run out. `result` has what it wrote until then."""
+
+
+def _command_message(result: CommandResult) -> str:
+    tail = result.stderr.strip()[-500:]
+    message = f"the command did not succeed: {result.error}"
+    if result.hint:
+        message += f" ({result.hint})"
+    return f"{message}: {tail}" if tail else message
+
+
+_BY_CODE: Mapping[str, Type[SandboxException]] = {
+    "invalid_field": InvalidArgumentException,
+    "invalid_json": InvalidArgumentException,
+    "invalid_argument": InvalidArgumentException,
+    "unauthenticated": AuthenticationException,
+    "forbidden": ForbiddenException,
+    "policy_refused": ForbiddenException,
+    "host_not_allowed": ForbiddenException,
+    "origin_not_allowed": ForbiddenException,
+    "permission_denied": ForbiddenException,
+    "sandbox_not_found": NotFoundException,
+    "template_not_found": NotFoundException,
+    "key_not_found": NotFoundException,
+    "process_not_found": NotFoundException,
+    "path_not_found": NotFoundException,
+    "sandbox_gone": SandboxGoneException,
+    "name_taken": ConflictException,
+    "wrong_state": ConflictException,
+    "path_exists": ConflictException,
+    "not_regular": ConflictException,
+    "failed_precondition": ConflictException,
+    "idempotency_running": ConflictException,
+    "execution_interrupted": ConflictException,
+    "idempotency_mismatch": ConflictException,
+    "too_large": NotEnoughSpaceException,
+    "quota_exceeded": RateLimitException,
+    "sandbox_unresponsive": TimeoutException,
+}
+
+_BY_STATUS: Mapping[int, Type[SandboxException]] = {
+    400: InvalidArgumentException,
+    401: AuthenticationException,
+    403: ForbiddenException,
+    404: NotFoundException,
+    405: InvalidArgumentException,
+    408: TimeoutException,
+    409: ConflictException,
+    410: SandboxGoneException,
+    413: NotEnoughSpaceException,
+    415: InvalidArgumentException,
+    416: InvalidArgumentException,
+    422: InvalidArgumentException,
+    429: RateLimitException,
+    504: TimeoutException,
+    507: NotEnoughSpaceException,
+}
+
+
+def error_from_problem(
+    problem: Mapping[str, Any], status: Optional[int] = None, request_id: Optional[str] = None
+) -> SandboxException:
+    """Makes the exception that fits a problem of the server (the body of an error answer)."""
+    said = problem.get("status")
+    status = said if isinstance(said, int) else status
+    code = problem.get("code")
+    code = code if isinstance(code, str) else None
+    detail = problem.get("detail") or problem.get("title") or f"the server answered with status {status}"
+    kind = _class_of(code, status)
+    field = problem.get("field")
+    retry_after = problem.get("retry_after_s")
+    return kind(
+        str(detail),
+        code=code,
+        status=status,
+        request_id=str(problem.get("request_id") or request_id or "") or None,
+        field=field if isinstance(field, str) else None,
+        retry_after=float(retry_after) if isinstance(retry_after, (int, float)) else None,
+    )
+
+
+def _class_of(code: Optional[str], status: Optional[int]) -> Type[SandboxException]:
+    # 507 is a full disk, whatever part of the service came upon it.
+    if status == 507:
+        return NotEnoughSpaceException
+    if code is not None and code in _BY_CODE:
+        return _BY_CODE[code]
+    if status is not None and status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return ServerException if status is not None and status >= 500 else SandboxException
+
+
+def known_codes() -> Tuple[str, ...]:
+    """The codes of the server that have a class of their own here."""
+    return tuple(_BY_CODE)

@@ -1,0 +1,89 @@
+"""Starts a Belljar server for the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Optional
+
+import httpx
+
+START_SECONDS = 30.0
+
+
+class Service:
+    """A server with a home of its own, on a free port, until it is closed."""
+
+    def __init__(self, program: str) -> None:
+        self.home = tempfile.mkdtemp(prefix="belljar-sdk-")
+        self.url = f"http://127.0.0.1:{_free_port()}"
+        self._log = open(os.path.join(self.home, "server.log"), "w+b")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_")}
+        environment["BELLJAR_HOME"] = self.home
+        address = self.url[len("http://") :]
+        self._process = subprocess.Popen(
+            [program, "serve", "--listen", address], env=environment, stdout=self._log, stderr=subprocess.STDOUT
+        )
+        try:
+            self.key = self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the server and takes its home away."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+        self._wait_for_launcher()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _wait_for_launcher(self) -> None:
+        """Sandboxes are kept by a process of its own, which ends some seconds after the last of them."""
+        deadline = time.monotonic() + START_SECONDS
+        while os.path.exists(os.path.join(self.home, "run", "launcher.sock")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def _wait(self) -> str:
+        """Waits until the server takes requests, and reads the key that it prints once."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                break
+            key = self._printed_key()
+            if key is not None and self._ready():
+                return key
+            time.sleep(0.05)
+        raise RuntimeError(f"the server did not start:\n{self._said()}")
+
+    def _printed_key(self) -> Optional[str]:
+        found = re.search(r"\bbj_[0-9a-f]{64}\b", self._said())
+        return found[0] if found else None
+
+    def _said(self) -> str:
+        with open(self._log.name, "rb") as log:
+            return log.read().decode("utf-8", "replace")
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/ready", trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert isinstance(port, int)
+        return port

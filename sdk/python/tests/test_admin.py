@@ -1,0 +1,134 @@
+"""Keys, templates, the audit log, ports and the server itself, with both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+
+from belljar import AuthenticationException, ForbiddenException, InvalidArgumentException, NotFoundException, RateLimitException
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_server(client: Any) -> None:
+    assert (await client.health())["status"] == "ok"
+    await client.ready()
+    assert (await client.version())["version"]
+
+
+async def test_server_metrics(client: Any, real: None) -> None:
+    assert "# TYPE" in await client.metrics()
+
+
+async def test_me(client: Any) -> None:
+    me = await client.me()
+    assert (me.role, me.tenant) == ("admin", "default")
+
+
+async def test_sandboxes(client: Any) -> None:
+    mark = uuid.uuid4().hex
+    sbx = await client.sandboxes.create(timeout=60, labels={"mark": mark})
+    assert (await client.sandboxes.get(sbx.sandbox_id)).labels == {"mark": mark}
+    assert [info.sandbox_id async for info in client.sandboxes.list(labels={"mark": mark})] == [sbx.sandbox_id]
+    assert (await client.sandboxes.pause(sbx.sandbox_id)).state == "paused"
+    assert (await client.sandboxes.resume(sbx.sandbox_id)).state == "running"
+    assert (await client.sandboxes.set_timeout(sbx.sandbox_id, 500)).expires_at is not None
+    assert (await (await client.sandboxes.connect(sbx.sandbox_id)).commands.run("echo x")).stdout == "x\n"
+    assert await client.sandboxes.kill(sbx.sandbox_id) is True
+    assert await client.sandboxes.kill(sbx.sandbox_id) is False
+
+
+async def test_builtin_template(client: Any) -> None:
+    assert "default" in [template.name for template in await client.templates.list()]
+
+
+async def test_missing_template(client: Any, real: None) -> None:
+    with pytest.raises(NotFoundException):
+        await client.templates.get("missing")
+
+
+async def test_keys(client: Any, api: Any, real: None) -> None:
+    made = await client.keys.create("for a test", role="user", expires="1h", quotas={"sandboxes": 1})
+    assert made.key and made.key.startswith("bj_") and made.key not in repr(made) and made.role == "user"
+    listed = [key for key in await client.keys.list() if key.key_id == made.key_id]
+    assert len(listed) == 1 and listed[0].key is None and listed[0].quotas["sandboxes"] == 1
+    async with await api.Sandbox.create(api_key=made.key):
+        with pytest.raises(RateLimitException) as full:
+            await api.Sandbox.create(api_key=made.key, max_retries=0)
+        assert full.value.code == "quota_exceeded"
+    async with api.Belljar(made.key) as user:
+        with pytest.raises(ForbiddenException):
+            await user.keys.list()
+    assert await client.keys.revoke(made.key_id) is True
+    with pytest.raises(AuthenticationException):
+        await api.Sandbox.create(api_key=made.key)
+
+
+async def test_tenants_do_not_see_each_other(client: Any, api: Any, sbx: Any, real: None) -> None:
+    # A server may make no sandboxes of its own tree while there are two tenants, so the sandbox comes first.
+    made = await client.keys.create("other", tenant=f"t{uuid.uuid4().hex[:8]}")
+    try:
+        with pytest.raises(NotFoundException) as foreign:
+            await api.Sandbox.connect(sbx.sandbox_id, api_key=made.key)
+        assert foreign.value.code == "sandbox_not_found"
+        assert [info async for info in api.Sandbox.list(api_key=made.key)] == []
+    finally:
+        await client.keys.revoke(made.key_id)
+
+
+async def test_bad_role(client: Any, real: None) -> None:
+    with pytest.raises(InvalidArgumentException) as caught:
+        await client.keys.create("x", role="king")
+    assert caught.value.field == "role"
+
+
+async def test_audit(client: Any, sbx: Any, real: None) -> None:
+    await sbx.commands.run("true")
+    page = await client.audit.list(sandbox=sbx.sandbox_id)
+    assert page.records and page.head["hash"]
+    verdict = await client.audit.verify()
+    assert verdict.ok and verdict.records
+    count = 0
+    async for record in client.audit.export():
+        count += 1
+        assert isinstance(record, dict)
+    assert count >= len(page.records)
+
+
+async def test_ports(sbx: Any, real: None) -> None:
+    await sbx.files.write("www/index.html", "from inside")
+    await sbx.commands.run(["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"], background=True, cwd="www")
+    deadline = asyncio.get_running_loop().time() + 15
+    while 8000 not in (await sbx.ports.list()).listening:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.05)
+    by_path = await sbx.get_url(8000, expires=60, by_path=True)
+    by_name = httpx.URL(await sbx.get_url(8000, expires=60))
+    assert by_name.host == sbx.get_host(8000)
+    async with httpx.AsyncClient(trust_env=False) as anybody:
+        assert (await anybody.get(by_path)).text == "from inside"
+        assert (await anybody.get(by_path.split("?")[0])).status_code in (401, 403, 404)
+        # Not every machine knows names below localhost, so the name goes into the header only.
+        server = httpx.URL(os.environ["BELLJAR_API_URL"])
+        here = by_name.copy_with(host=server.host, port=server.port)
+        first = await anybody.get(here, headers={"Host": by_name.netloc.decode()})
+        assert first.is_redirect and "set-cookie" in first.headers
+        plain = here.copy_with(query=None)
+        second = await anybody.get(
+            plain, headers={"Host": by_name.netloc.decode(), "Cookie": first.headers["set-cookie"].split(";")[0]}
+        )
+        assert second.text == "from inside"
+    published = await sbx.ports.list()
+    assert [port.port for port in published.ports] == [8000] and not published.ports[0].public
+    assert await sbx.ports.unpublish(8000) is True
+    assert await sbx.ports.unpublish(8000) is False
+
+
+async def test_bad_port(sbx: Any, real: None) -> None:
+    with pytest.raises(InvalidArgumentException):
+        await sbx.ports.publish(70000)

@@ -1,0 +1,159 @@
+import "./dispose.js";
+import type { RequestOptions } from "./config.js";
+import { SandboxError } from "./errors.js";
+import { followOutput, type OnText, type OutputChunk, type OutputEvent, Tail, TextOutput } from "./output.js";
+import { type ProcessApi } from "./process-api.js";
+import { type CommandResult, throwUnlessWell, withError } from "./result.js";
+import { outcome } from "./convert.js";
+import type { WireExited } from "./wire.js";
+
+/** Who listens to a command in the background, and how much of its output is kept here. */
+export interface HandleOptions {
+  /** Takes standard output. If it returns a promise, reading waits for it. */
+  onStdout?: OnText;
+  /** Takes standard error. If it returns a promise, reading waits for it. */
+  onStderr?: OnText;
+  /** The last bytes of each stream that the handle keeps. 16 MiB if not given. */
+  keepBytes?: number;
+}
+
+const DEFAULT_KEEP_BYTES = 16 * 1024 * 1024;
+
+/** A command that runs in the background. Its output is read from the beginning, over broken connections too. */
+export class CommandHandle {
+  /** Belljar's number of the process; the methods of `sandbox.commands` take it. */
+  readonly pid: number;
+  /** The process id that the sandbox's own programs see. */
+  readonly systemPid: number;
+  readonly #processes: ProcessApi;
+  readonly #stop = new AbortController();
+  readonly #stdout: Tail;
+  readonly #stderr: Tail;
+  readonly #finished: Promise<CommandResult>;
+  #result: CommandResult | undefined;
+  #disconnected = false;
+
+  /** @internal */
+  constructor(processes: ProcessApi, pid: number, systemPid: number, options: HandleOptions = {}) {
+    this.pid = pid;
+    this.systemPid = systemPid;
+    this.#processes = processes;
+    this.#stdout = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
+    this.#stderr = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
+    this.#finished = this.#read(options);
+    // Whoever waits gets the error; nobody has to.
+    this.#finished.catch(() => undefined);
+  }
+
+  /** Standard output so far, or its last part. */
+  get stdout(): string {
+    return this.#stdout.text();
+  }
+
+  /** Standard error so far, or its last part. */
+  get stderr(): string {
+    return this.#stderr.text();
+  }
+
+  /** The exit code, once the command has ended by itself. */
+  get exitCode(): number | null | undefined {
+    return this.#result?.exitCode;
+  }
+
+  /**
+   * Waits for the end.
+   *
+   * @param options `check: false` hands back a result that is not well, instead of throwing. A signal ends the waiting, not the command.
+   * @throws {@link CommandExitError} if the exit code is not 0, {@link CommandTimeoutError} if its time ran out, and what a listener threw.
+   */
+  async wait(options: { check?: boolean; signal?: AbortSignal } = {}): Promise<CommandResult> {
+    const result = await unlessAborted(this.#finished, options.signal);
+    return options.check === false ? result : throwUnlessWell(result);
+  }
+
+  /** Ends it with all that it started. False if it had ended already. */
+  async kill(options?: RequestOptions): Promise<boolean> {
+    return this.#processes.signal(this.pid, "SIGKILL", options);
+  }
+
+  /** Sends bytes to its standard input, which has to be open (`stdin: true`). */
+  async sendStdin(data: string | Uint8Array, options?: RequestOptions): Promise<void> {
+    await this.#processes.sendStdin(this.pid, data, false, options);
+  }
+
+  /** Says that no more input comes. */
+  async closeStdin(options?: RequestOptions): Promise<void> {
+    await this.#processes.sendStdin(this.pid, "", true, options);
+  }
+
+  /** Stops listening. The command goes on; `sandbox.commands.connect` listens again. */
+  disconnect(): void {
+    this.#disconnected = true;
+    this.#stop.abort(new DOMException("disconnected", "AbortError"));
+  }
+
+  async #read(options: HandleOptions): Promise<CommandResult> {
+    const output = new TextOutput(options.onStdout, options.onStderr);
+    try {
+      for await (const event of this.#events()) {
+        if (this.#disconnected) {
+          break;
+        }
+        if (event.kind === "output") {
+          this.#keep(event.chunk);
+          await output.push(event.chunk);
+        } else {
+          await output.end();
+          this.#result = this.#makeResult(event.exited);
+          return this.#result;
+        }
+      }
+    } catch (error) {
+      if (!this.#disconnected) {
+        throw error;
+      }
+    }
+    throw new SandboxError("the handle was disconnected before the command ended; connect again to wait for it", { code: "disconnected" });
+  }
+
+  #events(): AsyncGenerator<OutputEvent, void, undefined> {
+    return followOutput(this.#processes.transport, this.#processes.sandboxId, this.pid, {}, true, { signal: this.#stop.signal });
+  }
+
+  #keep(chunk: OutputChunk): void {
+    (chunk.stream === "stderr" ? this.#stderr : this.#stdout).push(chunk.offset, chunk.data);
+  }
+
+  #makeResult(exited: WireExited): CommandResult {
+    const stdout = this.#stdout.bytes();
+    const stderr = this.#stderr.bytes();
+    return withError({
+      pid: this.pid,
+      exitCode: exited.exit_code ?? null,
+      stdout: this.#stdout.text(),
+      stderr: this.#stderr.text(),
+      stdoutBytes: stdout,
+      stderrBytes: stderr,
+      stdoutOmittedBytes: this.#stdout.omittedBytes(),
+      stderrOmittedBytes: this.#stderr.omittedBytes(),
+      signal: exited.signal ?? null,
+      outcome: exited.outcome ? outcome(exited.outcome) : { kind: "infrastructure", cause: "the server did not say how it ended" },
+    });
+  }
+}
+
+/** The promise's value, or the signal's reason if that comes first. */
+export function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
+  if (!signal) {
+    return promise;
+  }
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason as Error);
+    if (signal.aborted) {
+      abort();
+      return;
+    }
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,202 @@
+// From the REST interface's forms to the SDK's.
+
+import { fromBase64 } from "./bytes.js";
+import { InvalidArgumentError } from "./errors.js";
+import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, TemplateInfo } from "./types.js";
+import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireTemplate } from "./wire.js";
+
+/** Seconds for the wire. */
+export function seconds(field: string, milliseconds: number | undefined): number | undefined {
+  if (milliseconds === undefined) {
+    return undefined;
+  }
+  if (typeof milliseconds !== "number" || !(milliseconds >= 0 && milliseconds < Infinity)) {
+    throw new InvalidArgumentError(`${field} is ${String(milliseconds)}; it has to be a number of milliseconds from 0`, { field });
+  }
+  return milliseconds / 1000;
+}
+
+/** Permission bits for the wire: four octal digits. */
+export function modeText(mode: FileMode | undefined): string | undefined {
+  if (mode === undefined) {
+    return undefined;
+  }
+  const valid = typeof mode === "number" ? Number.isInteger(mode) && mode >= 0 && mode <= 0o7777 : /^[0-7]{3,5}$/.test(mode);
+  if (!valid) {
+    throw new InvalidArgumentError(`mode is ${String(mode)}; it has to be a number such as 0o644, or text such as "0644"`, { field: "mode" });
+  }
+  return typeof mode === "number" ? mode.toString(8).padStart(4, "0") : mode;
+}
+
+/** Limits for the wire. */
+export function limitsToWire(limits: Limits | undefined): Record<string, unknown> | undefined {
+  if (limits === undefined) {
+    return undefined;
+  }
+  const { timeoutMs, openFiles, ...same } = limits;
+  return { ...same, timeout: seconds("limits.timeoutMs", timeoutMs), open_files: openFiles };
+}
+
+/** A time. */
+export function date(text: string): Date {
+  return new Date(text);
+}
+
+/** A time that may not have come. */
+export function dateOrNull(text: string | null | undefined): Date | null {
+  return text === null || text === undefined ? null : new Date(text);
+}
+
+function milliseconds(span: number | null | undefined): number | null {
+  return span === null || span === undefined ? null : span * 1000;
+}
+
+export function sandboxInfo(wire: WireSandbox): SandboxInfo {
+  const { limits } = wire;
+  return {
+    sandboxId: wire.id,
+    name: wire.name ?? null,
+    state: wire.state as SandboxState,
+    template: wire.template,
+    labels: wire.labels,
+    createdAt: date(wire.created_at),
+    startedAt: dateOrNull(wire.started_at),
+    expiresAt: dateOrNull(wire.expires_at),
+    idleTimeoutMs: milliseconds(wire.idle_timeout_s),
+    onTimeout: wire.on_timeout as OnTimeout,
+    autoResume: wire.auto_resume,
+    pausedAt: dateOrNull(wire.paused_at),
+    endedAt: dateOrNull(wire.ended_at),
+    reason: wire.reason ?? null,
+    engine: wire.engine,
+    limits: {
+      memoryBytes: limits.memory_bytes ?? null,
+      cpus: limits.cpus ?? null,
+      timeoutMs: milliseconds(limits.timeout_s),
+      pids: limits.pids ?? null,
+      tmpBytes: limits.tmp_bytes ?? null,
+      diskBytes: limits.disk_bytes ?? null,
+      inodes: limits.inodes ?? null,
+      outputBytes: limits.output_bytes ?? null,
+      openFiles: limits.open_files ?? null,
+    },
+    network: wire.network,
+    isolation: wire.isolation ?? null,
+    home: wire.home,
+    hostname: wire.hostname,
+    ports: wire.ports ?? [],
+    host: wire.host ?? null,
+    pooled: wire.pooled,
+    startMs: wire.start_ms ?? null,
+    tenant: wire.tenant,
+    key: wire.key ?? null,
+  };
+}
+
+export function outcome(wire: WireOutcome): Outcome {
+  return wire as Outcome;
+}
+
+export function processInfo(wire: WireProcess): ProcessInfo {
+  return {
+    pid: wire.process,
+    systemPid: wire.pid,
+    argv: wire.argv,
+    running: wire.running,
+    exitCode: wire.exit_code ?? null,
+    signal: wire.signal ?? null,
+    outcome: wire.outcome ? outcome(wire.outcome) : null,
+    stdoutBytes: wire.stdout_bytes,
+    stderrBytes: wire.stderr_bytes,
+    terminalBytes: wire.terminal_bytes,
+  };
+}
+
+export function fileInfo(wire: WireFile): FileInfo {
+  return {
+    name: wire.path.slice(wire.path.lastIndexOf("/") + 1),
+    path: wire.path,
+    ...(wire.path_base64 === undefined || wire.path_base64 === null ? {} : { pathBytes: fromBase64(wire.path_base64) }),
+    kind: wire.kind as FileKind,
+    bytes: wire.bytes,
+    mode: wire.mode,
+    modifiedAt: date(wire.modified_at),
+    ...(wire.symlink_target === undefined || wire.symlink_target === null ? {} : { symlinkTarget: wire.symlink_target }),
+  };
+}
+
+export function templateInfo(wire: WireTemplate): TemplateInfo {
+  return {
+    templateId: wire.id,
+    name: wire.name ?? null,
+    kind: wire.kind as TemplateInfo["kind"],
+    bytes: wire.bytes ?? null,
+    digest: wire.digest ?? null,
+    createdAt: dateOrNull(wire.created_at),
+    source: wire.source ?? null,
+    note: wire.note ?? null,
+  };
+}
+
+export function portInfo(wire: WirePort): PortInfo {
+  return { port: wire.port, public: wire.public, url: wire.url ?? null, pathUrl: wire.path_url };
+}
+
+export function metrics(wire: WireMetrics): Metrics {
+  return {
+    at: date(wire.at),
+    cpuSeconds: wire.cpu_s ?? null,
+    memoryBytes: wire.memory_bytes ?? null,
+    memoryPeakBytes: wire.memory_peak_bytes ?? null,
+    memoryLimitBytes: wire.memory_limit_bytes ?? null,
+    cpus: wire.cpus ?? null,
+    pids: wire.pids ?? null,
+    pidsLimit: wire.pids_limit ?? null,
+    disks: wire.disks.map((disk) => ({
+      path: disk.path,
+      bytesUsed: disk.bytes_used,
+      bytesTotal: disk.bytes_total,
+      inodesUsed: disk.inodes_used,
+      inodesTotal: disk.inodes_total,
+    })),
+    oomKills: wire.oom_kills ?? null,
+    uptimeMs: wire.uptime_s * 1000,
+  };
+}
+
+export function quotas(wire: WireQuotas | null | undefined): Quotas {
+  return {
+    sandboxes: wire?.sandboxes ?? null,
+    memoryBytes: wire?.memory_bytes ?? null,
+    diskBytes: wire?.disk_bytes ?? null,
+    cpuSecondsPerHour: wire?.cpu_seconds_per_hour ?? null,
+    executionsPerMinute: wire?.executions_per_minute ?? null,
+  };
+}
+
+export function quotasToWire(given: Quotas | undefined): WireQuotas | undefined {
+  return given === undefined
+    ? undefined
+    : {
+        sandboxes: given.sandboxes,
+        memory_bytes: given.memoryBytes,
+        disk_bytes: given.diskBytes,
+        cpu_seconds_per_hour: given.cpuSecondsPerHour,
+        executions_per_minute: given.executionsPerMinute,
+      };
+}
+
+export function keyInfo(wire: WireKey): KeyInfo {
+  return {
+    keyId: wire.id,
+    hint: wire.hint,
+    name: wire.name ?? null,
+    role: wire.role as Role,
+    tenant: wire.tenant,
+    quotas: quotas(wire.quotas),
+    createdAt: date(wire.created_at),
+    expiresAt: dateOrNull(wire.expires_at),
+    revokedAt: dateOrNull(wire.revoked_at),
+    lastUsedAt: dateOrNull(wire.last_used_at),
+  };
+}

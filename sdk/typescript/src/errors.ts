@@ -1,0 +1,185 @@
+/** What the server says about a failure, as it came over the wire (`application/problem+json`). */
+export interface Problem {
+  /** A page about this kind of failure. */
+  type?: string;
+  /** The kind of failure, in words. */
+  title?: string;
+  /** The HTTP status. */
+  status?: number;
+  /** A stable name of the failure, such as `sandbox_not_found`. */
+  code?: string;
+  /** What failed, why, and what to do. */
+  detail?: string;
+  /** The field that is at fault, such as `limits.memory`, if one is. */
+  field?: string;
+  /** The id of the request, as the server's log has it. */
+  request_id?: string;
+  /** Seconds after which another attempt makes sense. */
+  retry_after_s?: number;
+}
+
+/** What an error knows beside its message. */
+export interface ErrorDetails {
+  /** A stable name of the failure. */
+  code?: string | undefined;
+  /** The HTTP status of the answer, if there was one. */
+  status?: number | undefined;
+  /** The id of the request, as the server's log has it. */
+  requestId?: string | undefined;
+  /** What made this happen. */
+  cause?: unknown;
+}
+
+/** The base of all errors of this package. */
+export class SandboxError extends Error {
+  override name = "SandboxError";
+  /** A stable name of the failure: the server's code, or `connection_failed`, `request_timeout` and the like. */
+  readonly code: string;
+  /** The HTTP status of the answer; undefined if there was none. */
+  readonly status: number | undefined;
+  /** The id of the request, to be found in the server's log; undefined if no answer came. */
+  readonly requestId: string | undefined;
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = details.code ?? "unknown";
+    this.status = details.status;
+    this.requestId = details.requestId;
+  }
+}
+
+/** A value is wrong: it has the wrong type, is out of range, or is not known (400, 415, 416, 422). */
+export class InvalidArgumentError extends SandboxError {
+  override name = "InvalidArgumentError";
+  /** The field that is at fault, as the REST interface calls it, if one is. */
+  readonly field: string | undefined;
+
+  constructor(message: string, details: ErrorDetails & { field?: string | undefined } = {}) {
+    super(message, { code: "invalid_argument", ...details });
+    this.field = details.field;
+  }
+}
+
+/** The key is missing, wrong, expired or revoked (401). */
+export class AuthenticationError extends SandboxError {
+  override name = "AuthenticationError";
+}
+
+/** The key may not do that, or the operator's policy or the sandbox's own permissions say no (403). */
+export class ForbiddenError extends SandboxError {
+  override name = "ForbiddenError";
+}
+
+/** There is no such sandbox, template, key, process or path; those of other tenants count as missing (404). */
+export class NotFoundError extends SandboxError {
+  override name = "NotFoundError";
+}
+
+/** The sandbox has come to its end (410). */
+export class SandboxGoneError extends SandboxError {
+  override name = "SandboxGoneError";
+}
+
+/** The thing is not in a state that allows this, or a name is taken already (409). */
+export class ConflictError extends SandboxError {
+  override name = "ConflictError";
+}
+
+/** The body or the file is too large (413). */
+export class TooLargeError extends SandboxError {
+  override name = "TooLargeError";
+}
+
+/** The server's disk is full (507). */
+export class NotEnoughSpaceError extends SandboxError {
+  override name = "NotEnoughSpaceError";
+}
+
+/** A quota or a rate of the key is used up (429). */
+export class RateLimitError extends SandboxError {
+  override name = "RateLimitError";
+  /** Seconds after which another attempt makes sense, if the server said so. */
+  readonly retryAfter: number | undefined;
+
+  constructor(message: string, details: ErrorDetails & { retryAfter?: number | undefined } = {}) {
+    super(message, { code: "quota_exceeded", ...details });
+    this.retryAfter = details.retryAfter;
+  }
+}
+
+/** The machine is full, or the server is on its way up or down (503). */
+export class UnavailableError extends SandboxError {
+  override name = "UnavailableError";
+  /** Seconds after which another attempt makes sense, if the server said so. */
+  readonly retryAfter: number | undefined;
+
+  constructor(message: string, details: ErrorDetails & { retryAfter?: number | undefined } = {}) {
+    super(message, { code: "unavailable", ...details });
+    this.retryAfter = details.retryAfter;
+  }
+}
+
+/** The server failed, or could not reach the sandbox (500, 502). */
+export class ServerError extends SandboxError {
+  override name = "ServerError";
+}
+
+/** The server could not be reached, or the connection broke before the answer was complete. */
+export class ConnectionError extends SandboxError {
+  override name = "ConnectionError";
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, { code: "connection_failed", ...details });
+  }
+}
+
+/** Time ran out: of a request, of the sandbox's answer (504), or of a command ({@link CommandTimeoutError}). */
+export class TimeoutError extends SandboxError {
+  override name = "TimeoutError";
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, { code: "request_timeout", ...details });
+  }
+}
+
+/** The error for a problem that the server reported. */
+export function errorFromProblem(problem: Problem, status: number, requestId?: string, retryAfter?: number): SandboxError {
+  const message = problem.detail ?? problem.title ?? `the server answered with status ${status}`;
+  const details = {
+    code: problem.code ?? `http_${status}`,
+    status,
+    requestId: problem.request_id ?? requestId,
+    field: problem.field,
+    retryAfter: problem.retry_after_s ?? retryAfter,
+  };
+  switch (status) {
+    case 400:
+    case 405:
+    case 415:
+    case 416:
+    case 422:
+      return new InvalidArgumentError(message, details);
+    case 401:
+      return new AuthenticationError(message, details);
+    case 403:
+      return new ForbiddenError(message, details);
+    case 404:
+      return new NotFoundError(message, details);
+    case 409:
+      return new ConflictError(message, details);
+    case 410:
+      return new SandboxGoneError(message, details);
+    case 413:
+      return new TooLargeError(message, details);
+    case 429:
+      return new RateLimitError(message, details);
+    case 503:
+      return new UnavailableError(message, details);
+    case 504:
+      return new TimeoutError(message, details);
+    case 507:
+      return new NotEnoughSpaceError(message, details);
+    default:
+      return status >= 500 ? new ServerError(message, details) : new SandboxError(message, details);
+  }
+}

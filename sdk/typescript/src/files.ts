@@ -1,0 +1,346 @@
+import { concatenate, text, toBase64, utf8 } from "./bytes.js";
+import type { RequestOptions } from "./config.js";
+import { fileInfo, modeText } from "./convert.js";
+import { InvalidArgumentError, NotFoundError } from "./errors.js";
+import { download, type TransferOptions, upload } from "./local-files.js";
+import { inParallel } from "./parallel.js";
+import { type ApiRequest, type Query, route, type Transport } from "./transport.js";
+import type { FileInfo, FileMode, SandboxPath, SearchMatch, Span } from "./types.js";
+import { type OnWatchEvent, startWatch, type WatchHandle, type WatchOptions } from "./watch.js";
+import type { WireFile } from "./wire.js";
+
+/** What can be written to a file. */
+export type FileData = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
+
+/** How to read. */
+export interface ReadOptions extends RequestOptions {
+  /** First byte, from 0. */
+  start?: number;
+  /** The byte after the last one; the end of the file if not given. */
+  end?: number;
+}
+
+/** How to write. */
+export interface WriteOptions extends RequestOptions {
+  /** Permission bits of a new file; `0o644` if not given. */
+  mode?: FileMode;
+  /** Writes at the end of what is there. */
+  append?: boolean;
+  /** Fails if the file exists. */
+  exclusive?: boolean;
+  /** Whether missing directories are made; yes if not given. */
+  makeParents?: boolean;
+  /** Writes in place from this byte on and leaves the rest. The data's length has to be known: no stream. */
+  offset?: number;
+}
+
+/** One of several files to write. */
+export interface WriteEntry {
+  path: SandboxPath;
+  data: FileData;
+  mode?: FileMode;
+}
+
+/** How to list. */
+export interface ListOptions extends RequestOptions {
+  /** Levels below the directory: 1 is its own entries. 1 if not given, 64 at most. */
+  depth?: number;
+}
+
+/** How to search. */
+export interface SearchOptions extends RequestOptions {
+  /** The directory to look in; the home directory if not given. */
+  path?: string;
+  /** A pattern for names, such as `*.py`. */
+  name?: string;
+  /** What has to be in a line of the file. */
+  content?: string;
+  /** Whether `content` is a regular expression. */
+  regex?: boolean;
+  /** Whether upper and lower case count as the same. */
+  ignoreCase?: boolean;
+  /** Most matches. */
+  limit?: number;
+}
+
+/** What a search found. */
+export interface SearchResult {
+  matches: SearchMatch[];
+  /** Whether there are more. */
+  truncated: boolean;
+}
+
+/** The forms in which an archive can be asked for. */
+export type ArchiveFormat = "tar" | "tar.gz";
+
+/** How to unpack an archive. */
+export interface ExtractOptions extends RequestOptions {
+  /** Its form; found out by the server if not given. */
+  format?: "auto" | "tar" | "tar.gz" | "zip";
+  /** Leading parts of each path to leave out; 0 if not given. */
+  strip?: number;
+}
+
+/** A link to one file that works without a key. */
+export interface SignedUrl {
+  url: string;
+  expiresAt: Date;
+}
+
+/** Writes that are under way at once when several files are written. */
+const PARALLEL_WRITES = 6;
+
+/** Files in a sandbox. Paths are absolute, or relative to the home directory. */
+export class Files {
+  readonly #transport: Transport;
+  readonly #sandboxId: string;
+
+  /** @internal */
+  constructor(transport: Transport, sandboxId: string) {
+    this.#transport = transport;
+    this.#sandboxId = sandboxId;
+  }
+
+  /** Reads a file as text. */
+  read(path: SandboxPath, options?: ReadOptions & { format?: "text" }): Promise<string>;
+  /** Reads a file's bytes. */
+  read(path: SandboxPath, options: ReadOptions & { format: "bytes" }): Promise<Uint8Array>;
+  /** Reads a file into a Blob. */
+  read(path: SandboxPath, options: ReadOptions & { format: "blob" }): Promise<Blob>;
+  /** Reads a file as a stream; the server waits for whoever reads it. */
+  read(path: SandboxPath, options: ReadOptions & { format: "stream" }): Promise<ReadableStream<Uint8Array>>;
+  async read(path: SandboxPath, options: ReadOptions & { format?: "text" | "bytes" | "blob" | "stream" } = {}): Promise<string | Uint8Array | Blob | ReadableStream<Uint8Array>> {
+    const { start, end, format, ...request } = options;
+    const range = rangeHeader(start, end);
+    if (range === "empty") {
+      await this.getInfo(path, request);
+    }
+    const get: ApiRequest = { method: "GET", path: this.#route("/content"), query: pathQuery(path), headers: { Accept: "*/*", ...(range === undefined ? {} : { Range: range }) }, options: request };
+    if (format === "stream") {
+      return range === "empty" ? new Blob([]).stream() : (await this.#transport.stream(get)).body;
+    }
+    const bytes = range === "empty" ? new Uint8Array() : await this.#transport.bytes(get);
+    switch (format) {
+      case "bytes":
+        return bytes;
+      case "blob":
+        return new Blob([bytes]);
+      default:
+        return text(bytes);
+    }
+  }
+
+  /** Writes a file. What is there is replaced as a whole, or, if the call fails, stays as it was. */
+  write(path: SandboxPath, data: FileData, options?: WriteOptions): Promise<FileInfo>;
+  /** Writes several files, some at once. If one fails, others may have been written. */
+  write(files: readonly WriteEntry[], options?: WriteOptions): Promise<FileInfo[]>;
+  async write(first: SandboxPath | readonly WriteEntry[], second?: FileData | WriteOptions, third?: WriteOptions): Promise<FileInfo | FileInfo[]> {
+    if (typeof first === "string" || first instanceof Uint8Array) {
+      return this.#writeOne(first, second as FileData, third ?? {});
+    }
+    const options = (second as WriteOptions | undefined) ?? {};
+    return inParallel(first, PARALLEL_WRITES, (entry) => this.#writeOne(entry.path, entry.data, { ...options, mode: entry.mode ?? options.mode }));
+  }
+
+  async #writeOne(path: SandboxPath, data: FileData, options: WriteOptions): Promise<FileInfo> {
+    const { mode, append, exclusive, makeParents, offset, ...request } = options;
+    const body = toBody(data);
+    const headers: Record<string, string> = {};
+    if (offset !== undefined) {
+      if (body instanceof ReadableStream) {
+        throw new InvalidArgumentError("a stream cannot be written at an offset, as its length is not known; give bytes or a Blob", { field: "offset" });
+      }
+      const length = body instanceof Blob ? body.size : body.length;
+      if (length === 0) {
+        return this.getInfo(path, request);
+      }
+      headers["Content-Range"] = `bytes ${offset}-${offset + length - 1}/*`;
+    }
+    const written = await this.#transport.json<WireFile>({
+      method: "PUT",
+      path: this.#route("/content"),
+      query: { ...pathQuery(path), mode: modeText(mode), append, exclusive, make_parents: makeParents ?? true },
+      body,
+      headers,
+      options: request,
+    });
+    return fileInfo(written);
+  }
+
+  /** All entries of a directory, and of those below it down to `depth`, in the order of their paths. */
+  async list(path: SandboxPath = ".", options: ListOptions = {}): Promise<FileInfo[]> {
+    const entries: FileInfo[] = [];
+    for await (const entry of this.iterate(path, options)) {
+      entries.push(entry);
+    }
+    return entries;
+  }
+
+  /** The same, a page at a time, for directories with very many entries. */
+  async *iterate(path: SandboxPath = ".", options: ListOptions & { pageSize?: number } = {}): AsyncGenerator<FileInfo, void, undefined> {
+    const { depth, pageSize, ...request } = options;
+    let cursor: string | undefined;
+    do {
+      const page: { entries: WireFile[]; next_cursor?: string | null } = await this.#transport.json({
+        method: "GET",
+        path: this.#route(""),
+        query: { ...pathQuery(path), depth, limit: pageSize, cursor },
+        options: request,
+      });
+      yield* page.entries.map((entry) => below(path, fileInfo(entry)));
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /** Whether there is something at the path. A link that leads nowhere counts as nothing. */
+  async exists(path: SandboxPath, options?: RequestOptions): Promise<boolean> {
+    try {
+      await this.getInfo(path, options);
+      return true;
+    } catch (error) {
+      if (error instanceof NotFoundError && error.code === "path_not_found") {
+        return false;
+      }
+      throw error;
+    }
+  }
+
+  /** What is at the path. With `followLinks: false` a link itself, else what it leads to. */
+  async getInfo(path: SandboxPath, options: RequestOptions & { followLinks?: boolean } = {}): Promise<FileInfo> {
+    const { followLinks, ...request } = options;
+    return fileInfo(await this.#transport.json({ method: "GET", path: this.#route("/stat"), query: { ...pathQuery(path), follow: followLinks ?? true }, options: request }));
+  }
+
+  /** Makes a directory and, unless `parents` is false, those above it. */
+  async makeDir(path: string, options: RequestOptions & { parents?: boolean; mode?: FileMode } = {}): Promise<FileInfo> {
+    const { parents, mode, ...request } = options;
+    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/mkdir"), json: { path, parents: parents ?? true, mode: modeText(mode) }, options: request }));
+  }
+
+  /** Removes a file, or a directory: with `recursive: true` all that is in it too, else only if it is empty. */
+  async remove(path: SandboxPath, options: RequestOptions & { recursive?: boolean } = {}): Promise<void> {
+    const { recursive, ...request } = options;
+    await this.#transport.delete(this.#route(""), { ...pathQuery(path), recursive: recursive ?? false }, request);
+  }
+
+  /** Moves. Fails if there is something at the new path, unless `overwrite` is true. */
+  async rename(from: string, to: string, options: RequestOptions & { overwrite?: boolean } = {}): Promise<FileInfo> {
+    const { overwrite, ...request } = options;
+    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/move"), json: { from, to, overwrite: overwrite ?? false }, options: request }));
+  }
+
+  /** Sets permission bits. */
+  async chmod(path: string, mode: FileMode, options?: RequestOptions): Promise<FileInfo> {
+    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/chmod"), json: { path, mode: modeText(mode) }, options }));
+  }
+
+  /** Looks for files by name, by what is in them, or both. */
+  async search(options: SearchOptions): Promise<SearchResult> {
+    const { path, name, content, regex, ignoreCase, limit, ...request } = options;
+    const found = await this.#transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
+      method: "POST",
+      path: this.#route("/search"),
+      json: { path: path ?? ".", name, content, regex, ignore_case: ignoreCase, limit },
+      options: request,
+    });
+    return {
+      truncated: found.truncated,
+      matches: found.matches.map((match) => ({
+        path: match.path,
+        ...(typeof match.line_number === "number" ? { lineNumber: match.line_number } : {}),
+        ...(typeof match.line === "string" ? { line: match.line } : {}),
+        ...(typeof match.column === "number" ? { column: match.column } : {}),
+      })),
+    };
+  }
+
+  /** Packs a directory and all that is in it. The server waits for whoever reads the stream. */
+  async archive(path: SandboxPath = ".", options: RequestOptions & { format?: ArchiveFormat } = {}): Promise<ReadableStream<Uint8Array>> {
+    const { format, ...request } = options;
+    const answer = await this.#transport.stream({ method: "GET", path: this.#route("/archive"), query: { ...pathQuery(path), format: format ?? "tar.gz" }, headers: { Accept: "*/*" }, options: request });
+    return answer.body;
+  }
+
+  /** Unpacks an archive into a directory. */
+  async extract(path: SandboxPath, data: FileData, options: ExtractOptions = {}): Promise<{ entries: number; bytes: number }> {
+    const { format, strip, ...request } = options;
+    return this.#transport.json({ method: "PUT", path: this.#route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
+  }
+
+  /** Copies a file or a directory of this machine into the sandbox. Permission bits stay, links and special files are left out. */
+  async upload(localPath: string, path: string, options: TransferOptions = {}): Promise<FileInfo[]> {
+    return upload(this, localPath, path, options);
+  }
+
+  /**
+   * Copies a file or a directory of the sandbox to this machine. Links and special files are left out, and nothing is written
+   * outside of `localPath`, whatever the names inside are. Gives the paths that were written.
+   */
+  async download(path: string, localPath: string, options: TransferOptions = {}): Promise<string[]> {
+    return download(this, path, localPath, options);
+  }
+
+  /** Watches a directory. Resolves when the watch is in place, so that nothing after that is missed. */
+  async watchDir(path: SandboxPath, onEvent: OnWatchEvent, options: WatchOptions = {}): Promise<WatchHandle> {
+    return startWatch(this.#transport, { method: "GET", path: this.#route("/watch"), query: { ...pathQuery(path), recursive: options.recursive ?? false } }, onEvent, options);
+  }
+
+  /** Makes a link with which one file can be read or written without a key. `expires` is 3,600 seconds if not given. */
+  async sign(path: string, operation: "read" | "write", options: RequestOptions & { expires?: Span } = {}): Promise<SignedUrl> {
+    const { expires, ...request } = options;
+    const signed = await this.#transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.#route("/sign"), json: { path, operation, expires }, options: request });
+    return { url: new URL(signed.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(signed.expires_at) };
+  }
+
+  #route(rest: string): string {
+    return `${route`/v1/sandboxes/${this.#sandboxId}/files`}${rest}`;
+  }
+}
+
+function pathQuery(path: SandboxPath): Query {
+  return typeof path === "string" ? { path } : { path_base64: toBase64(path) };
+}
+
+/** The server tells paths relative to the directory; here they become such as every other call takes. */
+function below(directory: SandboxPath, info: FileInfo): FileInfo {
+  const bytes = typeof directory === "string" ? utf8(directory) : directory;
+  const base = typeof directory === "string" ? directory : text(directory);
+  if (base === "." || base === "") {
+    return info;
+  }
+  const separator = base.endsWith("/") ? "" : "/";
+  const path = `${base}${separator}${info.path}`;
+  if (info.pathBytes === undefined && typeof directory === "string") {
+    return { ...info, path };
+  }
+  return { ...info, path, pathBytes: concatenate([bytes, utf8(separator), info.pathBytes ?? utf8(info.path)]) };
+}
+
+/** The header for a part of a file; `empty` for a part without bytes, which HTTP cannot ask for. */
+function rangeHeader(start: number | undefined, end: number | undefined): string | undefined {
+  if (start === undefined && end === undefined) {
+    return undefined;
+  }
+  const first = start ?? 0;
+  const valid = Number.isSafeInteger(first) && first >= 0 && (end === undefined || (Number.isSafeInteger(end) && end >= first));
+  if (!valid) {
+    throw new InvalidArgumentError(`the part from ${String(start)} to ${String(end)} is none; both are whole numbers from 0, and the second is not less`, { field: "start" });
+  }
+  if (end === undefined) {
+    return `bytes=${first}-`;
+  }
+  return end === first ? "empty" : `bytes=${first}-${end - 1}`;
+}
+
+function toBody(data: FileData): Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array> {
+  if (typeof data === "string") {
+    return utf8(data);
+  }
+  if (data instanceof ArrayBuffer) {
+    return new Uint8Array(data);
+  }
+  if (data instanceof Uint8Array || data instanceof Blob || data instanceof ReadableStream) {
+    return data as Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
+  }
+  throw new InvalidArgumentError("what is to be written is no text, no bytes, no Blob and no ReadableStream", { field: "data" });
+}

@@ -1,0 +1,36 @@
+// The binary messages of an attached process: one byte for the stream, eight for the offset (big-endian), then data.
+
+import { SandboxError } from "./errors.js";
+
+/** The streams of a process, by the first byte of a frame. */
+const STREAMS = ["", "stdout", "stderr", "terminal"] as const;
+
+/** A stream of a process. */
+export type StreamName = "stdout" | "stderr" | "terminal";
+
+/** A piece of output as it comes over an attached connection. */
+export interface Frame {
+  stream: StreamName;
+  /** Bytes of the stream before this piece, those that were not kept included. */
+  offset: number;
+  data: Uint8Array<ArrayBuffer>;
+}
+
+const HEADER_BYTES = 9;
+
+/** Reads one binary message. */
+export function decodeFrame(message: ArrayBuffer): Frame {
+  if (message.byteLength < HEADER_BYTES) {
+    throw new SandboxError(`a message of ${message.byteLength} bytes came over the attached connection, less than its header`, { code: "bad_frame" });
+  }
+  const view = new DataView(message);
+  const stream = STREAMS[view.getUint8(0)];
+  if (!stream) {
+    throw new SandboxError(`a message for the stream ${view.getUint8(0)} came, which is not known; a newer version of this package may know it`, { code: "bad_frame" });
+  }
+  const offset = view.getBigUint64(1);
+  if (offset > BigInt(Number.MAX_SAFE_INTEGER)) {
+    throw new SandboxError(`a message has the offset ${offset}, more than can be counted`, { code: "bad_frame" });
+  }
+  return { stream, offset: Number(offset), data: new Uint8Array(message, HEADER_BYTES) };
+}

@@ -1,0 +1,85 @@
+/**
+ * The SDK of Belljar, a sandbox service for AI agents.
+ *
+ * @packageDocumentation
+ */
+
+export { Audit, type AuditOptions } from "./audit.js";
+export { Belljar, type Me, Sandboxes, type Usage, type Version } from "./client.js";
+export { CommandHandle, type HandleOptions } from "./command-handle.js";
+export { type BackgroundOptions, type Command, type CommandOptions, Commands, type RunOptions } from "./commands.js";
+export type { CallOptions, ConnectionOptions, RequestOptions } from "./config.js";
+export {
+  AuthenticationError,
+  ConflictError,
+  ConnectionError,
+  type ErrorDetails,
+  ForbiddenError,
+  InvalidArgumentError,
+  NotEnoughSpaceError,
+  NotFoundError,
+  RateLimitError,
+  SandboxError,
+  SandboxGoneError,
+  ServerError,
+  TimeoutError,
+  TooLargeError,
+  UnavailableError,
+} from "./errors.js";
+export {
+  type ArchiveFormat,
+  type ExtractOptions,
+  type FileData,
+  Files,
+  type ListOptions as FileListOptions,
+  type ReadOptions,
+  type SearchOptions,
+  type SearchResult,
+  type SignedUrl,
+  type WriteEntry,
+  type WriteOptions,
+} from "./files.js";
+export type { StreamName } from "./frames.js";
+export { type CreatedKey, Keys, type NewKey } from "./keys.js";
+export type { TransferOptions, TransferProgress } from "./local-files.js";
+export type { OnText, OutputChunk, OutputOffsets } from "./output.js";
+export { type Page, Paginator } from "./paginator.js";
+export { type PortList, Ports, type PortToken } from "./ports.js";
+export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
+export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
+export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
+export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
+export { Templates } from "./templates.js";
+export type { OnData } from "./terminal-connection.js";
+export type {
+  AuditHead,
+  AuditRecord,
+  AuditVerdict,
+  DiskUse,
+  FileInfo,
+  FileKind,
+  FileMode,
+  InitialFile,
+  Isolation,
+  IsolationLayer,
+  KeyInfo,
+  Limits,
+  LogEntry,
+  LogPage,
+  Metrics,
+  OnTimeout,
+  Outcome,
+  PortInfo,
+  ProcessInfo,
+  Quotas,
+  Role,
+  SandboxInfo,
+  SandboxLimits,
+  SandboxPath,
+  SandboxState,
+  SearchMatch,
+  Size,
+  Span,
+  TemplateInfo,
+} from "./types.js";
+export { type OnWatchEvent, WatchHandle, type WatchEvent, type WatchOptions } from "./watch.js";

@@ -1,0 +1,203 @@
+// The output of a process, followed over broken connections.
+
+import { concatenate, decodeData, text, TextPieces } from "./bytes.js";
+import type { RequestOptions } from "./config.js";
+import { ConnectionError, errorFromProblem, type Problem, SandboxError, ServerError, UnavailableError } from "./errors.js";
+import type { StreamName } from "./frames.js";
+import { FIRST_WAIT_MS } from "./retry.js";
+import { sleep } from "./signal.js";
+import type { ServerSentEvent } from "./sse.js";
+import { route, type Transport } from "./transport.js";
+import type { WireExited, WirePiece } from "./wire.js";
+
+/** A piece of a process's output. */
+export interface OutputChunk {
+  /** The stream that it was written to. */
+  stream: StreamName;
+  /** Bytes of the stream before it, those that were not kept included. */
+  offset: number;
+  data: Uint8Array;
+}
+
+/** Where to begin in each stream, in bytes. */
+export interface OutputOffsets {
+  stdout?: number;
+  stderr?: number;
+  terminal?: number;
+}
+
+/** What can be read from a process: output, and in the end how it ended. */
+export type OutputEvent = { kind: "output"; chunk: OutputChunk } | { kind: "exited"; exited: WireExited };
+
+/** How often in a row a connection may break without a single piece of output. */
+const MOST_BROKEN_CONNECTIONS = 5;
+
+/** Reads a process's output from where `offsets` says, and goes on after a connection broke. */
+export async function* followOutput(
+  transport: Transport,
+  sandboxId: string,
+  pid: number,
+  offsets: OutputOffsets,
+  follow: boolean,
+  options: RequestOptions,
+): AsyncGenerator<OutputEvent, void, undefined> {
+  const next: Required<OutputOffsets> = { stdout: offsets.stdout ?? 0, stderr: offsets.stderr ?? 0, terminal: offsets.terminal ?? 0 };
+  let broken = 0;
+  for (;;) {
+    let problem: ConnectionError;
+    try {
+      const events = transport.events({
+        method: "GET",
+        path: route`/v1/sandboxes/${sandboxId}/processes/${pid}/output`,
+        query: { ...next, follow },
+        options,
+      });
+      for await (const event of events) {
+        const read = readEvent(event);
+        if (!read) {
+          continue;
+        }
+        broken = 0;
+        if (read.kind === "output") {
+          next[read.chunk.stream] = read.chunk.offset + read.chunk.data.length;
+        }
+        yield read;
+        if (read.kind === "exited") {
+          return;
+        }
+      }
+      if (!follow) {
+        return;
+      }
+      problem = new ConnectionError("the stream of output ended before the process did");
+    } catch (error) {
+      if (!(error instanceof ConnectionError || error instanceof UnavailableError)) {
+        throw error;
+      }
+      problem = error;
+    }
+    broken += 1;
+    if (broken >= MOST_BROKEN_CONNECTIONS) {
+      throw problem;
+    }
+    await sleep(FIRST_WAIT_MS * 2 ** broken, options.signal);
+  }
+}
+
+/** What an event of a stream says, or undefined if it is of a kind that a newer server has. */
+export function readEvent(event: ServerSentEvent): OutputEvent | undefined {
+  switch (event.event) {
+    case "stdout":
+    case "stderr":
+    case "terminal": {
+      const piece = parseEvent<WirePiece>(event);
+      return { kind: "output", chunk: { stream: event.event, offset: piece.offset, data: decodeData(piece.encoding, piece.data) } };
+    }
+    case "exited":
+      return { kind: "exited", exited: parseEvent<WireExited>(event) };
+    case "error":
+      throw errorFromEvent(event);
+    default:
+      return undefined;
+  }
+}
+
+/** The error that an event `error` of a stream stands for. */
+export function errorFromEvent(event: ServerSentEvent): SandboxError {
+  const problem = parseEvent<Problem>(event);
+  return problem.status === undefined ? new ServerError(problem.detail ?? "the server ended the stream with an error", { code: problem.code }) : errorFromProblem(problem, problem.status);
+}
+
+/** The JSON of an event. */
+export function parseEvent<Data>(event: ServerSentEvent): Data {
+  try {
+    return JSON.parse(event.data) as Data;
+  } catch (error) {
+    throw new SandboxError(`an event ${event.event} of the server is no JSON`, { code: "bad_answer", cause: error });
+  }
+}
+
+/** Takes the text of pieces of output, as it comes. It may return a promise; the next piece then waits for it. */
+export type OnText = (text: string) => unknown;
+
+/** Hands on output as text, without ever splitting a character. */
+export class TextOutput {
+  readonly #stdout = new TextPieces();
+  readonly #stderr = new TextPieces();
+  readonly #onStdout: OnText | undefined;
+  readonly #onStderr: OnText | undefined;
+
+  constructor(onStdout?: OnText, onStderr?: OnText) {
+    this.#onStdout = onStdout;
+    this.#onStderr = onStderr;
+  }
+
+  /** Takes a piece. Resolves when whoever listens has taken it. */
+  async push(chunk: OutputChunk): Promise<void> {
+    if (chunk.stream === "stderr") {
+      await call(this.#onStderr, this.#stderr.push(chunk.data));
+    } else {
+      await call(this.#onStdout, this.#stdout.push(chunk.data));
+    }
+  }
+
+  /** Hands on what is left. */
+  async end(): Promise<void> {
+    await call(this.#onStdout, this.#stdout.end());
+    await call(this.#onStderr, this.#stderr.end());
+  }
+}
+
+async function call(listener: OnText | undefined, piece: string): Promise<void> {
+  if (piece !== "") {
+    await listener?.(piece);
+  }
+}
+
+/** Keeps the last bytes of a stream. */
+export class Tail {
+  readonly #limitBytes: number;
+  #pieces: Uint8Array[] = [];
+  #keptBytes = 0;
+  /** Where the kept part ends in the stream. */
+  #end = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  push(offset: number, data: Uint8Array): void {
+    this.#pieces.push(data);
+    this.#keptBytes += data.length;
+    this.#end = offset + data.length;
+    while (this.#keptBytes > this.#limitBytes) {
+      const first = this.#pieces[0] as Uint8Array;
+      const excess = this.#keptBytes - this.#limitBytes;
+      if (first.length <= excess) {
+        this.#pieces.shift();
+        this.#keptBytes -= first.length;
+      } else {
+        this.#pieces[0] = first.slice(excess);
+        this.#keptBytes -= excess;
+      }
+    }
+  }
+
+  /** What is kept. */
+  bytes(): Uint8Array {
+    const all = concatenate(this.#pieces);
+    // Joined once; asked again, there is only one piece.
+    this.#pieces = [all];
+    return all;
+  }
+
+  /** What is kept, as text. */
+  text(): string {
+    return text(this.bytes());
+  }
+
+  /** Bytes of the stream that are not kept. */
+  omittedBytes(): number {
+    return this.#end - this.#keptBytes;
+  }
+}

@@ -1,0 +1,78 @@
+import type { RequestOptions } from "./config.js";
+import { portInfo } from "./convert.js";
+import { InvalidArgumentError } from "./errors.js";
+import { route, type Transport } from "./transport.js";
+import type { PortInfo, Span } from "./types.js";
+import type { WirePort } from "./wire.js";
+
+/** Ports of a sandbox that can be reached, and those on which something listens. */
+export interface PortList {
+  ports: PortInfo[];
+  /** Ports on which something inside listens, published or not. */
+  listening: number[];
+}
+
+/** A way to one port that works without a key, for a time. */
+export interface PortToken {
+  token: string;
+  /** The port's address with the token in it. */
+  url: string;
+  expiresAt: Date;
+}
+
+/** Ports of a sandbox. */
+export class Ports {
+  readonly #transport: Transport;
+  readonly #sandboxId: string;
+
+  /** @internal */
+  constructor(transport: Transport, sandboxId: string) {
+    this.#transport = transport;
+    this.#sandboxId = sandboxId;
+  }
+
+  /** Makes a port reachable: with credentials, or by everybody if `public` is true. */
+  async publish(port: number, options: RequestOptions & { public?: boolean } = {}): Promise<PortInfo> {
+    const { public: open, ...request } = options;
+    return portInfo(await this.#transport.json<WirePort>({ method: "POST", path: route`/v1/sandboxes/${this.#sandboxId}/ports`, json: { port, public: open ?? false }, options: request }));
+  }
+
+  /** What is published, and what listens. */
+  async list(options?: RequestOptions): Promise<PortList> {
+    const answer = await this.#transport.json<{ ports: WirePort[]; listening: number[] }>({ method: "GET", path: route`/v1/sandboxes/${this.#sandboxId}/ports`, options });
+    return { ports: answer.ports.map(portInfo), listening: answer.listening ?? [] };
+  }
+
+  /** Makes a port unreachable again. */
+  async unpublish(port: number, options?: RequestOptions): Promise<void> {
+    await this.#transport.delete(route`/v1/sandboxes/${this.#sandboxId}/ports/${port}`, undefined, options);
+  }
+
+  /** Makes a token for one published port. `expires` is 3,600 seconds if not given. */
+  async createToken(port: number, options: RequestOptions & { expires?: Span } = {}): Promise<PortToken> {
+    const { expires, ...request } = options;
+    const made = await this.#transport.json<{ token: string; url: string; expires_at: string }>({
+      method: "POST",
+      path: route`/v1/sandboxes/${this.#sandboxId}/ports/${port}/tokens`,
+      json: { expires },
+      options: request,
+    });
+    return { token: made.token, url: new URL(made.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(made.expires_at) };
+  }
+
+  /** Sends a request to what listens on a published port, as `fetch` does, by way of the server. The key does not go inside. */
+  async fetch(port: number, path: string, init: RequestInit = {}): Promise<Response> {
+    const prefix = route`/v1/sandboxes/${this.#sandboxId}/ports/${port}/proxy/`;
+    const base = new URL(this.#transport.configuration.apiUrl + prefix);
+    const url = new URL(`${base.href}${path.replace(/^\/+/, "")}`);
+    if (!url.pathname.startsWith(base.pathname)) {
+      throw new InvalidArgumentError(`the path ${JSON.stringify(path)} leads out of the port; give it without ".."`, { field: "path" });
+    }
+    const headers = new Headers(init.headers);
+    for (const [name, value] of Object.entries(this.#transport.configuration.portCredentials())) {
+      headers.set(name, value);
+    }
+    // A redirect inside must not carry the key to another server.
+    return this.#transport.configuration.fetch(url.href, { redirect: "manual", ...init, headers });
+  }
+}

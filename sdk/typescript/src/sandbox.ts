@@ -1,0 +1,468 @@
+import "./dispose.js";
+import { toBase64 } from "./bytes.js";
+import { Commands } from "./commands.js";
+import { type CallOptions, Configuration, type RequestOptions } from "./config.js";
+import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
+import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError } from "./errors.js";
+import { Files } from "./files.js";
+import { Paginator } from "./paginator.js";
+import { Ports } from "./ports.js";
+import { Pty } from "./pty.js";
+import { Sessions } from "./sessions.js";
+import { newIdempotencyKey, route, Transport } from "./transport.js";
+import type { InitialFile, Limits, LogPage, Metrics, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo } from "./types.js";
+import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
+
+/** What a new sandbox is to be. What is not given is the server's choice. */
+export interface CreateOptions extends RequestOptions {
+  /** The template's name or id; `default` if not given. */
+  template?: string;
+  /** A name, with which it can be asked for as with its id: `[a-z0-9][a-z0-9-]{0,62}`. */
+  name?: string;
+  /** What happens if there is a sandbox of that name: an error, or it is handed back. */
+  ifExists?: "error" | "return";
+  /** Milliseconds that it lives, from 1,000; 300,000 if not given. */
+  timeoutMs?: number;
+  /** Milliseconds without any activity after which its time is over, too. */
+  idleTimeoutMs?: number;
+  /** What happens when its time is over; `kill` if not given. */
+  onTimeout?: OnTimeout;
+  /** Whether using it resumes it when it is paused; yes if not given. */
+  autoResume?: boolean;
+  /** Words to find it by; 64 at most, keys of 128 and values of 256 bytes. */
+  labels?: Record<string, string>;
+  /** Another name of `labels`. */
+  metadata?: Record<string, string>;
+  /** Environment variables of all that runs in it. */
+  envs?: Record<string, string>;
+  limits?: Limits;
+  /** Which network it has; `disabled` if not given. */
+  network?: string;
+  /** Which engine builds its walls. */
+  engine?: string;
+  /** The least grade of walls that will do. */
+  grade?: string;
+  hostname?: string;
+  /** Directories of the host that it sees, as `SOURCE:TARGET[:ro|rw]`. Only for admin keys, within the operator's policy. */
+  mounts?: string[];
+  /** Files that it has from the beginning. */
+  files?: InitialFile[];
+  /** Says that this is the same wish as one before, which is then not fulfilled twice. Made by the SDK if not given. */
+  idempotencyKey?: string;
+}
+
+/** Which sandboxes to list. */
+export interface ListOptions extends RequestOptions {
+  /** States; all but `gone` if not given. */
+  states?: SandboxState[];
+  /** Labels that it must have, all of them. */
+  labels?: Record<string, string>;
+  name?: string;
+  /** Sandboxes a page, from 1 to 100; 50 if not given. */
+  limit?: number;
+  /** Newest first (`desc`, if not given) or oldest first. */
+  order?: "desc" | "asc";
+  /** Where to begin: `nextToken` of an earlier list. */
+  nextToken?: string;
+}
+
+/** How to connect. */
+export interface ConnectOptions {
+  /** Milliseconds that it is to live at least, from now. */
+  timeoutMs?: number;
+}
+
+/** What is to change. What is not given stays. */
+export interface UpdateOptions extends RequestOptions {
+  /** Labels to set; null takes one away. */
+  labels?: Record<string, string | null>;
+  limits?: Pick<Limits, "memory" | "cpus" | "pids">;
+  /** Milliseconds without activity; 0 for no such limit. */
+  idleTimeoutMs?: number;
+  onTimeout?: OnTimeout;
+  autoResume?: boolean;
+}
+
+/** What copies are to be. */
+export interface ForkOptions extends RequestOptions {
+  /** Milliseconds that they live. */
+  timeoutMs?: number;
+  labels?: Record<string, string>;
+  envs?: Record<string, string>;
+}
+
+/** A token that opens one sandbox only. */
+export interface SandboxToken {
+  /** Give it as `apiKey`. */
+  token: string;
+  expiresAt: Date;
+}
+
+/** Not all of the copies of {@link Sandbox.fork} came to be. */
+export class ForkError extends SandboxError {
+  override name = "ForkError";
+  /** Those that did. They run, and are the caller's to end. */
+  readonly sandboxes: Sandbox[];
+  /** Why the others did not. */
+  readonly errors: SandboxError[];
+
+  constructor(sandboxes: Sandbox[], errors: SandboxError[]) {
+    super(`${errors.length} of ${sandboxes.length + errors.length} copies could not be made: ${errors[0]?.message ?? ""}`, { code: errors[0]?.code ?? "fork_failed", cause: errors[0] });
+    this.sandboxes = sandboxes;
+    this.errors = errors;
+  }
+}
+
+/**
+ * A sandbox on a Belljar server.
+ *
+ * @example
+ * ```ts
+ * await using sandbox = await Sandbox.create();
+ * const { stdout } = await sandbox.commands.run("echo hello");
+ * ```
+ */
+export class Sandbox {
+  /** Its id. */
+  readonly sandboxId: string;
+  readonly commands: Commands;
+  readonly files: Files;
+  readonly pty: Pty;
+  readonly sessions: Sessions;
+  readonly ports: Ports;
+  readonly #transport: Transport;
+  /** What the server said last. */
+  #info: SandboxInfo;
+
+  /** @internal */
+  constructor(transport: Transport, info: SandboxInfo) {
+    this.#transport = transport;
+    this.#info = info;
+    this.sandboxId = info.sandboxId;
+    this.commands = new Commands(transport, info.sandboxId, () => this.#info.limits.timeoutMs ?? undefined);
+    this.files = new Files(transport, info.sandboxId);
+    this.pty = new Pty(transport, info.sandboxId);
+    this.sessions = new Sessions(transport, info.sandboxId, this.commands);
+    this.ports = new Ports(transport, info.sandboxId);
+  }
+
+  /** Makes a sandbox. */
+  static create(options?: CreateOptions & CallOptions): Promise<Sandbox>;
+  /** Makes a sandbox of a template. */
+  static create(template: string, options?: CreateOptions & CallOptions): Promise<Sandbox>;
+  static create(first?: string | (CreateOptions & CallOptions), second?: CreateOptions & CallOptions): Promise<Sandbox> {
+    const options = typeof first === "string" ? { ...second, template: first } : (first ?? {});
+    return new SandboxApi(transportOf(options)).create(options);
+  }
+
+  /** Finds a sandbox by its id or name, and resumes it if it is paused. */
+  static connect(id: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
+    return new SandboxApi(transportOf(options)).connect(id, options);
+  }
+
+  /** Lists sandboxes, newest first, as they come page by page. */
+  static list(options: ListOptions & CallOptions = {}): Paginator<SandboxInfo> {
+    return new SandboxApi(transportOf(options)).list(options);
+  }
+
+  /** Ends a sandbox. False if there is none, or it had ended. */
+  static kill(id: string, options: CallOptions = {}): Promise<boolean> {
+    return new SandboxApi(transportOf(options)).kill(id, options);
+  }
+
+  /** Asks the server about a sandbox. This does not count as activity. */
+  static getInfo(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return new SandboxApi(transportOf(options)).getInfo(id, options);
+  }
+
+  /** Lets a sandbox live that many milliseconds from now; 0 ends it. */
+  static setTimeout(id: string, timeoutMs: number, options: CallOptions = {}): Promise<SandboxInfo> {
+    return new SandboxApi(transportOf(options)).setTimeout(id, timeoutMs, options);
+  }
+
+  /** Stops a sandbox in its place. False if it is paused already. */
+  static pause(id: string, options: CallOptions = {}): Promise<boolean> {
+    return new SandboxApi(transportOf(options)).pause(id, options);
+  }
+
+  /** Lets a paused sandbox go on. */
+  static resume(id: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
+    return new SandboxApi(transportOf(options)).resume(id, options);
+  }
+
+  /** Ends it, with all that it holds. False if it had ended already. */
+  kill(options?: RequestOptions): Promise<boolean> {
+    return this.#api.kill(this.sandboxId, options);
+  }
+
+  /** Ends it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+
+  /** Asks the server about it. This does not count as activity. */
+  async getInfo(options?: RequestOptions): Promise<SandboxInfo> {
+    this.#info = await this.#api.getInfo(this.sandboxId, options);
+    return this.#info;
+  }
+
+  /** Whether it runs. False if it is paused, gone or not there. */
+  async isRunning(options?: RequestOptions): Promise<boolean> {
+    try {
+      return (await this.getInfo(options)).state === "running";
+    } catch (error) {
+      if (error instanceof NotFoundError || error instanceof SandboxGoneError) {
+        return false;
+      }
+      throw error;
+    }
+  }
+
+  /** Lets it live that many milliseconds from now; 0 ends it. */
+  async setTimeout(timeoutMs: number, options?: RequestOptions): Promise<SandboxInfo> {
+    this.#info = await this.#api.setTimeout(this.sandboxId, timeoutMs, options);
+    return this.#info;
+  }
+
+  /** Changes labels, limits, and what happens when its time is over. */
+  async update(options: UpdateOptions): Promise<SandboxInfo> {
+    const { labels, limits, idleTimeoutMs, onTimeout, autoResume, ...request } = options;
+    const json = { labels, limits: limitsToWire(limits), idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs), on_timeout: onTimeout, auto_resume: autoResume };
+    this.#info = sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: this.#route(""), json, options: request }));
+    return this.#info;
+  }
+
+  /** Stops it in its place: nothing in it runs, and its clock stands. False if it is paused already. */
+  pause(options?: RequestOptions): Promise<boolean> {
+    return this.#api.pause(this.sandboxId, options);
+  }
+
+  /** Lets it go on. */
+  async resume(options: ConnectOptions & RequestOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.#api.resumeInfo(this.sandboxId, options);
+    return this.#info;
+  }
+
+  /**
+   * Makes copies: new sandboxes with the same files. What runs is not copied.
+   *
+   * @param count From 1 to 20.
+   * @throws {@link ForkError} if some of them could not be made.
+   */
+  async fork(count = 1, options: ForkOptions = {}): Promise<Sandbox[]> {
+    const { timeoutMs, labels, envs, ...request } = options;
+    const answer = await this.#transport.json<{ sandboxes: ({ sandbox: WireSandbox } | { error: Problem })[] }>({
+      method: "POST",
+      path: this.#route("/fork"),
+      json: { count, timeout: seconds("timeoutMs", timeoutMs), labels, env: envs },
+      options: request,
+    });
+    const sandboxes: Sandbox[] = [];
+    const errors: SandboxError[] = [];
+    for (const one of answer.sandboxes) {
+      if ("sandbox" in one) {
+        sandboxes.push(new Sandbox(this.#transport, sandboxInfo(one.sandbox)));
+      } else {
+        errors.push(errorFromProblem(one.error, one.error.status ?? 500));
+      }
+    }
+    if (errors.length > 0) {
+      throw new ForkError(sandboxes, errors);
+    }
+    return sandboxes;
+  }
+
+  /** Keeps its files as a template, of which new sandboxes can be made. */
+  async snapshot(options: RequestOptions & { name?: string; note?: string } = {}): Promise<TemplateInfo> {
+    const { name, note, ...request } = options;
+    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: this.#route("/snapshot"), json: { name, note }, options: request }));
+  }
+
+  /**
+   * The host name of a port, without asking the server. The port has to be published: {@link Ports.publish} or {@link Sandbox.getUrl}.
+   *
+   * @throws {@link InvalidArgumentError} if neither the server nor `BELLJAR_DOMAIN` has a domain.
+   */
+  getHost(port: number): string {
+    const { domain } = this.#transport.configuration;
+    const host = domain === undefined ? this.#info.host : `{port}-${this.sandboxId}.${domain}`;
+    if (host === null) {
+      throw new InvalidArgumentError("the server has no domain, so ports have no host names; use getUrl, or set the server's domain", { field: "domain" });
+    }
+    return host.replace("{port}", String(port));
+  }
+
+  /** Publishes a port, and gives its address. If it is not public, there is a token in it that is good for `expires`; 3,600 seconds if not given. */
+  async getUrl(port: number, options: RequestOptions & { expires?: Span; public?: boolean } = {}): Promise<string> {
+    const { expires, ...rest } = options;
+    const published = await this.ports.publish(port, rest);
+    if (published.public) {
+      return published.url ?? published.pathUrl;
+    }
+    return (await this.ports.createToken(port, { ...rest, expires })).url;
+  }
+
+  /** An address to which a file can be sent with PUT, without a key. */
+  async uploadUrl(path: string, options?: RequestOptions & { expires?: Span }): Promise<string> {
+    return (await this.files.sign(path, "write", options)).url;
+  }
+
+  /** An address from which a file can be fetched, without a key. */
+  async downloadUrl(path: string, options?: RequestOptions & { expires?: Span }): Promise<string> {
+    return (await this.files.sign(path, "read", options)).url;
+  }
+
+  /** What it uses. */
+  async getMetrics(options?: RequestOptions): Promise<Metrics> {
+    return metrics(await this.#transport.json<WireMetrics>({ method: "GET", path: this.#route("/metrics"), options }));
+  }
+
+  /** What happened to it, oldest first, after the entry `after`. */
+  async logs(options: RequestOptions & { after?: number; limit?: number } = {}): Promise<LogPage> {
+    const { after, limit, ...request } = options;
+    const page = await this.#transport.json<{ entries: { at: string; seq: number; event: string; process?: number | null; detail: unknown }[]; next: number }>({
+      method: "GET",
+      path: this.#route("/logs"),
+      query: { after, limit },
+      options: request,
+    });
+    return {
+      next: page.next,
+      entries: page.entries.map(({ at, process, ...entry }) => ({ ...entry, at: new Date(at), ...(typeof process === "number" ? { process } : {}) })),
+    };
+  }
+
+  /** Makes a token that opens this sandbox only, and neither ends nor copies it. `expires` is 3,600 seconds if not given. */
+  async createToken(options: RequestOptions & { expires?: Span } = {}): Promise<SandboxToken> {
+    const { expires, ...request } = options;
+    const made = await this.#transport.json<{ token: string; expires_at: string }>({ method: "POST", path: this.#route("/tokens"), json: { expires }, options: request });
+    return { token: made.token, expiresAt: new Date(made.expires_at) };
+  }
+
+  get #api(): SandboxApi {
+    return new SandboxApi(this.#transport);
+  }
+
+  #route(rest: string): string {
+    return `${route`/v1/sandboxes/${this.sandboxId}`}${rest}`;
+  }
+}
+
+/** @internal What can be done without a {@link Sandbox}; its static methods and {@link Belljar.sandboxes} share it. */
+export class SandboxApi {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  async create(options: CreateOptions): Promise<Sandbox> {
+    const json = {
+      template: options.template,
+      name: options.name,
+      if_exists: options.ifExists,
+      timeout: seconds("timeoutMs", options.timeoutMs),
+      idle_timeout: seconds("idleTimeoutMs", options.idleTimeoutMs),
+      on_timeout: options.onTimeout,
+      auto_resume: options.autoResume,
+      labels: options.labels || options.metadata ? { ...options.metadata, ...options.labels } : undefined,
+      env: options.envs,
+      limits: limitsToWire(options.limits),
+      network: options.network,
+      engine: options.engine,
+      grade: options.grade,
+      hostname: options.hostname,
+      mounts: options.mounts,
+      files: options.files?.map(({ path, data, mode }) => ({
+        path,
+        ...(typeof data === "string" ? { content: data } : { content_base64: toBase64(data) }),
+        mode: modeText(mode),
+      })),
+    };
+    const idempotencyKey = options.idempotencyKey ?? newIdempotencyKey();
+    const made = await this.#transport.json<WireSandbox>({ method: "POST", path: "/v1/sandboxes", json, idempotencyKey, options: ofRequest(options) });
+    return new Sandbox(this.#transport, sandboxInfo(made));
+  }
+
+  async connect(id: string, options: ConnectOptions & RequestOptions): Promise<Sandbox> {
+    let info = await this.getInfo(id, ofRequest(options));
+    if (info.state === "gone" || info.state === "stopping") {
+      throw new SandboxGoneError(`the sandbox ${id} has ended${info.reason === null ? "" : ` (${info.reason})`}; make a new one`, { code: "sandbox_gone" });
+    }
+    if (info.state === "paused" || options.timeoutMs !== undefined) {
+      info = await this.resumeInfo(info.sandboxId, options);
+    }
+    return new Sandbox(this.#transport, info);
+  }
+
+  list(options: ListOptions): Paginator<SandboxInfo> {
+    const query = {
+      state: options.states?.join(","),
+      label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
+      name: options.name,
+      limit: options.limit,
+      order: options.order,
+    };
+    return new Paginator(async (cursor) => {
+      const page = await this.#transport.json<{ sandboxes: WireSandbox[]; next_cursor: string | null }>({
+        method: "GET",
+        path: "/v1/sandboxes",
+        query: { ...query, cursor },
+        options: ofRequest(options),
+      });
+      return { items: page.sandboxes.map(sandboxInfo), nextToken: page.next_cursor ?? undefined };
+    }, options.nextToken);
+  }
+
+  async getInfo(id: string, options?: RequestOptions): Promise<SandboxInfo> {
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "GET", path: route`/v1/sandboxes/${id}`, options: ofRequest(options) }));
+  }
+
+  async kill(id: string, options?: RequestOptions): Promise<boolean> {
+    try {
+      await this.#transport.delete(route`/v1/sandboxes/${id}`, undefined, ofRequest(options));
+      return true;
+    } catch (error) {
+      if (error instanceof NotFoundError || error instanceof SandboxGoneError) {
+        return false;
+      }
+      throw error;
+    }
+  }
+
+  async setTimeout(id: string, timeoutMs: number, options?: RequestOptions): Promise<SandboxInfo> {
+    const json = { timeout: seconds("timeoutMs", timeoutMs) };
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/timeout`, json, options: ofRequest(options) }));
+  }
+
+  async pause(id: string, options?: RequestOptions): Promise<boolean> {
+    try {
+      await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/pause`, json: {}, options: ofRequest(options) });
+      return true;
+    } catch (error) {
+      // The same status also says that it is on its way up or down, which is no success.
+      if (error instanceof SandboxError && error.code === "wrong_state" && (await this.getInfo(id, options)).state === "paused") {
+        return false;
+      }
+      throw error;
+    }
+  }
+
+  async resume(id: string, options: ConnectOptions & RequestOptions): Promise<Sandbox> {
+    return new Sandbox(this.#transport, await this.resumeInfo(id, options));
+  }
+
+  async resumeInfo(id: string, options: ConnectOptions & RequestOptions): Promise<SandboxInfo> {
+    const json = { timeout: seconds("timeoutMs", options.timeoutMs) };
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/resume`, json, options: ofRequest(options) }));
+  }
+}
+
+function transportOf(options: CallOptions): Transport {
+  return new Transport(new Configuration(options));
+}
+
+/** Only what goes for the one call. */
+function ofRequest(options: RequestOptions | undefined): RequestOptions {
+  return { signal: options?.signal, requestTimeoutMs: options?.requestTimeoutMs };
+}

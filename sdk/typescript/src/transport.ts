@@ -1,0 +1,347 @@
+// Requests to the server: addresses, credentials, time limits, attempts, errors.
+
+import type { Configuration, RequestOptions } from "./config.js";
+import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
+import { type Failure, neverOpened, retryAfterSeconds, waitBeforeRetry } from "./retry.js";
+import { type LinkedSignal, linkSignals, sleep } from "./signal.js";
+import { EventParser, type ServerSentEvent } from "./sse.js";
+
+/** Values of a query; undefined ones are left out, lists are repeated. */
+export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
+
+/** A request to the server. */
+export interface ApiRequest {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** From {@link route}. */
+  path: string;
+  query?: Query | undefined;
+  /** Sent as JSON. */
+  json?: unknown;
+  /** Sent as it is. */
+  body?: Blob | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | undefined;
+  headers?: Record<string, string>;
+  /** Makes a POST safe to repeat. */
+  idempotencyKey?: string | undefined;
+  options?: RequestOptions | undefined;
+}
+
+/** An answer whose body is still to be read. `release` has to be called when it was. */
+interface OpenAnswer {
+  response: Response;
+  linked: LinkedSignal;
+}
+
+/** What has been tried for one call. */
+interface Attempts {
+  made: number;
+  /** Whether one of them may have reached the server without its answer coming back. */
+  lost: boolean;
+}
+
+function newAttempts(): Attempts {
+  return { made: 0, lost: false };
+}
+
+/** The server sends a comment every 15 s; after four that did not come, the connection counts as broken. */
+const STREAM_SILENCE_MS = 60_000;
+
+/** A path with each value percent-encoded as one segment. */
+export function route(strings: TemplateStringsArray, ...values: (string | number)[]): string {
+  return String.raw({ raw: strings }, ...values.map(segment));
+}
+
+function segment(value: string | number): string {
+  const text = String(value);
+  // "." and ".." would be resolved away and lead to another route.
+  if (text === "" || text === "." || text === "..") {
+    throw new InvalidArgumentError(`${JSON.stringify(text)} is no id and no name`, { field: "id" });
+  }
+  return encodeURIComponent(text);
+}
+
+/** A key that no other request has. */
+export function newIdempotencyKey(): string {
+  if (typeof globalThis.crypto?.randomUUID === "function") {
+    return globalThis.crypto.randomUUID();
+  }
+  // Node 18 hides its generator behind a flag. The key is no secret, it only must not come twice.
+  const part = (): string => Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0");
+  return `${part()}${part()}${part()}${part()}`;
+}
+
+/** Sends requests as one caller to one server. */
+export class Transport {
+  readonly configuration: Configuration;
+  /** Milliseconds of silence after which a stream of events counts as broken. */
+  readonly streamSilenceMs: number;
+
+  constructor(configuration: Configuration, streamSilenceMs: number = STREAM_SILENCE_MS) {
+    this.configuration = configuration;
+    this.streamSilenceMs = streamSilenceMs;
+  }
+
+  /** Sends, and reads the answer as JSON. */
+  async json<Answer>(request: ApiRequest): Promise<Answer> {
+    return this.#complete(request, async (response) => (await response.json()) as Answer);
+  }
+
+  /** Sends, and reads the answer as text. */
+  async text(request: ApiRequest): Promise<string> {
+    return this.#complete(request, (response) => response.text());
+  }
+
+  /** Sends, and reads the answer's bytes. */
+  async bytes(request: ApiRequest): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#complete(request, async (response) => new Uint8Array(await response.arrayBuffer()));
+  }
+
+  /** Sends, and passes over what comes back. */
+  async done(request: ApiRequest): Promise<void> {
+    await this.#complete(request, async (response) => response.arrayBuffer());
+  }
+
+  /** Deletes. If an earlier attempt was lost, and now the thing is not there, that attempt did it. */
+  async delete(path: string, query: Query | undefined, options: RequestOptions | undefined): Promise<void> {
+    const attempts = newAttempts();
+    try {
+      await this.#complete({ method: "DELETE", path, query, options }, async (response) => response.arrayBuffer(), attempts);
+    } catch (error) {
+      if (!(attempts.lost && (error instanceof NotFoundError || error instanceof SandboxGoneError))) {
+        throw error;
+      }
+    }
+  }
+
+  /** Sends, and hands out the answer's bytes as they are asked for. */
+  async stream(request: ApiRequest): Promise<{ response: Response; body: ReadableStream<Uint8Array<ArrayBuffer>> }> {
+    const { response, linked } = await this.#open(request);
+    linked.clearTimer();
+    const reader = response.body?.getReader();
+    const body = new ReadableStream<Uint8Array<ArrayBuffer>>(
+      {
+        pull: async (controller) => {
+          try {
+            const piece = await reader?.read();
+            if (!piece || piece.done) {
+              linked.release();
+              controller.close();
+            } else {
+              controller.enqueue(piece.value);
+            }
+          } catch (error) {
+            linked.release();
+            controller.error(this.#failure(error, linked, request));
+          }
+        },
+        async cancel(reason) {
+          linked.release();
+          await reader?.cancel(reason);
+        },
+      },
+      // Nothing is read before somebody asks, so the server waits for the reader.
+      { highWaterMark: 0 },
+    );
+    return { response, body };
+  }
+
+  /** Sends, and hands out the events of the answer as they are asked for. Leaving the loop ends the request. */
+  async *events(request: ApiRequest): AsyncGenerator<ServerSentEvent, void, undefined> {
+    const { response, linked } = await this.#open({ ...request, headers: { Accept: "text/event-stream", ...request.headers } });
+    linked.clearTimer();
+    const reader = response.body?.getReader();
+    const decoder = new TextDecoder();
+    const parser = new EventParser();
+    let silent = false;
+    let complete = false;
+    try {
+      for (;;) {
+        const timer = setTimeout(() => {
+          silent = true;
+          linked.abort(new DOMException("nothing came", "TimeoutError"));
+        }, this.streamSilenceMs);
+        const piece = await reader?.read().finally(() => clearTimeout(timer));
+        if (!piece || piece.done) {
+          complete = true;
+          return;
+        }
+        yield* parser.push(decoder.decode(piece.value, { stream: true }));
+      }
+    } catch (error) {
+      if (silent) {
+        throw new ConnectionError(`nothing came from the server for ${this.streamSilenceMs} ms in a stream of events, not even a sign of life; the connection counts as broken`);
+      }
+      throw this.#failure(error, linked, request);
+    } finally {
+      linked.release();
+      if (!complete) {
+        // Tells the server, and lets go of the connection. That it is broken already does not matter any more.
+        linked.abort(new DOMException("the stream was left", "AbortError"));
+        await reader?.cancel().catch(() => undefined);
+      }
+    }
+  }
+
+
+  /** The address of a WebSocket, and the headers that it needs. */
+  webSocket(path: string, query?: Query): { url: string; headers: Record<string, string> } {
+    return { url: this.#url(path, query).replace(/^http/, "ws"), headers: this.configuration.credentials() };
+  }
+
+  async #complete<Answer>(request: ApiRequest, read: (response: Response) => Promise<Answer>, attempts: Attempts = newAttempts()): Promise<Answer> {
+    for (;;) {
+      const { response, linked } = await this.#open(request, attempts);
+      try {
+        return await read(response);
+      } catch (error) {
+        const failure = this.#failure(error, linked, request);
+        const wait = failure instanceof ConnectionError ? this.#wait({ error: failure, mayHaveArrived: true }, request, attempts) : undefined;
+        if (wait === undefined) {
+          throw failure;
+        }
+        attempts.lost = true;
+        await sleep(wait, request.options?.signal);
+      } finally {
+        linked.release();
+      }
+    }
+  }
+
+  /** Sends until there is an answer that is no error, as often as is allowed. */
+  async #open(request: ApiRequest, attempts: Attempts = newAttempts()): Promise<OpenAnswer> {
+    for (;;) {
+      attempts.made += 1;
+      const outcome = await this.#attempt(request);
+      if ("response" in outcome) {
+        return outcome;
+      }
+      const wait = this.#wait(outcome, request, attempts);
+      if (wait === undefined) {
+        throw outcome.error;
+      }
+      attempts.lost ||= outcome.mayHaveArrived;
+      await sleep(wait, request.options?.signal);
+    }
+  }
+
+  /** Milliseconds until the next attempt, or undefined if there must be none. */
+  #wait(failure: Failure, request: ApiRequest, attempts: Attempts): number | undefined {
+    // A stream can be sent only once.
+    if (attempts.made > this.configuration.retries || request.body instanceof ReadableStream) {
+      return undefined;
+    }
+    const repeatable = request.method === "GET" || request.method === "DELETE" || request.idempotencyKey !== undefined;
+    // The attempt that was lost is still at work, and this one has the same key.
+    if (attempts.lost && failure.error instanceof ConflictError && failure.error.code === "idempotency_running") {
+      return waitBeforeRetry({ error: new ConnectionError(""), mayHaveArrived: true }, attempts.made, repeatable);
+    }
+    return waitBeforeRetry(failure, attempts.made, repeatable);
+  }
+
+  async #attempt(request: ApiRequest): Promise<OpenAnswer | Failure> {
+    const options = request.options ?? {};
+    options.signal?.throwIfAborted();
+    const linked = linkSignals([options.signal], options.requestTimeoutMs ?? this.configuration.requestTimeoutMs);
+    let response: Response;
+    try {
+      response = await this.configuration.fetch(this.#url(request.path, request.query), this.#init(request, linked.signal));
+    } catch (error) {
+      linked.release();
+      const failure = this.#failure(error, linked, request);
+      if (!(failure instanceof SandboxError)) {
+        throw failure;
+      }
+      return { error: failure, mayHaveArrived: !neverOpened(error) };
+    }
+    if (response.ok) {
+      return { response, linked };
+    }
+    try {
+      const error = await readProblem(response, this.configuration);
+      return { error, mayHaveArrived: response.status >= 500 && response.status !== 503 };
+    } finally {
+      linked.release();
+    }
+  }
+
+  #url(path: string, query?: Query): string {
+    const parameters = new URLSearchParams();
+    for (const [name, value] of Object.entries(query ?? {})) {
+      for (const one of Array.isArray(value) ? (value as readonly string[]) : [value]) {
+        if (one !== undefined) {
+          parameters.append(name, String(one));
+        }
+      }
+    }
+    const text = parameters.toString();
+    return `${this.configuration.apiUrl}${path}${text === "" ? "" : `?${text}`}`;
+  }
+
+  #init(request: ApiRequest, signal: AbortSignal): RequestInit {
+    const headers: Record<string, string> = { Accept: "application/json", ...request.headers, ...this.configuration.credentials() };
+    const init: RequestInit & { duplex?: "half" } = { method: request.method, headers, signal, redirect: "error" };
+    if (request.idempotencyKey !== undefined) {
+      headers["Idempotency-Key"] = request.idempotencyKey;
+    }
+    if (request.json !== undefined) {
+      headers["Content-Type"] = "application/json";
+      init.body = JSON.stringify(request.json);
+    } else if (request.body !== undefined) {
+      headers["Content-Type"] ??= "application/octet-stream";
+      init.body = request.body;
+      if (request.body instanceof ReadableStream) {
+        init.duplex = "half";
+      }
+    }
+    return init;
+  }
+
+  /** What an error of `fetch` or of a body means. The caller's own reason to abort goes through as it is. */
+  #failure(error: unknown, linked: LinkedSignal, request: ApiRequest): unknown {
+    if (error instanceof SandboxError) {
+      return error;
+    }
+    const signal = request.options?.signal;
+    if (signal?.aborted && linked.signal.aborted && !linked.timedOut()) {
+      return signal.reason;
+    }
+    const what = `${request.method} ${request.path}`;
+    if (linked.timedOut()) {
+      return new TimeoutError(`${what} was not answered in time; raise requestTimeoutMs if it needs longer`);
+    }
+    if (error instanceof RangeError || error instanceof SyntaxError) {
+      return new SandboxError(`the answer to ${what} is not what this package understands; is ${this.configuration.apiUrl} a Belljar server?`, { code: "bad_answer", cause: error });
+    }
+    const reason = this.configuration.redact(deepestMessage(error));
+    return neverOpened(error)
+      ? new ConnectionError(`no connection to ${this.configuration.apiUrl} (${reason}); is the server running, and is BELLJAR_API_URL right?`, { cause: error })
+      : new ConnectionError(`the connection broke during ${what} (${reason})`, { cause: error });
+  }
+}
+
+async function readProblem(response: Response, configuration: Configuration): Promise<SandboxError> {
+  let problem: Problem = {};
+  try {
+    const parsed: unknown = JSON.parse(await response.text());
+    if (typeof parsed === "object" && parsed !== null) {
+      problem = parsed as Problem;
+    }
+  } catch {
+    // A proxy in between may answer with a page of its own; the status says enough.
+  }
+  if (typeof problem.detail === "string") {
+    problem.detail = configuration.redact(problem.detail);
+  }
+  return errorFromProblem(problem, response.status, response.headers.get("X-Request-Id") ?? undefined, retryAfterSeconds(response.headers.get("Retry-After")));
+}
+
+/** The message at the end of the chain of causes: `fetch` itself only says that it failed. */
+function deepestMessage(error: unknown): string {
+  let current = error;
+  for (let depth = 0; depth < 5 && current instanceof Error && current.cause instanceof Error; depth++) {
+    current = current.cause;
+  }
+  if (current instanceof AggregateError && current.errors[0] instanceof Error) {
+    current = current.errors[0];
+  }
+  return current instanceof Error ? current.message || current.name : String(current);
+}

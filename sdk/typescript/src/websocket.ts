@@ -1,0 +1,72 @@
+// WebSockets: the runtime's own, or those of the package ws where it has none.
+
+import { ConnectionError } from "./errors.js";
+
+/** What is used of a WebSocket; the runtimes' own and those of ws have it in common. */
+export interface Socket {
+  binaryType: string;
+  readonly bufferedAmount: number;
+  readonly readyState: number;
+  send(data: string | Uint8Array): void;
+  close(code?: number): void;
+  addEventListener(type: "open", listener: () => void): void;
+  addEventListener(type: "error", listener: () => void): void;
+  addEventListener(type: "message", listener: (event: { data: unknown }) => void): void;
+  addEventListener(type: "close", listener: (event: { code: number }) => void): void;
+}
+
+/** `headers` in the second place is an extension of the standard that Node, Bun, Deno and ws share. */
+type SocketConstructor = new (url: string, options: { headers: Record<string, string> }) => Socket;
+
+/** The state of a socket that is open. */
+export const OPEN = 1;
+
+/**
+ * Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not tell. `listen` is called before it is
+ * open: the first message may come in the same moment.
+ */
+export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal, listen: (socket: Socket) => void): Promise<Socket> {
+  signal.throwIfAborted();
+  const socket = await construct(url, headers);
+  socket.binaryType = "arraybuffer";
+  listen(socket);
+  return new Promise((resolve, reject) => {
+    const fail = (reason: unknown): void => {
+      finish();
+      reject(reason);
+      socket.close();
+    };
+    const abort = (): void => fail(signal.reason);
+    const timer = timeoutMs > 0 ? setTimeout(() => fail(new ConnectionError("the WebSocket was not opened in time")), timeoutMs) : undefined;
+    const finish = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", abort);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    socket.addEventListener("open", () => {
+      finish();
+      resolve(socket);
+    });
+    // Stays for the socket's life: an error without a listener would end the program with ws.
+    socket.addEventListener("error", () => {
+      finish();
+      reject(new ConnectionError("the WebSocket could not be opened"));
+    });
+  });
+}
+
+async function construct(url: string, headers: Record<string, string>): Promise<Socket> {
+  const own = (globalThis as { WebSocket?: unknown }).WebSocket as SocketConstructor | undefined;
+  if (own) {
+    try {
+      return new own(url, { headers });
+    } catch (error) {
+      // A runtime that takes the second place for names of protocols only.
+      if (!(error instanceof DOMException && error.name === "SyntaxError")) {
+        throw error;
+      }
+    }
+  }
+  const { WebSocket: packaged } = await import("ws");
+  return new (packaged as unknown as SocketConstructor)(url, { headers });
+}

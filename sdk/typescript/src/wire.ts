@@ -1,0 +1,176 @@
+// The REST interface's own forms, with its own names. Nothing here is public.
+
+/** A sandbox. */
+export interface WireSandbox {
+  id: string;
+  name: string | null;
+  state: string;
+  template: string;
+  labels: Record<string, string>;
+  created_at: string;
+  started_at: string | null;
+  expires_at: string | null;
+  idle_timeout_s: number | null;
+  on_timeout: string;
+  auto_resume: boolean;
+  paused_at: string | null;
+  ended_at: string | null;
+  reason: string | null;
+  engine: string;
+  limits: {
+    memory_bytes: number | null;
+    cpus: number | null;
+    timeout_s: number | null;
+    pids: number | null;
+    tmp_bytes: number | null;
+    disk_bytes: number | null;
+    inodes: number | null;
+    output_bytes: number | null;
+    open_files: number | null;
+  };
+  network: string;
+  isolation: { engine: string; grade: string; tree: string; layers: { name: string; state: string; detail: string }[] } | null;
+  home: string;
+  hostname: string;
+  ports: number[];
+  host: string | null;
+  pooled: boolean;
+  start_ms: number | null;
+  tenant: string;
+  key: string | null;
+}
+
+/** What is kept of an output stream. */
+export interface WireOutput {
+  encoding: string;
+  data: string;
+  bytes: number;
+  truncated: boolean;
+  omitted_bytes: number;
+  head_bytes: number;
+  log: string | null;
+}
+
+/** How something ended. */
+export interface WireOutcome {
+  kind: string;
+  code?: number;
+  signal?: number;
+  name?: string;
+  limit?: string;
+  rule?: string;
+  cause?: string;
+}
+
+/** What came of a command that was waited for. */
+export interface WireExecResult {
+  process: number;
+  outcome: WireOutcome;
+  exit_code: number | null;
+  signal: string | null;
+  stdout: WireOutput;
+  stderr: WireOutput;
+  wall_ms: number;
+  cpu_ms: number | null;
+  peak_memory_bytes: number | null;
+  left_behind: number;
+  hint: string | null;
+  session_state?: "preserved" | "lost";
+}
+
+/** A process that was started through the interface. */
+export interface WireProcess {
+  process: number;
+  pid: number;
+  argv: string[];
+  running: boolean;
+  exit_code: number | null;
+  signal: string | null;
+  outcome: WireOutcome | null;
+  stdout_bytes: number;
+  stderr_bytes: number;
+  terminal_bytes: number;
+}
+
+/** A piece of output in a stream of events. */
+export interface WirePiece {
+  offset: number;
+  encoding: string;
+  data: string;
+}
+
+/** The end of a process. */
+export interface WireExited {
+  exit_code: number | null;
+  signal: string | null;
+  outcome: WireOutcome | null;
+}
+
+/** A file, a directory or another thing at a path. */
+export interface WireFile {
+  path: string;
+  path_base64?: string;
+  kind: string;
+  bytes: number;
+  mode: string;
+  modified_at: string;
+  symlink_target?: string | null;
+}
+
+/** A template. */
+export interface WireTemplate {
+  id: string;
+  name: string | null;
+  kind: string;
+  bytes: number | null;
+  digest: string | null;
+  created_at: string | null;
+  source: string | null;
+  note: string | null;
+}
+
+/** A published port. */
+export interface WirePort {
+  port: number;
+  public: boolean;
+  url: string | null;
+  path_url: string;
+}
+
+/** What a sandbox uses. */
+export interface WireMetrics {
+  at: string;
+  cpu_s: number | null;
+  memory_bytes: number | null;
+  memory_peak_bytes: number | null;
+  memory_limit_bytes: number | null;
+  cpus: number | null;
+  pids: number | null;
+  pids_limit: number | null;
+  disks: { path: string; bytes_used: number; bytes_total: number; inodes_used: number; inodes_total: number }[];
+  oom_kills: number | null;
+  uptime_s: number;
+}
+
+/** Quotas of a key. */
+export interface WireQuotas {
+  sandboxes?: number | null;
+  memory_bytes?: number | null;
+  disk_bytes?: number | null;
+  cpu_seconds_per_hour?: number | null;
+  executions_per_minute?: number | null;
+}
+
+/** An API key. */
+export interface WireKey {
+  id: string;
+  hint: string;
+  name: string | null;
+  role: string;
+  tenant: string;
+  quotas: WireQuotas;
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  last_used_at: string | null;
+}

@@ -1,0 +1,125 @@
+import assert from "node:assert/strict";
+import { AuthenticationError, Belljar, ForbiddenError, NotFoundError, RateLimitError, Sandbox } from "belljar";
+import { LABELS, live } from "./live.js";
+import { collect } from "./wait.js";
+
+live("the server says how it is, without a key", async () => {
+  const client = new Belljar({ apiKey: "" });
+  assert.equal(await client.health(), true);
+  assert.equal(await client.ready(), true);
+  const version = await client.version();
+  assert.match(version.version, /^\d+\.\d+\.\d+/);
+});
+
+live("without a key, or with a wrong one, there is nothing", async () => {
+  const kept = process.env["BELLJAR_API_KEY"];
+  delete process.env["BELLJAR_API_KEY"];
+  try {
+    await assert.rejects(new Belljar().me(), AuthenticationError);
+  } finally {
+    process.env["BELLJAR_API_KEY"] = kept;
+  }
+  await assert.rejects(new Belljar({ apiKey: `bj_${"0".repeat(64)}` }).me(), (error) => error instanceof AuthenticationError && error.code === "unauthenticated");
+  await assert.rejects(Sandbox.create({ apiKey: "nonsense" }), AuthenticationError);
+});
+
+live("who the key belongs to", async () => {
+  const me = await new Belljar().me();
+  assert.deepEqual([me.role, typeof me.tenant, typeof me.usage.sandboxes], ["admin", "string", "number"]);
+});
+
+live("keys are made, used and revoked", async () => {
+  const client = new Belljar();
+  const made = await client.keys.create({ name: "typescript", role: "user", tenant: "typescript-tests", expires: "1h", quotas: { sandboxes: 1 } });
+  assert.match(made.key, /^bj_[0-9a-f]{64}$/);
+  assert.deepEqual([made.role, made.tenant, made.quotas.sandboxes, made.revokedAt], ["user", "typescript-tests", 1, null]);
+  assert.ok(made.expiresAt instanceof Date);
+  const listed = (await client.keys.list()).find((key) => key.keyId === made.keyId);
+  assert.equal(listed?.name, "typescript");
+  assert.ok(!JSON.stringify(listed).includes(made.key));
+
+  const user = new Belljar({ apiKey: made.key, retries: 0 });
+  assert.equal((await user.me()).role, "user");
+  await assert.rejects(user.keys.list(), ForbiddenError);
+  await assert.rejects(user.audit.list().nextItems(), ForbiddenError);
+  {
+    await using sandbox = await user.sandboxes.create({ labels: LABELS });
+    await assert.rejects(user.sandboxes.create({ labels: LABELS }), (error) => error instanceof RateLimitError && error.code === "quota_exceeded");
+    assert.equal((await user.sandboxes.list({ labels: LABELS }).all()).length, 1);
+    assert.equal((await user.sandboxes.connect(sandbox.sandboxId)).sandboxId, sandbox.sandboxId);
+    assert.equal((await user.sandboxes.getInfo(sandbox.sandboxId)).tenant, "typescript-tests");
+  }
+  await client.keys.revoke(made.keyId);
+  await assert.rejects(user.me(), AuthenticationError);
+  assert.ok((await client.keys.list()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);
+});
+
+live("tenants do not see each other", async () => {
+  const client = new Belljar();
+  const [one, two] = await Promise.all(["one", "two"].map((tenant) => client.keys.create({ name: tenant, tenant: `typescript-${tenant}` })));
+  try {
+    await using sandbox = await Sandbox.create({ apiKey: one?.key, labels: LABELS });
+    const stranger = { apiKey: two?.key };
+    await assert.rejects(Sandbox.connect(sandbox.sandboxId, stranger), (error) => error instanceof NotFoundError && error.code === "sandbox_not_found");
+    assert.equal(await Sandbox.kill(sandbox.sandboxId, stranger), false);
+    assert.deepEqual(await Sandbox.list(stranger).all(), []);
+    assert.equal(await sandbox.isRunning(), true);
+  } finally {
+    await Promise.all([one, two].map((key) => key && client.keys.revoke(key.keyId)));
+  }
+});
+
+live("a key to read with reads", async () => {
+  const client = new Belljar();
+  const made = await client.keys.create({ name: "reader", role: "read" });
+  try {
+    await using sandbox = await client.sandboxes.create({ labels: LABELS });
+    const reader = new Belljar({ apiKey: made.key });
+    assert.equal((await reader.sandboxes.getInfo(sandbox.sandboxId)).state, "running");
+    await assert.rejects(reader.sandboxes.create(), ForbiddenError);
+    await assert.rejects(reader.sandboxes.kill(sandbox.sandboxId), ForbiddenError);
+  } finally {
+    await client.keys.revoke(made.keyId);
+  }
+});
+
+live("a snapshot is a template", async () => {
+  const client = new Belljar();
+  const name = `typescript-${process.pid}`;
+  {
+    await using sandbox = await client.sandboxes.create({ labels: LABELS });
+    await sandbox.files.write("kept.txt", "kept");
+    const template = await sandbox.snapshot({ name, note: "a test" });
+    assert.deepEqual([template.name, template.kind, template.note], [name, "snapshot", "a test"]);
+  }
+  try {
+    assert.ok((await client.templates.list()).some((template) => template.name === name));
+    assert.equal((await client.templates.get(name)).name, name);
+    await using copy = await Sandbox.create(name, { labels: LABELS });
+    assert.equal(await copy.files.read("kept.txt"), "kept");
+  } finally {
+    await client.templates.delete(name);
+  }
+  await assert.rejects(client.templates.get(name), (error) => error instanceof NotFoundError && error.code === "template_not_found");
+});
+
+live("the audit log tells, and is whole", async () => {
+  const client = new Belljar();
+  const sandbox = await client.sandboxes.create({ labels: LABELS });
+  await sandbox.commands.run("true");
+  await sandbox.kill();
+  const records = await client.audit.list({ sandbox: sandbox.sandboxId, limit: 2 }).all();
+  assert.ok(records.length >= 3, `${records.length} records`);
+  const text = JSON.stringify(records);
+  assert.ok(!text.includes(process.env["BELLJAR_API_KEY"] as string));
+  const verdict = await client.audit.verify();
+  assert.equal(verdict.ok, true);
+  const head = await client.audit.head();
+  assert.ok(head.seq >= records.length && head.hash.length > 0);
+  const lines = new TextDecoder().decode(await collect(await client.audit.export())).trimEnd().split("\n");
+  assert.ok(lines.length >= records.length && lines.every((line) => typeof JSON.parse(line) === "object"));
+});
+
+live("the server's figures", async () => {
+  assert.match(await new Belljar().metrics(), /^# (HELP|TYPE) /m);
+});

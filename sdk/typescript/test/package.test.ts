@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { fileURLToPath } from "node:url";
+import * as esm from "belljar";
+
+const root = new URL("../../", import.meta.url);
+const run = promisify(execFile);
+
+test("both forms of the package have the same", () => {
+  const cjs = createRequire(import.meta.url)("belljar") as Record<string, unknown>;
+  assert.deepEqual(Object.keys(cjs).sort(), Object.keys(esm).sort());
+  assert.equal(typeof cjs["Sandbox"], "function");
+});
+
+test("both forms have types that a strict compiler takes", async () => {
+  for (const form of ["esm", "cjs"]) {
+    const types = await readFile(new URL(`dist/${form}/index.d.ts`, root), "utf8");
+    assert.match(types, /export \{.*Sandbox/s);
+    assert.deepEqual(JSON.parse(await readFile(new URL(`dist/${form}/package.json`, root), "utf8")), { type: form === "esm" ? "module" : "commonjs" });
+  }
+});
+
+test("no public type is any", async () => {
+  const { stdout } = await run("grep", ["-rnE", "\\bany\\b", fileURLToPath(new URL("dist/esm", root)), "--include=*.d.ts"]).catch((error: { stdout: string }) => error);
+  const outsideOfComments = stdout.split("\n").filter((line) => line !== "" && !/:\s*(\/?\*|\/\/)/.test(line.replace(/^[^:]*:\d+/, "")));
+  assert.deepEqual(outsideOfComments, []);
+});
+
+test("the lock file names no place to fetch from", async () => {
+  const lock = await readFile(new URL("package-lock.json", root), "utf8");
+  assert.ok(!lock.includes('"resolved"'));
+  assert.ok(!/https?:\/\/(?!(opencollective|github|tidelift|www\.patreon)\.?)/.test(lock), "an address other than those of funding");
+});
+
+test("the package is small and has what it needs", async () => {
+  const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: fileURLToPath(root) });
+  const [pack] = JSON.parse(stdout) as [{ size: number; files: { path: string }[] }];
+  const paths = pack.files.map((file) => file.path);
+  for (const wanted of ["LICENSE", "README.md", "package.json", "dist/esm/index.js", "dist/cjs/index.js", "dist/cjs/package.json"]) {
+    assert.ok(paths.includes(wanted), wanted);
+  }
+  assert.ok(paths.every((path) => /^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(path)), paths.join());
+  assert.ok(pack.size < 150_000, `${pack.size} bytes`);
+});
+
+test("the only dependency is ws", async () => {
+  const { dependencies } = JSON.parse(await readFile(new URL("package.json", root), "utf8")) as { dependencies: Record<string, string> };
+  assert.deepEqual(Object.keys(dependencies), ["ws"]);
+});
