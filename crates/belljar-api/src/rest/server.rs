@@ -81,6 +81,7 @@ pub(super) async fn document() -> Response {
 #[utoipa::path(get, path = "/v1/me", tag = "keys",
     responses((status = 200, description = "The holder.", body = MeBody)))]
 pub(super) async fn me(State(shared): State<Shared>, Auth(caller): Auth) -> Result<axum::Json<MeBody>, Problem> {
+    caller.require(Role::Read, "looking at a key")?;
     let usage = shared.keeper.usage(&caller).await?;
     Ok(axum::Json(MeBody::new(caller, &usage)))
 }
