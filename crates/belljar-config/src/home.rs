@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn the_home_is_found() {
-        let cases: [(&[(&str, &str)], bool, Option<&str>); 9] = [
+        type Case<'a> = (&'a [(&'a str, &'a str)], bool, Option<&'a str>);
+        let cases: [Case<'_>; 9] = [
             (&[("BELLJAR_HOME", "jar"), ("HOME", "/h")], false, Some("jar")),
             (&[("BELLJAR_HOME", "/srv/jar"), ("HOME", "/h")], true, Some("/srv/jar")),
             (&[("BELLJAR_HOME", "/srv/jar"), ("HOME", "/h")], false, Some("/srv/jar")),

@@ -20,6 +20,7 @@ use crate::head_room::Left;
 use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
+use crate::pool::has_ended;
 use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
 use crate::steps::step;
 use crate::templates::Origin;
@@ -44,6 +45,7 @@ pub(crate) struct Order {
     pub(crate) labels: std::collections::BTreeMap<String, String>,
     pub(crate) files: Vec<NewFile>,
     pub(crate) origin: Origin,
+    pub(crate) idempotency: Option<String>,
 }
 
 impl Keeper {
@@ -118,6 +120,7 @@ impl Keeper {
             labels: request.labels.into_inner(),
             files: request.files,
             origin,
+            idempotency: request.idempotency.map(|idempotency| idempotency.key),
         })
     }
 
@@ -160,16 +163,8 @@ impl Keeper {
         let begin = Instant::now();
         let share = self.inner.spent.take(caller, &order.spec)?;
         self.check_room()?;
-        let entry = match self.inner.pool.take(&order.spec) {
-            Some((sandbox, change)) => {
-                let sandbox = Arc::new(sandbox);
-                let handing = self.hand_out(caller, &order, &sandbox, change, begin);
-                let made = handing.instrument(step!("pool.hand_out", sandbox = %sandbox.id)).await;
-                if made.is_err() {
-                    let _ = sandbox.stop().await;
-                }
-                made?
-            }
+        let entry = match self.take_ready(caller, &order, begin).await? {
+            Some(entry) => entry,
             None => self.launch(caller, &order, begin).await?,
         };
         self.inner.keep_share(&entry.id, share);
@@ -177,6 +172,21 @@ impl Keeper {
         self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
         self.guard(&entry);
         Ok(entry)
+    }
+
+    /// One that was made ahead, if there is one that fits. One that has ended in the pool is no reason to refuse.
+    async fn take_ready(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Option<Arc<Entry>>> {
+        while let Some((sandbox, change)) = self.inner.pool.take(&order.spec) {
+            let sandbox = Arc::new(sandbox);
+            let made = self.hand_out(caller, order, &sandbox, change, begin).await;
+            let Err(error) = made else { return made.map(Some) };
+            let had_ended = has_ended(&sandbox);
+            let _ = sandbox.stop().await;
+            if !had_ended {
+                return Err(error);
+            }
+        }
+        Ok(None)
     }
 
     fn check_room(&self) -> Result<()> {
@@ -352,7 +362,12 @@ impl Keeper {
 }
 
 fn settings(order: &Order, begin: Instant, pooled: bool) -> Settings {
-    Settings { lifetime: order.lifetime.clone(), pooled, start_us: micros(begin.elapsed()) }
+    Settings {
+        lifetime: order.lifetime.clone(),
+        pooled,
+        start_us: micros(begin.elapsed()),
+        idempotency: order.idempotency.clone(),
+    }
 }
 
 fn micros(time: Duration) -> u64 {

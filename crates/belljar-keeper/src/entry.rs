@@ -233,3 +233,52 @@ impl Live {
         self.settings.lifetime.on_timeout
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::request::Lifetime;
+
+    fn entry(state: SandboxState, reason: Option<&str>) -> Arc<Entry> {
+        let now = Timestamp::now();
+        let row = SandboxRow {
+            id: SandboxId::from_entropy([7; 20]),
+            tenant: "default".to_owned(),
+            key_id: "key".to_owned(),
+            keeper: "local".to_owned(),
+            name: None,
+            state,
+            reason: reason.map(str::to_owned),
+            template: "default".to_owned(),
+            spec: String::new(),
+            settings: String::new(),
+            labels: BTreeMap::new(),
+            created_at: now,
+            updated_at: now,
+            started_at: None,
+            deadline_at: None,
+            paused_at: None,
+            ended_at: None,
+            generation: 0,
+        };
+        let settings =
+            Settings { lifetime: Lifetime::default(), pooled: false, start_us: 0, idempotency: None };
+        Entry::new(row, Arc::new(SandboxSpec::default()), settings, None)
+    }
+
+    /// Whoever used a sandbox while another request ended it waited for a lock that he held himself, for ever.
+    #[test]
+    fn one_that_ends_meanwhile_is_told_as_gone() {
+        for (state, reason) in [(SandboxState::Stopping, Some("over")), (SandboxState::Gone, None)] {
+            let entry = entry(state, reason);
+            let (send, answer) = std::sync::mpsc::channel();
+            std::thread::spawn(move || send.send(entry.running("using it").err()));
+            let error = answer.recv_timeout(Duration::from_secs(10)).expect("it answers");
+            assert!(matches!(error, Some(KeeperError::Gone { .. })), "{error:?}");
+        }
+        let error = entry(SandboxState::Paused, None).running("using it").err();
+        assert!(matches!(error, Some(KeeperError::WrongState { .. })), "{error:?}");
+    }
+}

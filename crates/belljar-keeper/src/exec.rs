@@ -155,7 +155,11 @@ impl Keeper {
             cpu: exited.as_ref().map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
             peak_memory_bytes: exited.as_ref().map(|end| end.max_rss),
             left_behind: exited.as_ref().map_or(0, |end| end.left_behind),
-            session_kept: None,
+            session_kept: exited.as_ref().and_then(|end| match end.session_state.as_known() {
+                Some(v1::SessionState::SESSION_STATE_PRESERVED) => Some(true),
+                Some(v1::SessionState::SESSION_STATE_LOST) => Some(false),
+                _ => None,
+            }),
         };
         Ok((result, digest))
     }
@@ -229,8 +233,11 @@ impl Running {
         detach: bool,
     ) -> Result<Self> {
         let guest = entered.guest().clone();
-        let start = start_request(entered, request, timeout, detach)?;
-        let execution = match guest.start(start).instrument(step!("guest.start")).await {
+        let started = match request.session {
+            None => guest.start(start_request(entered, request, timeout, detach)?).await,
+            Some(session) => guest.run_in_session(session_request(session, entered, request, timeout)?).await,
+        };
+        let execution = match started {
             Ok(execution) => execution,
             Err(error) => return Err(entered.explain(error).await),
         };
@@ -334,6 +341,36 @@ fn start_request(
         });
     }
     Ok(start)
+}
+
+/// A command for a shell that remembers: what a shell has of its own cannot be given with it.
+fn session_request(
+    id: u64,
+    entered: &Entered,
+    request: &ExecRequest,
+    timeout: Option<Duration>,
+) -> Result<v1::SessionRun> {
+    let Command::Shell(line) = &request.command else {
+        return Err(KeeperError::field("argv", "a session runs a line of its shell; give command instead"));
+    };
+    let given = [
+        ("cwd", request.cwd.is_some()),
+        ("env", !request.env.is_empty()),
+        ("stdin", !request.stdin.is_empty() || request.stdin_open),
+        ("terminal", request.terminal.is_some()),
+    ];
+    if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(KeeperError::field(field, "it is the session's own; leave it out"));
+    }
+    Ok(v1::SessionRun {
+        id,
+        command: line.clone(),
+        timeout_ms: timeout
+            .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
+        grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
+        keep_bytes: request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
+        ..Default::default()
+    })
 }
 
 /// What a command has written, within bounds, and the digest of all of it.

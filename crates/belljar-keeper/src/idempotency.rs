@@ -1,6 +1,6 @@
 //! Requests that happen once, however often they are sent.
 
-use belljar_store::{Claimed, Store};
+use belljar_store::{Claimed, Store, StoreError};
 use jiff::Timestamp;
 
 use crate::error::KeeperError;
@@ -29,7 +29,7 @@ impl Keeper {
         if request.key.is_empty() || request.key.len() > 255 {
             return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
         }
-        let scope = format!("{tenant}/{what}");
+        let scope = scope(tenant, what);
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
         let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);
@@ -62,14 +62,29 @@ impl Keeper {
         if create { name } else { format!("{name}/exec") }
     }
 
-    /// Ends what this keeper had begun to answer when it was cut off: a sandbox that was being made is undone, so it may be
-    /// asked for again; what was being run may have been run.
+    /// Ends what this keeper had begun to answer when it was cut off: a sandbox that stands is the answer; one that was being
+    /// made has been undone, so it may be asked for again; what was being run may have been run. Sandboxes have been taken
+    /// over by then.
     pub(crate) async fn give_claims_back(&self) -> Result<()> {
         let idempotency = self.inner.store.idempotency();
+        for entry in self.entries() {
+            let Some(key) = entry.live().settings.idempotency.clone() else { continue };
+            match idempotency.finish(&scope(&entry.tenant, CREATE), &key, entry.id.as_str().as_bytes()).await
+            {
+                // It was answered, or its time is over.
+                Err(StoreError::NotFound { .. }) => {}
+                finished => finished?,
+            }
+        }
         idempotency.abandon_all(&self.claim_owner(true)).await?;
         idempotency.answer_all(&self.claim_owner(false), INTERRUPTED).await?;
         Ok(())
     }
+}
+
+/// Whose keys these are.
+fn scope(tenant: &str, what: &str) -> String {
+    format!("{tenant}/{what}")
 }
 
 /// What a request to make a sandbox is called.

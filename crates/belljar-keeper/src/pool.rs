@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use belljar_engine::Sandbox;
 use belljar_model::{LimitsChange, SandboxSpec};
+use futures::FutureExt as _;
 use tokio::sync::Notify;
 
 use crate::keeper::Keeper;
 
 /// How long the pool waits after it could not make a sandbox.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// How often the pool looks whether its sandboxes still live.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The pool of the template `default`.
 pub(crate) struct Pool {
@@ -47,6 +51,7 @@ impl Pool {
         if self.size() == 0 {
             return None;
         }
+        self.bury();
         let found =
             difference(&self.spec, wanted).and_then(|change| Some((self.lock().pop_front()?, change)));
         let counter = if found.is_some() { &self.hits } else { &self.misses };
@@ -78,6 +83,11 @@ impl Pool {
         self.taken.notify_one();
     }
 
+    /// Throws away those that have ended: whoever held them may have died. What they held is removed by then.
+    fn bury(&self) {
+        self.lock().retain(|sandbox| !has_ended(sandbox));
+    }
+
     /// Takes out one that is too many, to be ended.
     fn surplus(&self) -> Option<Sandbox> {
         let mut ready = self.lock();
@@ -92,6 +102,11 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Sandbox>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a sandbox is known to have ended.
+pub(crate) fn has_ended(sandbox: &Sandbox) -> bool {
+    sandbox.ended().now_or_never().is_some()
 }
 
 /// What must change of a sandbox made as `made` to become `wanted`; nothing if that cannot be.
@@ -128,8 +143,9 @@ impl Keeper {
                     }
                     continue;
                 }
+                pool.bury();
                 if pool.lock().len() >= pool.size() {
-                    taken.await;
+                    let _ = tokio::time::timeout(LOOK_EVERY, taken).await;
                     continue;
                 }
                 if let Err(error) = keeper.add_to_pool().await {

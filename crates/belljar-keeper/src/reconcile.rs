@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belljar_engine::{Engine, Sandbox, Survivor};
-use belljar_model::{SandboxId, SandboxSpec, SandboxState};
+use belljar_engine::{Engine, EngineError, Sandbox, Survivor};
+use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 
@@ -106,7 +106,6 @@ impl Keeper {
 
     async fn reconcile(&self) -> Result<()> {
         let inner = &self.inner;
-        self.give_claims_back().await?;
         let mut there: HashMap<SandboxId, Survivor> =
             inner.engine.survivors().await?.into_iter().map(|one| (one.id.clone(), one)).collect();
         let rows = inner.store.sandboxes().list_live(&inner.config.now().name).await?;
@@ -124,7 +123,7 @@ impl Keeper {
         let unknown = there.into_values().filter(|survivor| survivor.ended.is_none());
         let removed = unknown.map(|survivor| self.remove_unknown(survivor.id));
         futures::future::join_all(removed).await;
-        Ok(())
+        self.give_claims_back().await
     }
 
     async fn remove_unknown(&self, id: SandboxId) {
@@ -180,6 +179,7 @@ impl Keeper {
 
     /// Makes a sandbox do what is written of it.
     async fn agree(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
+        self.agree_on_limits(entry, sandbox).await;
         if entry.state() == SandboxState::Paused {
             sandbox.set_deadline(None).await?;
             sandbox.freeze().await?;
@@ -191,6 +191,19 @@ impl Keeper {
             sandbox.thaw().await?;
         }
         Ok(())
+    }
+
+    /// A change of limits that was cut off may have come as far as the control groups and not into the record.
+    async fn agree_on_limits(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+        let limits = entry.live().spec.limits;
+        let (memory, cpus, pids) = (Some(limits.memory), Some(limits.cpus), Some(limits.pids));
+        match sandbox.set_limits(&LimitsChange { memory, cpus, pids }).await {
+            Ok(()) | Err(EngineError::Unsupported { .. }) => {}
+            Err(error) => {
+                // It has more in use than the record allows it: it keeps what it was given a moment before.
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the limits that are written");
+            }
+        }
     }
 
     /// Throws old records away, and counts processor time, in a task of its own.

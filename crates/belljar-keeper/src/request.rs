@@ -320,6 +320,9 @@ pub(crate) struct Settings {
     pub(crate) pooled: bool,
     /// How long the caller waited for it, in microseconds.
     pub(crate) start_us: u64,
+    /// The idempotency key that it was asked for with. A keeper that is cut off before the answer is kept finds it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idempotency: Option<String>,
 }
 
 /// What the template says, with what the request says laid over it, checked.

@@ -179,6 +179,7 @@ impl Keeper {
                     spec: SpecFile::default(),
                     archive: Some(archive.path.clone()),
                 },
+                idempotency: None,
             };
             async { self.make(caller, order).await.map(|entry| entry.info()) }
         };

@@ -12,13 +12,13 @@ pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
 pub use connectrpc::client::{CallOptions, UnaryResponse};
 pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
-    CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream, RequestContext, Response,
-    ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
+    CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream,
+    RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
 pub use generated::belljar::v1;
 pub use transport::{
-    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream, client_config, connect,
-    connect_with, serve,
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream,
+    client_config, connect, connect_with, serve,
 };
 
 /// The well-known types that messages hold.

@@ -155,8 +155,24 @@ impl Sandboxes<'_> {
     ///
     /// Those of reading.
     pub async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError> {
+        self.get_of(None, id).await
+    }
+
+    /// One sandbox, if it is this tenant's. Without a tenant it may be anybody's.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn get_of(
+        &self,
+        tenant: Option<&str>,
+        id: &SandboxId,
+    ) -> Result<Option<SandboxRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("id = ?", &[id.to_string()])?;
+        if let Some(tenant) = tenant {
+            query.and("tenant = ?", &[tenant.to_owned()])?;
+        }
         let row = self.database.read_one("read a sandbox", query.finish()).await?;
         row.as_ref().map(sandbox).transpose()
     }

@@ -80,8 +80,17 @@ pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authori
     };
     match &both {
         Some(authority) if authority.as_str().contains('@') => Err("a host name has no user"),
+        Some(authority) if !is_whole(authority) => Err("the header Host is no host name"),
         _ => Ok(both),
     }
+}
+
+/// Whether there is nothing but a host and a port. After an address in brackets the parser lets other text pass.
+fn is_whole(authority: &Authority) -> bool {
+    let text = authority.as_str();
+    let port = text.strip_prefix(authority.host()).unwrap_or(text);
+    port.is_empty()
+        || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The host without port and final dot, in small letters.
@@ -162,6 +171,9 @@ mod tests {
             ("api.example.com.evil.example", false),
             ("evilbox.test", false),
             ("user@localhost", false),
+            ("[::1].evil.example", false),
+            ("[::1]x:80", false),
+            ("[::ffff:127.0.0.1]:80", true),
             ("", false),
             ("a b", false),
         ];

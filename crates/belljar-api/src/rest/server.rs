@@ -88,6 +88,7 @@ pub(super) async fn me(
     State(shared): State<Shared>,
     Auth(caller): Auth,
 ) -> Result<axum::Json<MeBody>, Problem> {
+    caller.require(Role::Read, "looking at a key")?;
     let usage = shared.keeper.usage(&caller).await?;
     Ok(axum::Json(MeBody::new(caller, &usage)))
 }

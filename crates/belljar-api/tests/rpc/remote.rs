@@ -194,9 +194,9 @@ fn request(spec: &SandboxSpec) -> v1::CreateSandboxRequest {
             pids: Some(limits.pids.get()),
             tmp_bytes: Some(limits.tmp.bytes()),
             disk_bytes: Some(limits.disk.bytes()),
-            inodes: Some(limits.inodes.get().into()),
+            inodes: Some(limits.inodes.get()),
             output_bytes: Some(limits.output.bytes()),
-            open_files: Some(limits.open_files.get().into()),
+            open_files: Some(limits.open_files.get()),
             ..Default::default()
         }
         .into(),

@@ -26,6 +26,7 @@ cases![
     lifecycle::a_new_keeper_ends_what_is_not_there,
     lifecycle::limits_change_while_it_runs,
     lifecycle::commands_end_with_their_caller,
+    lifecycle::a_session_remembers,
     lifecycle::big_input_and_output_come_through,
     copies::a_snapshot_is_a_template,
     copies::a_fork_has_the_files_and_nothing_else,

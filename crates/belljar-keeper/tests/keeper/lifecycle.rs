@@ -261,6 +261,25 @@ pub(crate) async fn commands_end_with_their_caller(world: World) {
     until("it has ended", || async { world.running(&ann, &id).await == 0 }).await;
 }
 
+pub(crate) async fn a_session_remembers(world: World) {
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let entered = world.keeper.enter(&ann, &id).await.unwrap();
+    let session = entered.guest().open_session(Default::default()).await.unwrap().id;
+    let run = async |line: &str| {
+        let request = ExecRequest { session: Some(session), ..shell(line) };
+        world.keeper.exec(&ann, &id, request, None).await
+    };
+    assert_eq!(run("x=1; cd /tmp; false").await.unwrap().exit_code, Some(1));
+    let result = run("echo $x $PWD").await.unwrap();
+    assert_eq!((text(&result), result.session_kept), ("1 /tmp\n", Some(true)));
+    assert_eq!(run("exit 7").await.unwrap().session_kept, Some(false));
+    assert_eq!(run("true").await.unwrap_err().code(), "path_not_found");
+    let odd = ExecRequest { session: Some(session), cwd: Some("/".into()), ..shell("true") };
+    let refused = world.keeper.exec(&ann, &id, odd, None).await.unwrap_err();
+    assert!(matches!(refused, KeeperError::Field { field: "cwd", .. }), "{refused}");
+}
+
 pub(crate) async fn big_input_and_output_come_through(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();

@@ -25,7 +25,7 @@ pub(crate) enum ListenError {
     NoSocket { origin: String, path: PathBuf },
     /// TLS was asked for and cannot be had.
     #[error("{origin}: TLS cannot be set up, and the server does not speak without it")]
-    Tls { origin: String, source: TlsError },
+    Tls { origin: String, source: Box<TlsError> },
 }
 
 /// Everything that the server listens on.
@@ -80,7 +80,7 @@ pub(crate) fn tls(loaded: &Loaded) -> Result<Option<Tls>, ListenError> {
     let Some(files) = &loaded.config.server.tls else { return Ok(None) };
     let tls = Tls::load(&files.certificate, &files.key).map_err(|source| ListenError::Tls {
         origin: loaded.said.origin("server.tls_certificate").to_string(),
-        source,
+        source: Box::new(source),
     })?;
     Ok(Some(tls))
 }

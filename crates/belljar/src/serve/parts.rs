@@ -21,7 +21,7 @@ pub(crate) enum PartError {
     StoreUrl { origin: String, source: StoreError },
     /// A path cannot be in the mount policy.
     #[error("{origin}: {key} cannot be used")]
-    Mounts { origin: String, key: &'static str, source: ModelError },
+    Mounts { origin: String, key: &'static str, source: Box<ModelError> },
 }
 
 /// Where the store is.
@@ -55,7 +55,7 @@ pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
     let mut policy = MountPolicy::new(&policy::homes());
     let refused = |key: &'static str| {
         let origin = loaded.said.origin(key).to_string();
-        move |source| PartError::Mounts { origin, key, source }
+        move |source| PartError::Mounts { origin, key, source: Box::new(source) }
     };
     for path in &mounts.read {
         policy.allow_read(policy::resolved(path.clone())).map_err(refused("sandboxes.mounts.read"))?;

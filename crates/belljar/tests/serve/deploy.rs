@@ -20,11 +20,23 @@ fn the_configuration_of_a_remote_host_is_good() {
 #[test]
 fn the_unit_keeps_what_sandboxes_need() {
     let unit = read("systemd/belljar.service");
-    for line in ["Type=notify", "Delegate=yes", "KillMode=process", "NotifyAccess=main", "ExecStart=/usr/local/bin/belljar serve"] {
+    for line in [
+        "Type=notify",
+        "Delegate=yes",
+        "KillMode=process",
+        "NotifyAccess=main",
+        "ExecStart=/usr/local/bin/belljar serve",
+    ] {
         assert!(unit.lines().any(|known| known == line), "{line}");
     }
     // Each of these takes away what the walls are made of.
-    for word in ["RestrictNamespaces", "PrivateUsers=yes", "ProtectControlGroups", "NoNewPrivileges=yes", "MemoryDenyWriteExecute"] {
+    for word in [
+        "RestrictNamespaces",
+        "PrivateUsers=yes",
+        "ProtectControlGroups",
+        "NoNewPrivileges=yes",
+        "MemoryDenyWriteExecute",
+    ] {
         let is_set = unit.lines().any(|line| !line.starts_with('#') && line.contains(word));
         assert!(!is_set, "{word}");
     }

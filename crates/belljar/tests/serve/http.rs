@@ -47,7 +47,8 @@ fn exchange(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut request =
+        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| *name == "Host") {
         request.push_str(&format!("Host: {host}\r\n"));
     }

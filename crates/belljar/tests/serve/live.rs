@@ -9,7 +9,8 @@ use crate::world::{DEADLINE, Home, Server, eventually};
 
 /// Runs a command in another thread, and waits until it has begun.
 fn begin(server: &Server, id: &str, command: &str) -> std::thread::JoinHandle<Option<crate::http::Answer>> {
-    let (address, key, path) = (server.address.clone(), server.key.clone(), format!("/v1/sandboxes/{id}/exec"));
+    let (address, key, path) =
+        (server.address.clone(), server.key.clone(), format!("/v1/sandboxes/{id}/exec"));
     let body = serde_json::json!({ "command": format!("touch begun; {command}") }).to_string();
     let running = std::thread::spawn(move || {
         std::panic::catch_unwind(|| send(&address, "POST", &path, &[("X-API-Key", &key)], &body)).ok()

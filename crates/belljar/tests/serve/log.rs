@@ -18,12 +18,20 @@ fn lines_are_json_with_request_ids_and_without_secrets() {
     server.await_log("/v1/sandboxes/{id}/tokens");
     let log = server.log();
     for line in log.lines() {
-        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert!(value["timestamp"].is_string() && value["level"].is_string() && value["message"].is_string(), "{line}");
+        let value: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(
+            value["timestamp"].is_string() && value["level"].is_string() && value["message"].is_string(),
+            "{line}"
+        );
     }
     let mine = log.lines().find(|line| line.contains("my-request-1")).unwrap_or_else(|| panic!("{log}"));
     let mine: serde_json::Value = serde_json::from_str(mine).unwrap();
-    assert_eq!((mine["route"].as_str(), mine["status"].as_u64()), (Some("/v1/sandboxes"), Some(200)), "{mine}");
+    assert_eq!(
+        (mine["route"].as_str(), mine["status"].as_u64()),
+        (Some("/v1/sandboxes"), Some(200)),
+        "{mine}"
+    );
     for secret in [server.key.as_str(), token.trim_matches('"'), "hush", "bjs_"] {
         assert!(!log.contains(secret), "{secret}: {log}");
     }
@@ -34,7 +42,10 @@ fn a_file_is_opened_again_after_it_was_moved_away() {
     let home = Home::new();
     let (path, old) = (home.dir.path().join("log"), home.dir.path().join("log.1"));
     // Standard error is for the test, which waits for the server by it.
-    let set = format!("[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\n[log]\nfile = '{}'\n", path.display());
+    let set = format!(
+        "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\n[log]\nfile = '{}'\n",
+        path.display()
+    );
     home.configure(&set.replace("[log]", "#[log]").replace("file", "#file"));
     let server = home.start(&["serve"]).unwrap_or_else(|refused| panic!("{refused:?}"));
     home.configure(&set);

@@ -73,7 +73,8 @@ fn hex(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn find<'a>(spans: &'a [Span], trace: &str, name: &str) -> &'a Span {
-    let names = || spans.iter().map(|span| format!("{} {}", hex(&span.trace_id), span.name)).collect::<Vec<_>>();
+    let names =
+        || spans.iter().map(|span| format!("{} {}", hex(&span.trace_id), span.name)).collect::<Vec<_>>();
     let found = spans.iter().find(|span| span.name == name && hex(&span.trace_id) == trace);
     found.unwrap_or_else(|| panic!("no {name} in {trace}: {:#?}", names()))
 }

@@ -5,7 +5,8 @@ use rustix::process::Signal;
 use crate::http::send;
 use crate::world::{Home, Server, eventually};
 
-const FIRST: &str = "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\nmax_sandboxes = 5\n";
+const FIRST: &str =
+    "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\nmax_sandboxes = 5\n";
 
 fn server(home: &Home) -> Server {
     home.configure(FIRST);
@@ -27,7 +28,8 @@ fn what_can_change_does_without_a_sandbox_or_a_connection_less() {
     assert_eq!(send(&server.address, "GET", "/v1/me", &host, "").status, 403);
     assert_eq!(pool_size(&server).as_deref(), Some("0"));
     // A request is under way meanwhile.
-    let (key, address, path) = (server.key.clone(), server.address.clone(), format!("/v1/sandboxes/{id}/exec"));
+    let (key, address, path) =
+        (server.key.clone(), server.address.clone(), format!("/v1/sandboxes/{id}/exec"));
     let waiting = std::thread::spawn(move || {
         let body = r#"{"command":"while ! test -e go; do sleep 0.02; done; echo went"}"#;
         send(&address, "POST", &path, &[("X-API-Key", &key)], body)

@@ -25,7 +25,11 @@ fn find_the_mark(server: &Server, id: &str, pid: &str) {
     assert_eq!(server.exec(id, &format!("tr '\\0' ' ' < /proc/{pid}/cmdline")), "sleep 250 ");
     let processes = server.call("GET", &format!("/v1/sandboxes/{id}/processes"), "").json();
     let first = &processes["processes"][0];
-    assert_eq!((first["running"].as_bool(), first["stdout_bytes"].as_u64()), (Some(true), Some(6)), "{processes}");
+    assert_eq!(
+        (first["running"].as_bool(), first["stdout_bytes"].as_u64()),
+        (Some(true), Some(6)),
+        "{processes}"
+    );
 }
 
 fn next(home: &Home, args: &[&str], key: &str) -> Server {
@@ -37,9 +41,9 @@ fn next(home: &Home, args: &[&str], key: &str) -> Server {
 #[test]
 fn a_sandbox_lives_on_with_its_processes() {
     let home = Home::new();
-    let server = next(&home, &KEEP, "");
+    let mut server = next(&home, &KEEP, "");
     let key = server.said.split("BELLJAR_API_KEY=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    let server = Server { key: key.clone(), ..server };
+    server.key.clone_from(&key);
     let (id, pid) = leave_a_mark(&server);
     assert_eq!(server.stop(Signal::TERM), Some(0));
     let server = next(&home, &KEEP, &key);
@@ -49,8 +53,8 @@ fn a_sandbox_lives_on_with_its_processes() {
     let server = next(&home, &[&KEEP[..], &["--on-exit", "end"]].concat(), &key);
     find_the_mark(&server, &id, &pid);
     assert_eq!(server.stop(Signal::TERM), Some(0));
-    let server = home.serve(&[]);
-    let server = Server { key, ..server };
+    let mut server = home.serve(&[]);
+    server.key = key;
     let gone = server.call("GET", &format!("/v1/sandboxes/{id}"), "");
     assert_eq!(gone.status, 200, "{gone:?}");
     assert_eq!(gone.json()["state"], "gone");

@@ -67,7 +67,15 @@ fn a_socket_may_have_a_long_path() {
     let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));
     std::fs::create_dir_all(&long).unwrap();
     let path = long.join("belljar.sock");
-    let server = home.start(&["serve", "--set", "server.listen=", "--socket", path.to_str().unwrap(), "--on-exit", "end"]);
+    let server = home.start(&[
+        "serve",
+        "--set",
+        "server.listen=",
+        "--socket",
+        path.to_str().unwrap(),
+        "--on-exit",
+        "end",
+    ]);
     let server = server.unwrap_or_else(|refused| panic!("{refused:?}"));
     assert!(path.exists() && server.address.is_empty(), "{}", server.said);
 }
@@ -96,12 +104,16 @@ fn what_is_unsafe_or_cannot_be_is_refused() {
         ),
         (&["--set", "server.lisen=1"], "did you mean server.listen?"),
         (&["--store", "sqlite:/dev/null/x.db"], "/dev/null"),
-        (&["--set", "sandboxes.mounts.read=/"], "--set sandboxes.mounts.read: sandboxes.mounts.read cannot be used: "),
+        (
+            &["--set", "sandboxes.mounts.read=/"],
+            "--set sandboxes.mounts.read: sandboxes.mounts.read cannot be used: ",
+        ),
         (&["--config", "/none/belljar.toml"], "config: cannot read \"/none/belljar.toml\""),
     ];
     for (args, message) in cases {
         let home = Home::new();
-        let refused = home.start(&[&["serve"], args].concat()).err().unwrap_or_else(|| panic!("{args:?} was allowed"));
+        let refused =
+            home.start(&[&["serve"], args].concat()).err().unwrap_or_else(|| panic!("{args:?} was allowed"));
         assert_eq!(refused.status, Some(125), "{refused:?}");
         assert!(refused.stderr.contains(message), "{message}: {refused:?}");
         assert!(!refused.stdout.contains("bj_"), "{refused:?}");
@@ -127,7 +139,14 @@ fn all_addresses_are_served_once_there_is_a_key() {
     server.key = key;
     assert_eq!(server.call("GET", "/v1/me", "").status, 200);
     // The other one, by the address that the log tells.
-    let other = server.log().split("0.0.0.0:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect::<String>();
+    let other = server
+        .log()
+        .split("0.0.0.0:")
+        .nth(1)
+        .unwrap()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect::<String>();
     assert_eq!(send(&format!("127.0.0.1:{other}"), "GET", "/health", &[], "").status, 200);
 }
 
@@ -136,7 +155,8 @@ fn a_key_is_not_told_to_a_journal() {
     use std::os::unix::fs::MetadataExt as _;
     let home = Home::new();
     let (reader, writer) = std::io::pipe().unwrap();
-    let metadata = std::fs::metadata(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer))).unwrap();
+    let metadata =
+        std::fs::metadata(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer))).unwrap();
     let mut command = home.belljar(&["serve", "--listen", "127.0.0.1:0"]);
     command.env("JOURNAL_STREAM", format!("{}:{}", metadata.dev(), metadata.ino()));
     let stderr = home.dir.path().join("stderr");
@@ -159,7 +179,8 @@ fn the_service_manager_is_told() {
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(crate::world::DEADLINE)).unwrap();
     let mut command = home.belljar(&["serve", "--listen", "127.0.0.1:0", "--on-exit", "end"]);
-    let server = home.spawn(command.env("NOTIFY_SOCKET", &path)).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let server =
+        home.spawn(command.env("NOTIFY_SOCKET", &path)).unwrap_or_else(|refused| panic!("{refused:?}"));
     let next = || {
         let mut buffer = [0; 256];
         let length = socket.recv(&mut buffer).unwrap();

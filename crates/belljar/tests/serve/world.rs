@@ -83,13 +83,22 @@ impl Home {
     }
 
     pub(crate) fn spawn(&self, command: &mut Command) -> Result<Server, Refused> {
-        let stderr = self.dir.path().join(format!("stderr-{}", std::fs::read_dir(self.dir.path()).unwrap().count()));
+        let stderr =
+            self.dir.path().join(format!("stderr-{}", std::fs::read_dir(self.dir.path()).unwrap().count()));
         command.stdout(Stdio::piped()).stderr(std::fs::File::create(&stderr).unwrap());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut server = Server { child: Some(child), address: String::new(), key: String::new(), said: String::new(), stderr };
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let mut server = Server {
+            child: Some(child),
+            address: String::new(),
+            key: String::new(),
+            said: String::new(),
+            stderr,
+        };
         let begin = Instant::now();
         loop {
             if let Ok(line) = lines.recv_timeout(Duration::from_millis(20)) {
@@ -125,7 +134,9 @@ impl Server {
     /// Waits until its log has this.
     #[track_caller]
     pub(crate) fn await_log(&self, text: &str) {
-        eventually(|| self.log().contains(text).then_some(()).ok_or_else(|| format!("{text}: {}", self.log())));
+        eventually(|| {
+            self.log().contains(text).then_some(()).ok_or_else(|| format!("{text}: {}", self.log()))
+        });
     }
 
     /// Sends a request with the first key.
@@ -164,7 +175,9 @@ impl Server {
 
     pub(crate) fn wait(&mut self) -> Option<i32> {
         let mut child = self.child.take().unwrap();
-        let status = eventually(|| child.try_wait().unwrap().ok_or_else(|| format!("it does not end: {}", self.log())));
+        let status = eventually(|| {
+            child.try_wait().unwrap().ok_or_else(|| format!("it does not end: {}", self.log()))
+        });
         status.code()
     }
 }
@@ -202,5 +215,3 @@ pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
-
-

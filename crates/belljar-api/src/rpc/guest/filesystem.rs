@@ -30,29 +30,6 @@ impl v1::Filesystem for Filesystem {
         Response::ok(stream!(inside, About::Content, v1::ReadResponse, opened))
     }
 
-    async fn search(
-        &self,
-        context: RequestContext,
-        request: ServiceRequest<'_, v1::SearchRequest>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::SearchMatch>>> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.streams(v1::FilesystemClient::new);
-        let opened = inside.opened(About::File, guest.search(request)).await?;
-        Response::ok(stream!(inside, About::File, v1::SearchMatch, opened))
-    }
-
-    async fn set_mode(
-        &self,
-        context: RequestContext,
-        request: ServiceRequest<'_, v1::SetModeRequest>,
-    ) -> ServiceResult<v1::SetModeResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::FilesystemClient::new);
-        Response::ok(inside.answered(About::File, guest.set_mode(request)).await?.into_owned())
-    }
-
     async fn write(
         &self,
         context: RequestContext,
@@ -202,31 +179,6 @@ impl v1::Filesystem for Filesystem {
         let answer = uploaded(broken, guest.unpack(Box::pin(messages))).await?;
         let answer = inside.answered(About::File, async { answer }).await;
         Response::ok(inside.recorded("file.unpack", seen.details(), answer).await?.into_owned())
-    }
-
-    async fn search(
-        &self,
-        context: RequestContext,
-        request: ServiceRequest<'_, v1::SearchRequest>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::SearchMatch>>> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.streams(v1::FilesystemClient::new);
-        let opened = inside.opened(About::File, guest.search(request)).await?;
-        Response::ok(stream!(inside, About::File, v1::SearchMatch, opened))
-    }
-
-    async fn set_mode(
-        &self,
-        context: RequestContext,
-        request: ServiceRequest<'_, v1::SetModeRequest>,
-    ) -> ServiceResult<v1::SetModeResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::FilesystemClient::new);
-        let details = vec![("path", text(&request.path))];
-        let answer = inside.answered(About::File, guest.set_mode(request)).await;
-        Response::ok(inside.recorded("file.chmod", details, answer).await?.into_owned())
     }
 }
 

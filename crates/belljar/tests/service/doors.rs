@@ -1,0 +1,469 @@
+//! Who may do what: every route with every kind of credential (C01, X11), what is somebody else's and what is not there (C02),
+//! and ids that were guessed or made up (C04).
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client, escaped};
+use crate::run;
+use crate::server::{Home, Server};
+
+/// A route of the interface, with a request that is right but for who sends it.
+struct Route {
+    method: String,
+    path: String,
+    is_open: bool,
+    query: &'static str,
+    kind: Option<String>,
+    body: String,
+    is_websocket: bool,
+}
+
+const BOUNDARY: &str = "multipart/form-data; boundary=b";
+const FORM: &str =
+    "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"form.txt\"\r\n\r\nx\r\n--b--\r\n";
+
+impl Route {
+    /// Every route of the server's own document.
+    async fn all(server: &Server) -> Vec<Self> {
+        let document = server.stranger().get("/openapi.json").await.json();
+        let mut routes = Vec::new();
+        for (path, item) in document["paths"].as_object().expect("there are paths") {
+            for (method, operation) in item.as_object().expect("there are methods") {
+                routes.push(Self::new(&document, method, path, operation));
+            }
+        }
+        assert!(routes.len() > 50, "{}", routes.len());
+        routes
+    }
+
+    fn new(document: &Value, method: &str, path: &str, operation: &Value) -> Self {
+        let content = operation["requestBody"]["content"].as_object();
+        let (kind, media) = content.and_then(|content| content.iter().next()).unzip();
+        let schema =
+            media.and_then(|media| media["schema"]["$ref"].as_str()).and_then(|name| name.rsplit('/').next());
+        let example = schema.map(|name| &document["components"]["schemas"][name]["example"]);
+        let body = match kind.map(String::as_str) {
+            Some("application/json") => example.cloned().unwrap_or_else(|| json!({})).to_string(),
+            Some("multipart/form-data") => FORM.to_owned(),
+            Some(_) => "hello\n".to_owned(),
+            None => String::new(),
+        };
+        let takes_path =
+            operation["parameters"].as_array().into_iter().flatten().any(|one| one["name"] == "path");
+        Self {
+            method: method.to_uppercase(),
+            path: path.to_owned(),
+            is_open: operation["security"].as_array().is_some_and(|security| !security.is_empty()),
+            query: match (takes_path, path) {
+                (true, "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/files/archive") => "?path=d",
+                (true, "/v1/sandboxes/{id}/files/watch") => "?path=.",
+                (true, _) => "?path=a.txt",
+                // It would wait for the end.
+                _ if path.ends_with("/output") => "?follow=false",
+                _ => "",
+            },
+            kind: kind
+                .map(|kind| if kind.starts_with("multipart") { BOUNDARY.to_owned() } else { kind.clone() }),
+            body,
+            is_websocket: operation["responses"].get("101").is_some(),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Whether it is about one sandbox.
+    fn is_of_sandbox(&self) -> bool {
+        self.path.starts_with("/v1/sandboxes/{id}")
+    }
+
+    /// Sends it; a stream is left after its head.
+    async fn send(&self, client: &Client, sandbox: &str, others: &Others) -> Answer {
+        let id = match self.path.as_str() {
+            path if path.starts_with("/v1/templates/") => &others.template,
+            path if path.starts_with("/v1/keys/") => &others.key,
+            _ => sandbox,
+        };
+        let path = self.path.replace("{id}", id).replace("{process}", &others.process);
+        let path = path.replace("{port}", "8000").replace("{token}", "bjs_none");
+        let mut request = client.request(&self.method, &(path + self.query));
+        if let Some(kind) = &self.kind {
+            request = request.header("content-type", kind);
+        }
+        if self.is_websocket {
+            request = request.header("connection", "upgrade").header("upgrade", "websocket");
+            request = request
+                .header("sec-websocket-version", "13")
+                .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        }
+        client.apart().send_for_head(request, self.body.clone()).await
+    }
+}
+
+/// Things besides sandboxes that are the first tenant's.
+struct Others {
+    template: String,
+    key: String,
+    process: String,
+}
+
+/// Two tenants, and all kinds of credentials.
+struct World {
+    home: Home,
+    server: Server,
+    routes: Vec<Route>,
+    /// The first tenant's sandbox, another one of its, and what else is its.
+    sandbox: String,
+    sibling: String,
+    others: Others,
+    owner: Client,
+}
+
+impl World {
+    async fn new(settings: &[&str]) -> Self {
+        let mut home = Home::new(settings);
+        home.flags.extend(["--set".to_owned(), "sandboxes.pool=0".to_owned()]);
+        let server = home.start();
+        server.ready().await;
+        let admin = server.admin();
+        let owner = admin.with_key(&admin.new_key("user", "first").await.1);
+        let (key, _) = admin.new_key("read", "first").await;
+        let sandbox = owner.sandbox(&json!({ "timeout": 3600, "labels": { "whose": "first" } })).await;
+        let sibling = owner.sandbox(&json!({ "timeout": 3600 })).await;
+        owner.sh(&sandbox, "echo one > a.txt; mkdir -p d; echo two > d/b.txt").await;
+        owner.post(&format!("/v1/sandboxes/{sandbox}/ports"), &json!({ "port": 8000 })).await;
+        let started = owner
+            .post(&format!("/v1/sandboxes/{sandbox}/processes"), &json!({ "command": "sleep 3600" }))
+            .await;
+        let process = started.json()["process"].to_string();
+        let kept =
+            owner.post(&format!("/v1/sandboxes/{sandbox}/snapshot"), &json!({ "name": "first" })).await;
+        let template = kept.json()["id"].as_str().expect("it was kept").to_owned();
+        let routes = Route::all(&server).await;
+        Self { home, server, routes, sandbox, sibling, others: Others { template, key, process }, owner }
+    }
+
+    /// All that a request could have changed, as text.
+    async fn state(&self) -> String {
+        let admin = self.server.admin();
+        let mut state = String::new();
+        for path in ["/v1/sandboxes?state=running,paused,gone,creating,stopping&limit=100", "/v1/templates"] {
+            let _ = writeln!(state, "{}", self.owner.get(path).await.text());
+        }
+        let keys = admin.get("/v1/keys").await.json();
+        for key in keys["keys"].as_array().expect("a list") {
+            let _ = writeln!(state, "{} {} {}", key["id"], key["role"], key["revoked_at"]);
+        }
+        for sandbox in [&self.sandbox, &self.sibling] {
+            for what in ["ports", "processes"] {
+                let _ = writeln!(
+                    state,
+                    "{}",
+                    self.owner.get(&format!("/v1/sandboxes/{sandbox}/{what}")).await.text()
+                );
+            }
+        }
+        state
+    }
+
+    /// The files of the first tenant's sandbox. This is an execution, so it is in the trail.
+    async fn files(&self) -> String {
+        self.owner.sh(&self.sandbox, "find . -printf '%p %s %m %T@\\n' | sort; cat a.txt d/b.txt").await
+    }
+
+    /// Records of the trail after one, by action and outcome.
+    async fn records_after(&self, seq: i64) -> Vec<(String, String)> {
+        let page = self.server.admin().get(&format!("/v1/audit?after={seq}&limit=1000")).await.json();
+        let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
+        let records = page["records"].as_array().expect("a list").iter();
+        records.map(|one| (text(one, "action"), text(one, "outcome"))).collect()
+    }
+
+    async fn head(&self) -> i64 {
+        self.server.admin().get("/v1/audit?limit=1").await.json()["head"]["seq"].as_i64().expect("a number")
+    }
+
+    async fn leave(self) {
+        crate::crash::leave(self.server, &self.home).await;
+    }
+}
+
+#[test]
+fn c01_no_route_does_anything_without_a_good_key() {
+    if crate::skipped("C01") {
+        return;
+    }
+    run(async {
+        let world = World::new(&[]).await;
+        let admin = world.server.admin();
+        let (revoked_id, revoked) = admin.new_key("admin", "first").await;
+        assert_eq!(admin.call("DELETE", &format!("/v1/keys/{revoked_id}")).await.status, 204);
+        let body = json!({ "name": "short", "role": "admin", "tenant": "first", "expires": 1 });
+        let expired =
+            admin.post("/v1/keys", &body).await.json()["key"].as_str().expect("it is told").to_owned();
+        let token =
+            admin.post(&format!("/v1/sandboxes/{}/tokens", world.sandbox), &json!({ "expires": 1 })).await;
+        let token = token.json()["token"].as_str().expect("it is told").to_owned();
+        let good = world.owner.key.clone().expect("it has one");
+        let almost = format!("{}{}", &good[..good.len() - 1], if good.ends_with('0') { '1' } else { '0' });
+        crate::until("keys and tokens expire", async || {
+            admin.with_key(&expired).get("/v1/me").await.status == 401
+                && admin.with_key(&token).get(&format!("/v1/sandboxes/{}", world.sandbox)).await.status == 401
+        })
+        .await;
+        let credentials = [
+            ("no key", None),
+            ("no word", Some(String::new())),
+            ("wrong", Some(format!("bj_{}", "0".repeat(64)))),
+            ("wrong in its last letter", Some(almost)),
+            ("in capitals", Some(good.to_uppercase())),
+            ("the id of a key", Some(world.others.key.clone())),
+            ("revoked", Some(revoked)),
+            ("expired", Some(expired)),
+            ("expired token", Some(token)),
+            ("nonsense", Some("bjs_AAAA".to_owned())),
+        ];
+        let files = world.files().await;
+        let (state, head) = (world.state().await, world.head().await);
+        let mut checked = 0;
+        for route in world.routes.iter().filter(|route| !route.is_open) {
+            for (what, key) in &credentials {
+                let client = Client::new(world.server.address, key.as_deref());
+                let answer = route.send(&client, &world.sandbox, &world.others).await;
+                assert_eq!(
+                    (answer.status.as_u16(), answer.code().as_str()),
+                    (401, "unauthenticated"),
+                    "{what}: {}",
+                    route.name()
+                );
+                checked += 1;
+            }
+        }
+        assert!(checked > 450, "{checked}");
+        assert_eq!(world.state().await, state, "somebody without a key has changed something");
+        let records = world.records_after(head).await;
+        assert!(records.iter().all(|(action, _)| action == "auth.denied"), "{records:?}");
+        assert_eq!(world.files().await, files);
+        world.leave().await;
+    });
+}
+
+/// What each route answers to callers that may not do all. `TENANT` is a key of another tenant, `READ` one that may only look,
+/// `TOKEN` the token of the sandbox itself, `SIBLING` that of another sandbox of the same key.
+#[test]
+fn c01_x11_each_route_answers_each_caller_as_the_table_says() {
+    if crate::skipped("C01, X11") {
+        return;
+    }
+    run(async {
+        let world = World::new(&[]).await;
+        let admin = world.server.admin();
+        let other = admin.with_key(&admin.new_key("user", "second").await.1);
+        let read = admin.with_key(&admin.new_key("read", "first").await.1);
+        let token_of = async |id: &String| {
+            let made = world.owner.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await;
+            admin.with_key(made.json()["token"].as_str().expect("it is told"))
+        };
+        let sibling = token_of(&world.sibling).await;
+        let files = world.files().await;
+        let mut table = format!("{:58} {:>22} {:>22} {:>22}\n", "", "TENANT", "READ", "SIBLING");
+        for route in &world.routes {
+            let state = world.state().await;
+            let mut row = format!("{:58}", route.name());
+            for (who, client) in [("TENANT", &other), ("READ", &read), ("SIBLING", &sibling)] {
+                let head = world.head().await;
+                let answer = route.send(client, &world.sandbox, &world.others).await;
+                let said = format!("{} {}", answer.status.as_u16(), answer.code());
+                let _ = write!(row, " {:>22}", said.trim());
+                if !route.is_open && (who == "SIBLING" || who == "TENANT" && route.is_of_sandbox()) {
+                    assert!(
+                        matches!(answer.status.as_u16(), 403 | 404),
+                        "{who} {}: {answer:?}",
+                        route.name()
+                    );
+                }
+                assert!(
+                    !answer.text().contains("\"whose\":\"first\"") || who == "READ",
+                    "{who} {}: {answer:?}",
+                    route.name()
+                );
+                // What the other tenant may make is its own.
+                if who == "TENANT" && route.name() == "POST /v1/sandboxes" {
+                    let id = answer.json()["id"].as_str().expect("it was made").to_owned();
+                    assert_eq!(other.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
+                } else {
+                    let records = world.records_after(head).await;
+                    let done = records.iter().any(|(_, outcome)| outcome == "ok");
+                    assert!(!done || world.is_own_look(route), "{who} {}: {records:?}", route.name());
+                }
+            }
+            assert_eq!(world.state().await, state, "{}", route.name());
+            table.push_str(row.trim_end());
+            table.push('\n');
+        }
+        assert_eq!(world.files().await, files);
+        insta::assert_snapshot!("doors", table);
+
+        // The sandbox's own token opens its routes, and no others. These calls change things, so they come last.
+        let own = token_of(&world.sandbox).await;
+        let mut table = format!("{:58} {:>22}\n", "", "TOKEN");
+        for route in
+            world.routes.iter().filter(|route| route.method != "DELETE" || route.path != "/v1/sandboxes/{id}")
+        {
+            let answer = route.send(&own, &world.sandbox, &world.others).await;
+            let said = format!("{} {}", answer.status.as_u16(), answer.code());
+            let _ = writeln!(table, "{:58} {:>22}", route.name(), said.trim());
+        }
+        let kill = own.call("DELETE", &format!("/v1/sandboxes/{}", world.sandbox)).await;
+        kill.assert(403, "forbidden");
+        insta::assert_snapshot!("doors-token", table);
+        world.leave().await;
+    });
+}
+
+impl World {
+    /// Whether a caller of these may do this for itself, and it is in the trail.
+    fn is_own_look(&self, route: &Route) -> bool {
+        matches!(route.name().as_str(), "GET /v1/audit" | "POST /v1/audit/verify")
+    }
+}
+
+#[test]
+fn c02_what_is_anothers_and_what_is_not_there_are_answered_alike() {
+    if crate::skipped("C02") {
+        return;
+    }
+    run(async {
+        let world = World::new(&[]).await;
+        let admin = world.server.admin();
+        let other = admin.with_key(&admin.new_key("user", "second").await.1);
+        let gone = world.owner.sandbox(&json!({ "timeout": 3600 })).await;
+        assert_eq!(world.owner.call("DELETE", &format!("/v1/sandboxes/{gone}")).await.status, 204);
+        // Neither is anything that was ever there.
+        let missing = "zzzzzzzzzzzzzzzzzzzz".to_owned();
+        let none = Others {
+            template: "tpl_00000000000000000000".to_owned(),
+            key: "key_0000000000000000".to_owned(),
+            process: "1".to_owned(),
+        };
+        let plain = |answer: &Answer, id: &str, others: &Others| {
+            let mut problem: Value = answer.json();
+            problem["request_id"] = Value::Null;
+            problem.to_string().replace(id, "ID").replace(&others.template, "ID").replace(&others.key, "ID")
+        };
+        let mut checked = 0;
+        for route in world.routes.iter().filter(|route| route.path.contains("{id}")) {
+            let absent = route.send(&other, &missing, &none).await;
+            for foreign in [&world.sandbox, &gone] {
+                let found = route.send(&other, foreign, &world.others).await;
+                assert_eq!(found.status, absent.status, "{}", route.name());
+                let (one, two) = (plain(&found, foreign, &world.others), plain(&absent, &missing, &none));
+                assert_eq!(one, two, "{}", route.name());
+                checked += 1;
+            }
+        }
+        assert!(checked > 60, "{checked}");
+        timing(&other, &world.sandbox, &missing).await;
+        world.leave().await;
+    });
+}
+
+/// Pairs of requests that are timed.
+const PAIRS: usize = 600;
+
+/// How far the medians may be apart: less than what a request over loopback varies by itself.
+const NEAR: Duration = Duration::from_micros(150);
+
+/// The times of answers about what is another's and what is not there have the same middle. Both are asked for in turn, so
+/// that whatever else the machine does falls on both.
+async fn timing(client: &Client, foreign: &str, missing: &str) {
+    let mut times: [Vec<Duration>; 2] = [Vec::new(), Vec::new()];
+    for pair in 0..PAIRS * 2 {
+        let which = pair % 2;
+        let id = if which == 0 { foreign } else { missing };
+        let begin = Instant::now();
+        client.get(&format!("/v1/sandboxes/{id}")).await.assert(404, "sandbox_not_found");
+        times[which].push(begin.elapsed());
+    }
+    let [foreign, missing] = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    crate::say(&format!("C02: foreign {foreign:?}, missing {missing:?} (medians of {PAIRS})"));
+    let apart = foreign.abs_diff(missing);
+    assert!(apart < NEAR.max(missing / 10), "foreign {foreign:?}, missing {missing:?}");
+}
+
+#[test]
+fn c04_ids_are_random_and_made_up_ones_lead_nowhere() {
+    if crate::skipped("C04") {
+        return;
+    }
+    run(async {
+        let world = World::new(&[]).await;
+        let client = &world.owner;
+        let mut made = vec![
+            "..".to_owned(),
+            "../".to_owned(),
+            "%2e%2e".to_owned(),
+            "..%2fkeys".to_owned(),
+            "..%2f..%2fetc%2fpasswd".to_owned(),
+            "%00".to_owned(),
+            "%ff%fe".to_owned(),
+            escaped("été".as_bytes()),
+            escaped("ｚｚｚｚｚｚｚｚｚｚ".as_bytes()),
+            escaped(b"' OR 1=1 --"),
+            escaped(b"a\r\nX-Injected: 1"),
+            "*".to_owned(),
+            "-1".to_owned(),
+            "a".repeat(10_000),
+            world.sandbox.to_uppercase(),
+            format!("{}%20", world.sandbox),
+            format!("{}%00", world.sandbox),
+            world.sandbox[..19].to_owned(),
+        ];
+        // The neighbours of an id that exists.
+        let (head, last) = world.sandbox.split_at(19);
+        made.extend(
+            ('a'..='z')
+                .chain('0'..='9')
+                .filter(|one| last != one.to_string())
+                .map(|one| format!("{head}{one}")),
+        );
+        for id in &made {
+            for (method, rest) in
+                [("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/files/stat?path=a.txt")]
+            {
+                let answer = client.call(method, &format!("/v1/sandboxes/{id}{rest}")).await;
+                let status = answer.status.as_u16();
+                assert!(matches!(status, 400 | 404 | 405 | 414 | 431), "{method} {id}{rest}: {answer:?}");
+                assert_eq!(answer.header("x-injected"), "", "{id}");
+            }
+        }
+        assert_eq!(client.get(&format!("/v1/sandboxes/{}", world.sandbox)).await.json()["state"], "running");
+        let mut ids = BTreeSet::from([world.sandbox.clone(), world.sibling.clone()]);
+        for _ in 0..4 {
+            let forks = client
+                .post(&format!("/v1/sandboxes/{}/fork", world.sibling), &json!({ "count": 5 }))
+                .await
+                .json();
+            for fork in forks["sandboxes"].as_array().expect("a list") {
+                let id = fork["sandbox"]["id"].as_str().expect("it was made").to_owned();
+                assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
+                ids.insert(id);
+            }
+        }
+        assert_eq!(ids.len(), 22, "an id came twice");
+        // Random letters: no place has the same letter everywhere, and neighbours in time are no neighbours in value.
+        for place in 0..20 {
+            let letters: BTreeSet<u8> = ids.iter().map(|id| id.as_bytes()[place]).collect();
+            assert!(letters.len() > 5, "place {place} has {letters:?}");
+        }
+        world.leave().await;
+    });
+}

@@ -1,0 +1,46 @@
+//! The service as a whole: real server processes, real sandboxes, clients that use it, and clients and sandboxes that attack it.
+//! What each case covers is in `docs/hostile-c.md`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case that fails says so")]
+
+mod bodies;
+mod check;
+mod client;
+mod crash;
+mod doors;
+mod load;
+mod pages;
+mod policy;
+mod raw;
+mod server;
+
+use std::io::Write as _;
+
+/// Runs a case.
+pub(crate) fn run(case: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime can be made").block_on(case);
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so().await {
+        assert!(begin.elapsed() < client::PATIENCE, "{what}: that did not come true");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// Says something besides the outcome.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether the machine lacks what all cases need; then it is said.
+pub(crate) fn skipped(case: &str) -> bool {
+    let lacks = !rustix::process::geteuid().is_root();
+    if lacks {
+        say(&format!("SKIPPED {case}: needs root, for control groups and user ids of their own"));
+    }
+    lacks
+}

@@ -1,0 +1,321 @@
+//! A real server process on a free port, with a home of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::client::Client;
+
+const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
+
+/// How long a server may take until it is ready, also on a machine with much else to do.
+const START: Duration = Duration::from_secs(30);
+
+/// The directory of a server: it outlives its processes.
+pub(crate) struct Home {
+    dir: tempfile::TempDir,
+    /// What every server in it is started with, besides its home and its address.
+    pub(crate) flags: Vec<String>,
+    /// Walls that are left out, in builds where that can be.
+    pub(crate) without: Option<&'static str>,
+    /// The first administrator's key, once a server has told it.
+    pub(crate) key: Option<String>,
+}
+
+impl Home {
+    /// An empty home, and servers that are as `settings` say.
+    pub(crate) fn new(settings: &[&str]) -> Self {
+        let dir =
+            tempfile::Builder::new().prefix("belljar-service-").tempdir().expect("a directory can be made");
+        for name in ["home", "tmp"] {
+            std::fs::create_dir(dir.path().join(name)).expect("a directory can be made");
+        }
+        Self::at(dir, settings)
+    }
+
+    /// A home in this directory, which has the directories `home` and `tmp`.
+    pub(crate) fn at(dir: tempfile::TempDir, settings: &[&str]) -> Self {
+        let always = [
+            "server.max_failed_attempts=1000000",
+            "sandboxes.share_host_tree=true",
+            "log.format=json",
+            "server.drain=3s",
+        ];
+        let flags =
+            always.iter().chain(settings).flat_map(|one| ["--set".to_owned(), (*one).to_owned()]).collect();
+        Self { dir, flags, without: None, key: None }
+    }
+
+    /// The server's own directory.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// Where its temporary files go.
+    pub(crate) fn tmp(&self) -> PathBuf {
+        self.dir.path().join("tmp")
+    }
+
+    /// All that servers in it have logged.
+    pub(crate) fn log(&self) -> String {
+        let read =
+            |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        read(&self.dir.path().join("log")) + &read(&self.path().join("launcher/launcher.log"))
+    }
+
+    /// Starts a process, without waiting for anything.
+    pub(crate) fn spawn(&self) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"));
+        let mut command = Command::new(BELLJAR);
+        command
+            .arg("serve")
+            .arg("--home")
+            .arg(self.path())
+            .args(["--listen", "127.0.0.1:0"])
+            .args(&self.flags)
+            .env("TMPDIR", self.tmp())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.expect("the log can be written"));
+        if let Some(wall) = self.without {
+            command.env("BELLJAR_TEST_WITHOUT", wall);
+        }
+        command.spawn().expect("belljar starts")
+    }
+
+    /// Starts a server, and waits until it listens.
+    pub(crate) fn start(&mut self) -> Server {
+        self.try_start().unwrap_or_else(|why| panic!("the server does not start: {why}\n{}", self.log()))
+    }
+
+    /// As [`Home::start`]; says why it does not start.
+    pub(crate) fn try_start(&mut self) -> Result<Server, String> {
+        let mut child = self.spawn();
+        let output = child.stdout.take().expect("it is piped");
+        let (send, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = send.send(line);
+            }
+        });
+        let mut server = Server { child, address: ([127, 0, 0, 1], 0).into(), key: String::new() };
+        let first = lines
+            .recv_timeout(START)
+            .map_err(|_| format!("it says nothing, and {:?}", server.child.try_wait()))?;
+        let address = first.rsplit_once("http://").and_then(|(_, address)| address.parse().ok());
+        server.address = address.ok_or_else(|| format!("it says {first:?}"))?;
+        if self.key.is_none() {
+            let second = lines.recv_timeout(START).map_err(|_| "it tells no key".to_owned())?;
+            let key = second.split(['=', ' ']).find(|word| word.starts_with("bj_"));
+            self.key = Some(key.ok_or_else(|| format!("it says {second:?}"))?.to_owned());
+        }
+        server.key = self.key.clone().unwrap_or_default();
+        Ok(server)
+    }
+
+    /// The launcher of this home, if it runs: a descriptor that means this very process, and its pid.
+    pub(crate) fn launcher(&self) -> Option<(OwnedFd, u32)> {
+        let run_dir = self.path().join("launcher");
+        let is_it = |pid: u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            words.get(1) == Some(&b"launcher".as_slice())
+                && words.get(2) == Some(&run_dir.as_os_str().as_encoded_bytes())
+        };
+        // Its supervisors are forks of it until they have the name of their own.
+        let pid = processes().filter(|pid| is_it(*pid)).min_by_key(|pid| depth(*pid))?;
+        let fd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+        // The number may have been another's when the descriptor was opened, but not if it still is the same command.
+        is_it(pid).then_some((fd, pid))
+    }
+
+    /// Kills the launcher, and returns when it is gone. Says whether there was one.
+    pub(crate) fn kill_launcher(&self) -> bool {
+        let Some((launcher, pid)) = self.launcher() else { return false };
+        let _ = pidfd_send_signal(launcher, Signal::KILL);
+        let begin = Instant::now();
+        while self.launcher().is_some_and(|(_, other)| other == pid) {
+            assert!(begin.elapsed() < START, "the launcher does not die");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Sandboxes of this home that have processes, by what the kernel says of the launcher's descendants.
+    pub(crate) fn alive(&self) -> std::collections::BTreeSet<String> {
+        let Some((_, launcher)) = self.launcher() else { return std::collections::BTreeSet::new() };
+        let of_launcher = processes().filter(|pid| ancestors(*pid).contains(&launcher));
+        of_launcher.flat_map(sandboxes_of).collect()
+    }
+
+    /// Waits until the launcher has nothing to do and has gone.
+    pub(crate) fn wait_for_the_launcher_to_leave(&self) {
+        let begin = Instant::now();
+        while self.launcher().is_some() {
+            assert!(begin.elapsed() < START * 2, "the launcher stays, with {:?}", self.alive());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A server that listens.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// The first administrator's key.
+    pub(crate) key: String,
+}
+
+impl Server {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A client with the first key.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(self.address, Some(&self.key))
+    }
+
+    /// A client without a key.
+    pub(crate) fn stranger(&self) -> Client {
+        Client::new(self.address, None)
+    }
+
+    /// Waits until it says that it is ready.
+    pub(crate) async fn ready(&self) {
+        let stranger = self.stranger();
+        let begin = Instant::now();
+        loop {
+            let asked =
+                tokio::time::timeout(Duration::from_secs(5), stranger.try_call("GET", "/ready")).await;
+            if matches!(&asked, Ok(Ok(answer)) if answer.status == 200) {
+                return;
+            }
+            assert!(begin.elapsed() < START, "the server does not become ready: {asked:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// SIGTERM, and waits for its end.
+    pub(crate) fn stop(mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("it is a pid");
+        // It has not been waited for, so the number is its own.
+        rustix::process::kill_process(pid, Signal::TERM).expect("it can be told");
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            assert!(begin.elapsed() < START, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After a failure nothing of it may stay; one that has been waited for is left alone by the library.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Its sandboxes end with it.
+        self.kill_launcher();
+    }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat).into_owned();
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// The processes above one, the nearest first.
+fn ancestors(pid: u32) -> Vec<u32> {
+    let mut above = Vec::new();
+    let mut at = pid;
+    while let Some(next) = parent(at).filter(|next| *next > 1 && above.len() < 64) {
+        above.push(next);
+        at = next;
+    }
+    above
+}
+
+fn depth(pid: u32) -> usize {
+    ancestors(pid).len()
+}
+
+/// The sandboxes in whose control groups a process is.
+fn sandboxes_of(pid: u32) -> Vec<String> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let names = groups.lines().filter_map(|line| line.rsplit_once("belljar-"));
+    names.map(|(_, id)| id.chars().take_while(char::is_ascii_alphanumeric).collect()).collect()
+}
+
+/// Ids of all sandboxes of which the machine still has a control group, whoever they belong to.
+pub(crate) fn groups() -> std::collections::BTreeSet<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            match entry.file_name().to_string_lossy().strip_prefix("belljar-") {
+                Some(id) => drop(found.insert(id.to_owned())),
+                None if dir.components().count() < 8 => dirs.push(entry.path()),
+                None => {}
+            }
+        }
+    }
+    found
+}
+
+/// Ids of the sandboxes of this home that have scratch.
+pub(crate) fn scratch(home: &Home) -> std::collections::BTreeSet<String> {
+    let entries = std::fs::read_dir(home.tmp()).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter_map(|name| name.strip_prefix("belljar-").map(str::to_owned)).collect()
+}
+
+/// A file of the sandbox's control group, by the names that it has in either version.
+pub(crate) fn group_file(id: &str, names: &[&str]) -> Option<String> {
+    let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name() == format!("belljar-{id}").as_str() {
+                let read =
+                    names.iter().find_map(|name| std::fs::read_to_string(entry.path().join(name)).ok());
+                if let Some(text) = read {
+                    return Some(text.trim().to_owned());
+                }
+            } else if dir.components().count() < 8 {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    None
+}
