@@ -116,7 +116,7 @@ impl Inner {
 /// The service's facades on one port.
 pub struct Api {
     pub(crate) shared: Shared,
-    mounts: Vec<(String, Router)>,
+    mounts: Vec<Router>,
 }
 
 impl Api {
@@ -148,8 +148,8 @@ impl Api {
         *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }
 
-    /// Puts another facade below `prefix`, such as `/hooks`. It sees the whole path, with the prefix. It stands behind the same guards: a request
-    /// that reaches it comes from a [`belljar_keeper::Caller`], which is in the request's extensions.
+    /// Puts another facade below `prefix`, such as `/hooks`. It sees the whole path, with the prefix. It stands behind the
+    /// same guards: a request that reaches it comes from a [`belljar_keeper::Caller`], which is in the request's extensions.
     #[must_use]
     pub fn mount<S>(mut self, prefix: &str, service: S) -> Self
     where
@@ -157,15 +157,15 @@ impl Api {
         S::Response: IntoResponse,
         S::Future: Send + 'static,
     {
-        self.mounts.push((prefix.to_owned(), Router::new().fallback_service(service)));
+        self.mounts.push(Router::new().route_service(&format!("{prefix}/{{*rest}}"), service));
         self
     }
 
     /// All routes with all guards before them.
     pub fn router(&self) -> Router {
         let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
-        for (prefix, mounted) in &self.mounts {
-            router = router.route_service(&format!("{prefix}/{{*rest}}"), mounted.clone());
+        for mounted in &self.mounts {
+            router = router.merge(mounted.clone());
         }
         guard::wrap(router, &self.shared)
     }

@@ -225,6 +225,18 @@ struct Running {
     is_over: bool,
 }
 
+/// Why a command did not start: the guest says no, or it was never asked.
+enum Refused {
+    Guest(belljar_engine::GuestError),
+    Here(Box<KeeperError>),
+}
+
+impl From<KeeperError> for Refused {
+    fn from(error: KeeperError) -> Self {
+        Self::Here(Box::new(error))
+    }
+}
+
 impl Running {
     async fn start(
         entered: &Entered,
@@ -233,13 +245,23 @@ impl Running {
         detach: bool,
     ) -> Result<Self> {
         let guest = entered.guest().clone();
-        let started = match request.session {
-            None => guest.start(start_request(entered, request, timeout, detach)?).await,
-            Some(session) => guest.run_in_session(session_request(session, entered, request, timeout)?).await,
+        let starting = async {
+            match request.session {
+                None => guest
+                    .start(start_request(entered, request, timeout, detach)?)
+                    .await
+                    .map_err(Refused::Guest),
+                Some(session) => {
+                    let run = session_request(session, entered, request, timeout)?;
+                    guest.run_in_session(run).await.map_err(Refused::Guest)
+                }
+            }
         };
+        let started = starting.instrument(step!("guest.start")).await;
         let execution = match started {
             Ok(execution) => execution,
-            Err(error) => return Err(entered.explain(error).await),
+            Err(Refused::Guest(error)) => return Err(entered.explain(error).await),
+            Err(Refused::Here(error)) => return Err(*error),
         };
         let id = execution.id;
         // What is too much for the start is fed after it.

@@ -377,8 +377,12 @@ impl Keeper {
         let set = Ok(());
         let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
         self.audit(caller, "sandbox.timeout", Some(&entry.id), &set, details).await?;
-        if timeout.is_zero() && entry.state() == SandboxState::Running {
-            self.time_is_over(&entry).await?;
+        if timeout.is_zero() && entry.state() != SandboxState::Paused {
+            // The guardian may be at it already: then this waits for it.
+            match self.time_is_over(&entry).await {
+                Err(KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. }) => {}
+                done => done?,
+            }
         }
         Ok(entry.info())
     }

@@ -173,7 +173,7 @@ mod tests {
             ("user@localhost", false),
             ("[::1].evil.example", false),
             ("[::1]x:80", false),
-            ("[::ffff:127.0.0.1]:80", true),
+            ("[::ffff:127.0.0.1]:80", false),
             ("", false),
             ("a b", false),
         ];
