@@ -380,7 +380,9 @@ impl Keeper {
         if timeout.is_zero() && entry.state() != SandboxState::Paused {
             // The guardian may be at it already: then this waits for it.
             match self.time_is_over(&entry).await {
-                Err(KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. }) => {}
+                Err(
+                    KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. },
+                ) => {}
                 done => done?,
             }
         }
