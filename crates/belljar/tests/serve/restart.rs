@@ -24,7 +24,7 @@ fn find_the_mark(server: &Server, id: &str, pid: &str) {
     assert_eq!(server.exec(id, "cat note"), "made\n");
     let processes = server.call("GET", &format!("/v1/sandboxes/{id}/processes"), "").json();
     let mut listed = processes["processes"].as_array().into_iter().flatten();
-    let first = listed.find(|process| process["pid"].to_string() == pid).unwrap();
+    let first = listed.find(|process| process["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!(
         (first["running"].as_bool(), first["stdout_bytes"].as_u64()),
         (Some(true), Some(6)),
