@@ -43,7 +43,7 @@ pub(super) async fn create(
     Auth(caller): Auth,
     body: IdempotentJson<CreateSandboxBody>,
 ) -> Result<Response, Problem> {
-    let request = body.value.into_request(body.idempotency)?;
+    let request = body.value.into_request(body.idempotency, shared.keeper.default_lifetime())?;
     let created = shared.keeper.create(&caller, request).await?;
     let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, answer(&shared, created.info)).into_response())

@@ -53,7 +53,8 @@ impl v1::Sandboxes for Sandboxes {
         request: ServiceRequest<'_, v1::CreateSandboxRequest>,
     ) -> ServiceResult<v1::CreateSandboxResponse> {
         let call = Call::of(&self.0, &context)?;
-        let mut create = wanted(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
+        let wanted = wanted(request.to_owned_message(), self.0.keeper.default_lifetime());
+        let mut create = wanted.map_err(|problem| call.problem(&problem))?;
         create.idempotency = call.idempotency(&context, request.bytes())?;
         let created = self.0.keeper.create(&call.caller, create).await.map_err(|error| call.failed(error))?;
         Response::ok(v1::CreateSandboxResponse {
@@ -326,8 +327,8 @@ impl v1::Sandboxes for Sandboxes {
     }
 }
 
-fn wanted(request: v1::CreateSandboxRequest) -> Result<CreateSandbox, Problem> {
-    let default = Lifetime::default();
+fn wanted(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<CreateSandbox, Problem> {
+    let default = Lifetime { timeout, ..Lifetime::default() };
     let idle = convert::span("idle_timeout", &request.idle_timeout)?;
     let lifetime = Lifetime {
         timeout: convert::span("timeout", &request.timeout)?.unwrap_or(default.timeout),

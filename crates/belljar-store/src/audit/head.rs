@@ -52,7 +52,7 @@ impl FromStr for Head {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no head; give SEQ:HASH, as `belljar audit head` shows it");
+        let wrong = || format!("{text:?} is no head; give SEQ:HASH, as `belljar audit verify` shows it");
         let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;
         let head = Self { seq: seq.parse().map_err(|_| wrong())?, hash: from_hex(hash).ok_or_else(wrong)? };
         if head.seq < 0 || head.to_string() != text {

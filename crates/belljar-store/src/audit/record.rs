@@ -20,7 +20,7 @@ pub struct NewRecord {
     pub key_id: Option<String>,
     /// From where and by what: the client's address, the agent.
     pub actor: String,
-    /// What was done or tried, as in `sandbox.create` or `auth.denied`.
+    /// What was done or tried, as in `sandbox.create` or `policy.refused`.
     pub action: String,
     /// The sandbox that it was about.
     pub sandbox: Option<SandboxId>,

@@ -60,7 +60,7 @@ async fn verify(link: &Link) -> Result<u8, Quit> {
         if found.whole {
             let head = found.head.into_option().unwrap_or_default();
             print(&format!(
-                "whole: {} records, the last one {} {}\n",
+                "whole: {} records, the last one {}:{}\n",
                 found.records,
                 head.seq,
                 hex(&head.hash)
@@ -83,7 +83,7 @@ fn verify_file(path: &Path) -> Result<u8, Quit> {
         Verification::Verified(chain) => {
             let head = chain.head;
             print(&format!(
-                "whole: {} records, the last one {} {}\n",
+                "whole: {} records, the last one {}:{}\n",
                 chain.records,
                 head.seq,
                 hex(&head.hash)

@@ -141,7 +141,11 @@ struct NewFileBody {
 
 impl CreateSandboxBody {
     /// What is asked of the keeper.
-    pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<CreateSandbox, Problem> {
+    pub(crate) fn into_request(
+        self,
+        idempotency: Option<Idempotency>,
+        default_timeout: Duration,
+    ) -> Result<CreateSandbox, Problem> {
         let limits = self.limits.unwrap_or_default().into_file();
         let env = self.env.map(|env| env.0);
         for (name, value) in env.iter().flatten() {
@@ -158,7 +162,7 @@ impl CreateSandboxBody {
             hostname: self.hostname,
             ..SpecFile::default()
         };
-        let default = Lifetime::default();
+        let default = Lifetime { timeout: default_timeout, ..Lifetime::default() };
         let lifetime = Lifetime {
             timeout: self.timeout.map_or(default.timeout, |timeout| timeout.0),
             idle_timeout: self.idle_timeout.map(|idle| idle.0).filter(|idle| !idle.is_zero()),
