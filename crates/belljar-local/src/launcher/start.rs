@@ -25,7 +25,11 @@ const HELD: &str = "held";
 const MAX_REASON: u64 = 4096;
 
 /// Variables that it keeps of its server's environment, whose secrets are no affair of a process that lives longer.
-const KEPT_VARIABLES: &[&str] = &["TMPDIR", "BELLJAR_TEST_WITHOUT"];
+const KEPT_VARIABLES: &[&str] = &[
+    "TMPDIR",
+    #[cfg(feature = "mutation")]
+    "BELLJAR_TEST_WITHOUT",
+];
 
 /// Exit statuses: it was started by hand, or something was in the way.
 const STATUS_USAGE: i32 = 2;

@@ -1,6 +1,6 @@
 //! A server under test.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -87,10 +87,14 @@ impl Home {
             self.dir.path().join(format!("stderr-{}", std::fs::read_dir(self.dir.path()).unwrap().count()));
         command.stdout(Stdio::piped()).stderr(std::fs::File::create(&stderr).unwrap());
         let mut child = command.spawn().unwrap();
-        let (sender, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, pieces) = mpsc::channel();
+        let mut stdout = child.stdout.take().unwrap();
+        // It writes what it says at once, so the key comes in one piece with the address.
         std::thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+            let mut piece = [0; 4096];
+            while let Ok(length @ 1..) = stdout.read(&mut piece) {
+                let _ = sender.send(String::from_utf8_lossy(&piece[..length]).into_owned());
+            }
         });
         let mut server = Server {
             child: Some(child),
@@ -101,12 +105,12 @@ impl Home {
         };
         let begin = Instant::now();
         loop {
-            if let Ok(line) = lines.recv_timeout(Duration::from_millis(20)) {
-                server.said.push_str(&format!("{line}\n"));
+            if let Ok(piece) = pieces.recv_timeout(Duration::from_millis(20)) {
+                server.said.push_str(&piece);
             }
             if let Some(status) = server.child.as_mut().unwrap().try_wait().unwrap() {
                 server.child = None;
-                server.said.extend(lines.iter().map(|line| format!("{line}\n")));
+                server.said.extend(pieces.iter());
                 let stdout = std::mem::take(&mut server.said);
                 return Err(Refused { status: status.code(), stdout, stderr: server.log() });
             }
@@ -115,7 +119,6 @@ impl Home {
             }
             assert!(begin.elapsed() < DEADLINE, "not there in time: {} {}", server.said, server.log());
         }
-        server.said.extend(lines.try_iter().map(|line| format!("{line}\n")));
         let word = |begin: &str, end: char| {
             let rest = server.said.split_once(begin).map(|(_, rest)| rest).unwrap_or_default();
             rest.split(end).next().unwrap_or_default().trim().to_owned()
