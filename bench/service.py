@@ -43,7 +43,7 @@ class Service:
             self.port = probe.getsockname()[1]
         config = pathlib.Path(self.home, "belljar.toml")
         config.write_text(
-            f'[server]\nlisten = "127.0.0.1:{self.port}"\n'
+            f'[server]\nlisten = ["127.0.0.1:{self.port}"]\n'
             f"[sandboxes]\npool = {pool}\nmax_sandboxes = 2000\n"
         )
         environment = {**os.environ, "BELLJAR_HOME": self.home}
@@ -190,21 +190,21 @@ def burst(service, count):
         return [begun.result() for begun in [threads.submit(one) for _ in range(count)]]
 
 
-def peers(rounds):
+def peers(belljar, rounds):
     """What the same takes without a service: start, run, end."""
-    argv = {"bare `true`": ["/bin/true"]}
-    if shutil.which("bwrap"):
-        argv["bubblewrap"] = contenders.bubblewrap(["/bin/true"]).argv
-    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
-        argv["docker run"] = contenders.docker(None, ["/bin/true"]).argv
+    field = contenders.find(belljar)
+    for name, reason in field.skipped.items():
+        measure.say(f"skipped: {name}: {reason}")
     times = {}
-    for name, command in argv.items():
+    for command in [*field.core["true"], *field.peers["true"]]:
+        if command.name not in ("bare", "bubblewrap", "docker run"):
+            continue
         taken = []
-        for _ in range(rounds if name != "docker run" else min(rounds, 20)):
+        for _ in range(rounds if command.name != "docker run" else min(rounds, 20)):
             begin = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run(command.argv, env=command.env, check=True, capture_output=True)
             taken.append(time.perf_counter() - begin)
-        times[name] = taken
+        times[command.name] = taken
     return times
 
 
@@ -329,7 +329,7 @@ def render(results, load, rounds):
     rows = [row(f"{kind}, {how}", results[kind][how]) for kind in ("pooled", "cold") for how in ("sequential", "staggered", "burst")]
     rows += [row(name, times) for name, times in results["peers"].items()]
     lines += report.table(["", "p50", "p95", "p99", "done"], rows)
-    bare = milliseconds(results["peers"]["bare `true`"], 0.5)
+    bare = milliseconds(results["peers"]["bare"], 0.5)
     ratios = [[kind, f"{milliseconds(results[kind]['sequential'], 0.5) / bare:.2f}"] for kind in ("pooled", "cold")]
     ratios += [[name, f"{milliseconds(times, 0.5) / bare:.2f}"] for name, times in results["peers"].items()]
     lines += ["", "## × bare `true`, p50", "", *report.table(["", "×"], ratios)]
@@ -349,7 +349,7 @@ def render(results, load, rounds):
 
 
 def measure_all(belljar, options):
-    results = {"peers": peers(options.rounds)}
+    results = {"peers": peers(belljar, options.rounds)}
     for kind, pool in (("pooled", 8), ("cold", 0)):
         service = Service(belljar, pool)
         try:

@@ -2,10 +2,11 @@
 //! control group keeps, and ends with the host's end of its socket.
 
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_linux::OomMark;
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use crate::config::{GuestConfig, WatchedLimits, WhenAlone};
 use crate::connections::{self, Connections, Services};
 use crate::process::Table;
+use crate::spawner::{Spawner, Surroundings};
 use crate::tree::{Proc, SIGKILL, SIGTERM};
 
 /// How often watched limits are looked at.
@@ -22,15 +24,23 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the last events may take to reach the host after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// How many threads the guest has, each of which counts against a limit of processes.
+///
+/// As the first process of its namespace it has one more, that starts user code; see `spawner.rs`.
+#[must_use]
+pub const fn guest_threads(is_first_process: bool) -> u32 {
+    if is_first_process { 2 } else { 1 }
+}
+
 /// Everything that the services share.
 pub(crate) struct Guest {
     pub(crate) config: GuestConfig,
     pub(crate) table: Table,
     pub(crate) proc: Proc,
-    pub(crate) ruleset: Option<OwnedFd>,
+    pub(crate) spawner: Spawner,
+    /// Whether user code is in a Landlock domain.
+    has_landlock: bool,
     pub(crate) started: Instant,
-    /// Limits of every process: `(resource, value)`.
-    pub(crate) rlimits: Vec<(u32, u64)>,
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -66,17 +76,21 @@ fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError
 /// # Errors
 /// See [`GuestError`]: a guest that cannot build its walls serves nobody.
 pub fn run() -> Result<(), GuestError> {
+    belljar_linux::forget_fault_handlers();
     let config =
         belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
     let mut text = String::new();
     std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
     let config: GuestConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
+    // Before it is closed to inspection, as its score then is, too.
+    let proc_dir = Guest::proc_dir(&config)?;
+    let oom_mark = config.own_proc.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
     if !config.is_without("dumpable") {
         belljar_linux::set_dumpable(false).map_err(setup("close the guest to inspection"))?;
     }
     let socket =
         belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
-    let guest = Arc::new(Guest::new(config)?);
+    let guest = Arc::new(Guest::new(config, proc_dir, oom_mark)?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -85,14 +99,16 @@ pub fn run() -> Result<(), GuestError> {
 }
 
 impl Guest {
-    fn new(config: GuestConfig) -> Result<Self, GuestError> {
-        let proc_dir = if config.own_proc {
-            belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD)
-                .map_err(setup("find the guest's /proc"))?
-        } else {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(setup("open /proc"))?
-        };
+    fn proc_dir(config: &GuestConfig) -> Result<OwnedFd, GuestError> {
+        if config.own_proc {
+            return belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD)
+                .map_err(setup("find the guest's /proc"));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(setup("open /proc"))
+    }
+
+    fn new(config: GuestConfig, proc_dir: OwnedFd, oom_mark: Option<OomMark>) -> Result<Self, GuestError> {
         if !config.first_process {
             belljar_linux::become_subreaper().map_err(setup("become the parent of orphans"))?;
         }
@@ -102,7 +118,7 @@ impl Guest {
             // The guest makes terminals for user code, which gets their descriptors and must not open any itself.
             let mut own = domain.rules();
             own.write.extend(["/dev/ptmx", "/dev/pts"].map(Into::into));
-            belljar_linux::restrict_landlock(std::os::fd::AsFd::as_fd(&own.build()?))
+            belljar_linux::restrict_landlock(own.build()?.as_fd())
                 .map_err(setup("enter the guest's Landlock domain"))?;
         }
         let deadline = (config.deadline_ms > 0 && !config.is_without("deadline"))
@@ -116,11 +132,23 @@ impl Guest {
             let most = proc.threads_of_user() + u64::from(limits.pids);
             rlimits.push((belljar_linux::rlimit::RLIMIT_NPROC, most));
         }
+        let has_landlock = ruleset.is_some();
+        let surroundings = Surroundings {
+            landlock: ruleset,
+            oom_mark,
+            rlimits,
+            umask: config.umask,
+            die_with_guest: !config.first_process,
+            close_descriptors: !config.is_without("descriptors"),
+            allocates: config.is_without("fork-safe-spawn"),
+        };
+        let spawner = Spawner::new(surroundings, config.first_process)
+            .map_err(setup("start the thread that starts user code, in its Landlock domain"))?;
         Ok(Self {
             proc,
-            rlimits,
+            spawner,
+            has_landlock,
             table: Table::default(),
-            ruleset,
             started: Instant::now(),
             deadline: watch::Sender::new(deadline),
             config,
@@ -256,7 +284,7 @@ impl Guest {
     /// The walls that the guest itself built.
     pub(crate) fn layers(&self) -> Vec<v1::Layer> {
         let mut layers = Vec::new();
-        if self.ruleset.is_some() {
+        if self.has_landlock {
             let detail = format!("ABI {}", belljar_linux::landlock_abi());
             layers.push(v1::Layer { name: "landlock".to_owned(), detail, ..Default::default() });
         }

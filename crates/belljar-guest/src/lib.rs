@@ -14,10 +14,11 @@ mod ports;
 mod process;
 mod service;
 mod session;
+mod spawner;
 mod start;
 mod tree;
 mod watch;
 
 pub use config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
 pub use connections::MAX_CONNECTIONS;
-pub use guest::{GuestError, run};
+pub use guest::{GuestError, guest_threads, run};

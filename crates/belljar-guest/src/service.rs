@@ -1,6 +1,6 @@
 //! The `Process` and `Health` services.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -350,12 +350,5 @@ impl v1::Health for Service {
         let after = request.view().after_ms;
         self.guest.set_deadline((after > 0).then(|| Duration::from_millis(after)));
         Response::ok(v1::SetDeadlineResponse::default())
-    }
-}
-
-/// Borrowed here so that the guest's own descriptors are named in one place.
-impl Guest {
-    pub(crate) fn landlock(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.ruleset.as_ref().map(AsFd::as_fd)
     }
 }

@@ -14,6 +14,7 @@
 mod run;
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -213,8 +214,11 @@ fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, C
             ..Default::default()
         };
         let command = Command::from_request(guest, &start)?;
-        let control = std::os::fd::AsFd::as_fd(&control_child);
-        crate::start::spawn(guest, &command, &child, false, Some(control)).map(|spawned| (spawned, command))
+        let [stdin, stdout, stderr] = child.each_ref().map(OwnedFd::try_clone);
+        let copy = |end: std::io::Result<OwnedFd>| end.map_err(|error| fail(&error));
+        let streams = [copy(stdin)?, copy(stdout)?, copy(stderr)?];
+        let control = copy(control_child.try_clone())?;
+        crate::start::spawn(guest, &command, streams, false, Some(control)).map(|spawned| (spawned, command))
     };
     let bash: [&[u8]; 3] = [b"bash", b"--noprofile", b"--norc"];
     let is_bash =

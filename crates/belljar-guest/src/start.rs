@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_linux::{CStringArray, SpawnError, SpawnPlan, Spawned};
+use belljar_linux::{CStringArray, SpawnError, Spawned};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -20,6 +20,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
+use crate::spawner::{Program, Start};
 use crate::tree::{SIGKILL, SIGTERM};
 
 /// Most bytes of a first input: what a pipe holds without a reader.
@@ -47,8 +48,7 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
     write_files(guest, request)?;
     let started = Instant::now();
     let streams = Streams::open(request)?;
-    let spawned = spawn(guest, &command, &streams.child, streams.terminal.is_some(), None)?;
-    drop(streams.child);
+    let spawned = spawn(guest, &command, streams.child, streams.terminal.is_some(), None)?;
     let process = guest.table.insert(NewProcess {
         pid: spawned.pid,
         pidfd: spawned.pidfd,
@@ -81,27 +81,12 @@ pub(crate) fn grace(guest: &Guest, grace_ms: u64) -> Duration {
 pub(crate) fn spawn(
     guest: &Guest,
     command: &Command,
-    streams: &[OwnedFd; 3],
+    streams: [OwnedFd; 3],
     terminal: bool,
-    control: Option<BorrowedFd<'_>>,
+    control: Option<OwnedFd>,
 ) -> Result<Spawned, ConnectError> {
-    let plan = SpawnPlan {
-        candidates: &command.candidates,
-        argv: &command.argv,
-        envp: &command.envp,
-        cwd: command.cwd.clone(),
-        streams: streams.each_ref().map(AsFd::as_fd),
-        control,
-        terminal,
-        landlock: guest.landlock(),
-        proc: guest.config.own_proc.then(|| guest.proc.dir()),
-        rlimits: &guest.rlimits,
-        umask: guest.config.umask,
-        die_with_guest: !guest.config.first_process,
-        close_descriptors: !guest.config.is_without("descriptors"),
-        allocates: guest.config.is_without("fork-safe-spawn"),
-    };
-    belljar_linux::spawn(&plan).map_err(|error| refused(command, &error))
+    let start = Start { program: Arc::clone(&command.program), streams, control, terminal };
+    guest.spawner.spawn(start).map_err(|error| refused(command, &error))
 }
 
 /// Most bytes of files that travel inside a request.
@@ -150,10 +135,7 @@ fn write_file(path: &CString, mode: Mode, data: &[u8]) -> Result<(), Errno> {
 /// What to run, in the kernel's terms.
 pub(crate) struct Command {
     pub(crate) words: Vec<Vec<u8>>,
-    candidates: Vec<CString>,
-    argv: CStringArray,
-    envp: CStringArray,
-    cwd: CString,
+    program: Arc<Program>,
 }
 
 impl Command {
@@ -189,13 +171,13 @@ impl Command {
             .into_iter()
             .map(|(name, value)| c_string("env", [name, value].join(b"=".as_slice())))
             .collect::<Result<_, _>>()?;
-        Ok(Self {
+        let program = Program {
             candidates,
             argv: CStringArray::new(argv),
             envp: CStringArray::new(envp),
             cwd: c_string("cwd", cwd)?,
-            words,
-        })
+        };
+        Ok(Self { words, program: Arc::new(program) })
     }
 }
 
@@ -244,7 +226,7 @@ fn refused(command: &Command, error: &SpawnError) -> ConnectError {
         SpawnError::NotFound => ConnectError::not_found(format!("{program}: no such program in the sandbox")),
         SpawnError::WorkingDirectory(source) => ConnectError::failed_precondition(format!(
             "cwd: cannot enter {}: {source}",
-            command.cwd.to_string_lossy()
+            command.program.cwd.to_string_lossy()
         )),
         SpawnError::Refused(source) => match source.raw_os_error() {
             Some(libc_errno::EACCES) => {

@@ -2,7 +2,7 @@
 //! names were chosen by user code.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -57,10 +57,6 @@ pub(crate) struct Proc {
 impl Proc {
     pub(crate) fn new(dir: OwnedFd, whole_namespace: bool) -> Self {
         Self { dir, whole_namespace }
-    }
-
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
     }
 
     /// Every process in sight.

@@ -284,6 +284,18 @@ pub(crate) fn reset_signals() {
     }
 }
 
+/// Takes back the handlers that Rust's library installs to tell of a stack overflow. They take a SIGSEGV that somebody sent
+/// for a fault, and may end the process; without a handler, nobody inside its namespace can send one to a first process
+/// (pid_namespaces(7)).
+pub fn forget_fault_handlers() {
+    // SAFETY: SIG_DFL is a valid disposition for both.
+    unsafe {
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
+}
+
 /// Ignores the signals that a terminal or a service manager sends to a whole group. Fork-safe.
 pub(crate) fn ignore_group_signals() {
     // SAFETY: SIG_IGN is a valid disposition for each of these.

@@ -17,6 +17,7 @@ mod kernel;
 mod landlock_rules;
 mod launch_unsafe;
 mod line;
+mod oom_mark;
 mod passing;
 mod plan;
 mod remove;
@@ -33,15 +34,16 @@ pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
-    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, inherited_fd,
-    install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, pidfd_kill, reap_one,
-    restrict_landlock, set_dumpable,
+    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, forget_fault_handlers,
+    inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, pidfd_kill,
+    reap_one, restrict_landlock, set_dumpable,
 };
 /// The most mounts that one tree may have, the system's own included.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
 
 pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
+pub use oom_mark::OomMark;
 pub use passing::{MOST_DESCRIPTORS, Received, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,

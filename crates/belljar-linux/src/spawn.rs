@@ -7,10 +7,11 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::kernel::{self, CStringArray};
+use crate::oom_mark::OomMark;
 
 /// One process to start.
 #[derive(Debug)]
@@ -29,10 +30,10 @@ pub struct SpawnPlan<'a> {
     pub control: Option<BorrowedFd<'a>>,
     /// Whether its standard input is a terminal that it shall control.
     pub terminal: bool,
-    /// The Landlock ruleset it is restricted by.
+    /// The Landlock ruleset it is restricted by, where the thread that starts it is not in its domain.
     pub landlock: Option<BorrowedFd<'a>>,
-    /// A writable `/proc`, through which it is marked as the first to go when memory runs out.
-    pub proc: Option<BorrowedFd<'a>>,
+    /// Through which it is marked as the first to go when memory runs out.
+    pub oom_mark: Option<&'a OomMark>,
     /// `(resource, value)` limits on top of the guest's own.
     pub rlimits: &'a [(u32, u64)],
     /// Its umask.
@@ -71,56 +72,25 @@ pub enum SpawnError {
     WorkingDirectory(#[source] io::Error),
 }
 
-/// Higher than that of anything that has not asked for it, so that the guest itself outlives its children.
-const OOM_SCORE: &[u8] = b"500";
-
-/// Tries to reach a new program, 50 µs apart: one is mostly enough.
-const MARK_TRIES: u32 = 100;
-
 /// Starts a process in a session of its own.
 ///
 /// # Errors
 /// See [`SpawnError`].
 pub fn spawn(plan: &SpawnPlan<'_>) -> Result<Spawned, SpawnError> {
     let mut in_cwd = false;
-    let result = crate::spawn_unsafe::vfork(|| match prepare(plan, &mut in_cwd) {
-        Ok(()) => exec(plan),
-        Err(errno) => errno,
-    });
+    let result = {
+        let _marked = plan.oom_mark.map(OomMark::raise);
+        crate::spawn_unsafe::vfork(|| match prepare(plan, &mut in_cwd) {
+            Ok(()) => exec(plan),
+            Err(errno) => errno,
+        })
+    };
     match result {
-        Ok((pid, pidfd)) => {
-            if let Some(proc) = plan.proc {
-                mark_for_oom(proc, pid);
-            }
-            Ok(Spawned { pid, pidfd })
-        }
+        Ok((pid, pidfd)) => Ok(Spawned { pid, pidfd }),
         Err(error) if in_cwd => Err(SpawnError::WorkingDirectory(error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SpawnError::NotFound),
         Err(error) => Err(SpawnError::Refused(error)),
     }
-}
-
-/// Marks a process as one to end first. Only from outside: as long as it shares the guest's memory it is closed to
-/// inspection like the guest. It may undo this, and loses nothing by that but its place in the queue.
-fn mark_for_oom(proc: BorrowedFd<'_>, pid: i32) {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let path = format!("{pid}/oom_score_adj");
-    for _ in 0..MARK_TRIES {
-        match rustix::fs::openat(proc, &path, flags, Mode::empty()) {
-            Ok(file) => {
-                let _ = rustix::io::write(&file, OOM_SCORE);
-                return;
-            }
-            // The exec lets the guest go on a moment before it opens the new program to inspection.
-            Err(Errno::ACCESS) => pause(),
-            Err(_) => return,
-        }
-    }
-}
-
-fn pause() {
-    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
-    let _ = rustix::event::poll(&mut [], Some(&wait));
 }
 
 /// Fork-safe.

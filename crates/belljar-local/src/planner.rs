@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_guest::{Domain, GuestConfig, WatchedLimits};
+use belljar_guest::{Domain, GuestConfig, WatchedLimits, guest_threads};
 use belljar_linux::{
     CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
@@ -144,7 +144,7 @@ impl Planner<'_> {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 cpu_millis: self.spec.limits.cpus.millis(),
                 // The guest is a process as well, and not the code's affair.
-                pids: self.spec.limits.pids.get().saturating_add(1),
+                pids: self.spec.limits.pids.get().saturating_add(guest_threads(kind == EngineKind::Local)),
             };
             return Ok(layout.plan(self.id.as_str(), &limits));
         }
@@ -210,7 +210,10 @@ impl Planner<'_> {
         }
         if self.watched && self.config.kind == EngineKind::Local {
             // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
-            limits.push((rlimit::RLIMIT_NPROC, u64::from(self.spec.limits.pids.get()) + 1));
+            limits.push((
+                rlimit::RLIMIT_NPROC,
+                u64::from(self.spec.limits.pids.get()) + u64::from(guest_threads(true)),
+            ));
         }
         limits
     }

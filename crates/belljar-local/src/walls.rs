@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, Usage, Walls};
+use belljar_guest::guest_threads;
 use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
 use belljar_model::{ByteSize, EngineKind, LimitsChange, SandboxId};
 use futures::future::BoxFuture;
@@ -235,7 +236,7 @@ impl LocalWalls {
             memory_bytes: change.memory.map(belljar_model::Memory::bytes),
             cpu_millis: change.cpus.map(belljar_model::Cpus::millis),
             // The guest is a process as well, and not the code's affair.
-            pids: change.pids.map(|pids| pids.get().saturating_add(GUEST_PIDS)),
+            pids: change.pids.map(|pids| pids.get().saturating_add(self.guest_threads())),
         };
         let value = |field: &str| match field {
             "memory" => change.memory.map(|memory| memory.to_string()),
@@ -248,7 +249,7 @@ impl LocalWalls {
                 value: value(field).unwrap_or_default(),
                 in_use: match field {
                     "memory" => ByteSize::new(in_use).to_string(),
-                    _ => in_use.saturating_sub(GUEST_PIDS.into()).to_string(),
+                    _ => in_use.saturating_sub(self.guest_threads().into()).to_string(),
                 },
             },
             CgroupChangeError::Write { field, source } => {
@@ -257,9 +258,6 @@ impl LocalWalls {
         })
     }
 }
-
-/// The guest's own processes in its control group: it has one thread.
-const GUEST_PIDS: u32 = 1;
 
 /// Ends the sandbox at its deadline, which may be moved meanwhile. Ends itself when the walls are dropped.
 async fn end_at(mut deadline: watch::Receiver<Option<Instant>>, order: Arc<Order>) {
@@ -357,10 +355,15 @@ impl Walls for LocalWalls {
 }
 
 impl LocalWalls {
+    /// What of the processes in its control group is the guest's own.
+    fn guest_threads(&self) -> u32 {
+        guest_threads(self.held.kind == EngineKind::Local)
+    }
+
     pub(crate) fn usage_now(&self) -> Usage {
         let Some(layout) = &self.held.cgroups else { return Usage::default() };
         let usage = layout.usage(self.held.id.as_str());
-        let pids = usage.pids.map(|pids| pids.saturating_sub(GUEST_PIDS.into()));
+        let pids = usage.pids.map(|pids| pids.saturating_sub(self.guest_threads().into()));
         Usage {
             memory_bytes: usage.memory,
             peak_memory_bytes: usage.peak_memory,

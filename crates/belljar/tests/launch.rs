@@ -292,8 +292,10 @@ fn launch(without: &str) -> String {
     let supervisor = find("prctl", "belljar-super");
     let first = find("prctl", "belljar-init");
     let helper = find("unshare", "CLONE_NEWNET");
-    let code = traces.iter().find(|trace| trace.0.iter().any(|call| call.name == "landlock_restrict_self"));
-    let code = code.unwrap();
+    let spawner =
+        traces.iter().find(|trace| trace.0.iter().any(|call| call.name == "landlock_restrict_self"));
+    let spawner = spawner.unwrap();
+    let code = find("execve", "/bin/sh");
 
     let mut text = String::from(
         "# The system calls of `belljar run -l sh -c :`, started by root\n#\n\
@@ -324,8 +326,11 @@ fn launch(without: &str) -> String {
     taken.dedup();
     section("The first process, which takes that over, in any order", taken);
     section("The first process, until it becomes the guest", ordered(&first.0[equipped..=exec]));
-    let spawns = exec + first.0[exec..].iter().position(|call| call.name == "clone").unwrap();
-    section("The guest, until it starts the code: the set", names(&first.0[exec + 1..=spawns]));
+    let is_clone = |call: &Call| call.name.starts_with("clone") && call.error.is_empty();
+    let spawns = exec + first.0[exec..].iter().position(is_clone).unwrap();
+    section("The guest, until it starts its other thread: the set", names(&first.0[exec + 1..=spawns]));
+    let spawns = spawner.position(is_clone);
+    section("The guest's other thread, until it starts the code: the set", names(&spawner.0[..=spawns]));
     let exec = code.position(|call| call.name == "execve" && call.error.is_empty());
     section("The code, from its clone to its exec", ordered(&code.0[..=exec]));
 

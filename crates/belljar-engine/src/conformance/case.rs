@@ -26,7 +26,7 @@ pub enum Capability {
     HiddenHost,
     /// Code cannot signal, trace or change the guest.
     ProtectedGuest,
-    /// Programs that were started one after the other in one sandbox can signal each other.
+    /// Programs that were started one after the other in one sandbox see and can signal each other.
     Siblings,
     /// Code has no privileges and runs behind a system call filter.
     Confined,
@@ -58,8 +58,8 @@ impl Capability {
             Self::OwnNetwork => "own_network",
             Self::Loopback => "loopback",
             Self::HiddenHost => "hidden_host",
-            Self::ProtectedGuest => "protected_guest",
             Self::Siblings => "siblings",
+            Self::ProtectedGuest => "protected_guest",
             Self::Confined => "confined",
             Self::MemoryLimit => "memory_limit",
             Self::EnforcedMemory => "enforced_memory",

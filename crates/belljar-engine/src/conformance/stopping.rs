@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = cases![
     signal_to_one_process [],
     signal_to_a_tree [],
     signal_from_a_sibling [Siblings],
+    siblings_see_each_other [Siblings],
     bad_signals_are_refused [],
     exec_returns_when_the_command_does [],
     rest_is_killed_and_counted [],
@@ -159,6 +160,27 @@ async fn signal_from_a_sibling(context: &Context) -> Checked {
     let sleeping = sandbox.guest().start(argv(["sleep", "1000"])).await?;
     sh(&sandbox, &format!("kill -USR1 {}", sleeping.pid)).await?.well()?;
     equal!(to_end(sleeping).await?.end(), (0, 10));
+    context.stop(sandbox).await
+}
+
+async fn siblings_see_each_other(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let sleeping = sandbox.guest().start(argv(["sleep", "1000.25"])).await?;
+    let in_session = sandbox.guest().start(shell("sleep 1000.5 & wait")).await?;
+    let look = "
+import glob
+for path in glob.glob('/proc/[0-9]*/cmdline'):
+    try: words = open(path, 'rb').read().split(b'\\0')
+    except OSError: continue
+    if words[0] == b'sleep' and words[1].startswith(b'1000.'): print(words[1].decode())
+";
+    eventually("each sees both", Duration::from_secs(5), async || {
+        let text = py(&sandbox, look).await?.text();
+        let seen: std::collections::BTreeSet<&str> = text.lines().collect();
+        Ok(seen == ["1000.25", "1000.5"].into())
+    })
+    .await?;
+    drop((sleeping, in_session));
     context.stop(sandbox).await
 }
 

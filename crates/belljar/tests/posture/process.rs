@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, threads};
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -406,7 +406,7 @@ impl Look<'_> {
     }
 
     fn is_guest(&self) -> bool {
-        self.dir == Path::new(&format!("/proc/{}", self.sandbox.guest))
+        threads(self.sandbox.guest).iter().any(|thread| self.dir == Path::new(&format!("/proc/{thread}")))
     }
 
     /// Which controllers hold the process in a group of the sandbox's own, by v1 or v2.
