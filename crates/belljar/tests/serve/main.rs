@@ -4,11 +4,17 @@
 mod config;
 mod deploy;
 mod http;
+mod keepers;
 mod live;
 mod log;
 mod metrics;
 mod otlp;
+mod pages;
+#[path = "../../../belljar-store/tests/store/postgres.rs"]
+#[allow(dead_code, reason = "shared with the tests of the store, which need more of it")]
+mod postgres;
 mod reload;
 mod restart;
+mod sockets;
 mod start;
 mod world;
