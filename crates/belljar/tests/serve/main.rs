@@ -1,6 +1,7 @@
 //! `belljar serve`, from outside: real processes on free ports, each with a home of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
 
+mod backup;
 mod config;
 mod deploy;
 mod http;

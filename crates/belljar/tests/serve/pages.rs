@@ -6,23 +6,23 @@ use rustix::process::Signal;
 
 use crate::world::{BELLJAR, Home, repository};
 
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
 }
 
 /// The fenced blocks of one kind.
-fn blocks(page: &str, kind: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
     let fence = format!("```{kind}\n");
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-fn lacks(programs: &[&str]) -> Option<String> {
+pub(crate) fn lacks(programs: &[&str]) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).exists());
     programs.iter().find(|name| !there(name)).map(|name| format!("SKIPPED: there is no program {name}"))
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{text}");
 }
