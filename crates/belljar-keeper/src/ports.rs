@@ -142,8 +142,10 @@ impl Keeper {
     /// and tells of none.
     ///
     /// # Errors
-    /// As [`Keeper::get`], and what goes wrong in one that runs.
+    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look at what is known outside; and what goes
+    /// wrong in one that runs.
     pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
+        caller.require(Role::User, "looking into a sandbox")?;
         let entry = self.find(caller, id).await?;
         let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {

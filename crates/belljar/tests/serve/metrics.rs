@@ -63,9 +63,8 @@ fn the_dashboard_asks_for_what_there_is() {
             let named: Vec<_> = names(query).collect();
             for name in &named {
                 let labels = known.get(name).unwrap_or_else(|| panic!("{query}: there is no {name}"));
-                for label in labels_of(query).filter(|label| !labels.contains(label)) {
-                    panic!("{query}: {name} has no label {label}, only {labels:?}");
-                }
+                let unknown: Vec<_> = labels_of(query).filter(|label| !labels.contains(label)).collect();
+                assert!(unknown.is_empty(), "{query}: {name} has no label {unknown:?}, only {labels:?}");
             }
             // What a line is called by must be what the query leaves.
             let legend = target["legendFormat"].as_str().unwrap_or_default();
