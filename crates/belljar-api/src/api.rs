@@ -14,6 +14,7 @@ use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
+use crate::serve::Slots;
 use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
@@ -33,7 +34,7 @@ pub struct ApiConfig {
     pub open_docs: bool,
     /// Whether whoever can open the Unix socket is the operator.
     pub operator_socket: bool,
-    /// Connections at once.
+    /// Connections at once, on all listeners together.
     pub max_connections: usize,
     /// Connections at once from one address.
     pub max_connections_per_client: usize,
@@ -80,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
+    /// Connections on all listeners.
+    pub(crate) connections: Slots,
     /// Fires when the server is told to stop: streams end then.
     pub(crate) stopping: CancellationToken,
 }
@@ -127,12 +130,23 @@ impl Api {
         config.hosts = canonical(&config.hosts);
         let attempts = Attempts::new(config.max_failed_attempts);
         let streams = StreamSlots::new(config.max_streams_per_key);
+        let connections = Slots::new(config.max_connections, config.max_connections_per_client);
         let stopping = CancellationToken::new();
         let current = RwLock::new(Arc::new(config.clone()));
         let metrics = HttpMetrics::default();
         keeper.register_metrics(|registry| metrics.register(registry));
         let trace_context = OnceLock::new();
-        let inner = Inner { keeper, config, current, trace_context, metrics, attempts, streams, stopping };
+        let inner = Inner {
+            keeper,
+            config,
+            current,
+            trace_context,
+            metrics,
+            attempts,
+            streams,
+            connections,
+            stopping,
+        };
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
     }
 

@@ -35,7 +35,7 @@ pub const SETTINGS: &[Setting] = &[
     list("server.trusted_proxies", "[]", "Addresses of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."),
     text("server.tls_certificate", "\"\"", "PEM file with the certificate chain, read again on SIGHUP. With it the addresses above speak TLS only."),
     text("server.tls_key", "\"\"", "PEM file with its private key, read again on SIGHUP."),
-    number("server.max_connections", "2048", "Connections at once."),
+    number("server.max_connections", "2048", "Connections at once, on all listeners together; 1 in 64 is kept for the socket."),
     number("server.max_connections_per_client", "512", "Connections at once from one address."),
     number("server.max_requests_per_connection", "100000", "Requests on one connection, after which it is closed."),
     number("server.max_streams_per_key", "256", "Event streams, WebSockets and tunnels at once of one key."),

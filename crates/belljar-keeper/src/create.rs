@@ -22,7 +22,7 @@ use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
 use crate::pool::has_ended;
 use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
-use crate::steps::step;
+use crate::steps::{step, to_its_end};
 use crate::templates::Origin;
 
 /// When it is worth to ask again when too many wait.
@@ -54,6 +54,11 @@ impl Keeper {
     /// # Errors
     /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        let (keeper, caller) = (self.clone(), caller.clone());
+        to_its_end(async move { keeper.create_to_its_end(&caller, request).await }).await
+    }
+
+    async fn create_to_its_end(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let outcome = self.create_once(caller, request).instrument(step!("keeper.create")).await;
         let (sandbox, details) = match &outcome {
             Ok(created) if created.existing => return outcome,

@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
-use crate::steps::step;
+use crate::steps::{step, to_its_end};
 use crate::token::Tokens;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
@@ -106,6 +106,11 @@ impl Entered {
 impl Keeper {
     pub(crate) fn assemble(inner: Inner) -> Self {
         Self { inner: Arc::new(inner) }
+    }
+
+    /// What steps that go on without their caller take along.
+    pub(crate) fn owned(&self, caller: &Caller, id: &str) -> (Self, Caller, String) {
+        (self.clone(), caller.clone(), id.to_owned())
     }
 
     pub(crate) fn new_entries() -> RwLock<HashMap<SandboxId, Arc<Entry>>> {
@@ -191,7 +196,8 @@ impl Keeper {
             // Whoever makes it holds the lock until it stands.
             drop(entry.step.lock().await);
         } else if state == SandboxState::Paused && entry.live().settings.lifetime.auto_resume {
-            self.thaw(&entry, None).await?;
+            let (keeper, entry) = (self.clone(), Arc::clone(&entry));
+            to_its_end(async move { keeper.thaw(&entry, None).await }).await?;
         }
         let sandbox = entry.running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
@@ -204,6 +210,11 @@ impl Keeper {
     /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox is gone from the books only if all that it
     /// held is.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.kill_to_its_end(&caller, &id).await }).await
+    }
+
+    async fn kill_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
         caller.require(Role::User, "ending a sandbox")?;
         let entry = self.find(caller, id).await?;
         let ending = self.end(&entry, "ended on request");
@@ -266,6 +277,11 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine without a freezer says so.
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.pause_to_its_end(&caller, &id).await }).await
+    }
+
+    async fn pause_to_its_end(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
         caller.require(Role::User, "pausing a sandbox")?;
         let entry = self.find(caller, id).await?;
         let paused = self.freeze(&entry).await;
@@ -306,6 +322,16 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.resume_to_its_end(&caller, &id, timeout).await }).await
+    }
+
+    async fn resume_to_its_end(
+        &self,
+        caller: &Caller,
+        id: &str,
+        timeout: Option<Duration>,
+    ) -> Result<SandboxInfo> {
         caller.require(Role::User, "resuming a sandbox")?;
         let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
         let entry = self.find(caller, id).await?;
@@ -358,6 +384,16 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; a time that is longer than allowed is refused.
     pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.set_timeout_to_its_end(&caller, &id, timeout).await }).await
+    }
+
+    async fn set_timeout_to_its_end(
+        &self,
+        caller: &Caller,
+        id: &str,
+        timeout: Duration,
+    ) -> Result<SandboxInfo> {
         caller.require(Role::User, "setting a timeout")?;
         let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
         let entry = self.find(caller, id).await?;

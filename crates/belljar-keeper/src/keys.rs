@@ -143,6 +143,11 @@ impl Keeper {
         }
         let found = self.inner.store.keys().find_by_hash(&hash).await.map_err(|_| Denied::Unavailable)?;
         let row = found.ok_or(Denied::Unknown)?;
+        let is_known = self.inner.keys.seen().contains_key(&hash);
+        if !is_known && self.count_tenants().await.is_err() {
+            // Another keeper may have made it, for a tenant that is not known here. What tenants may share depends on that.
+            return Err(Denied::Unavailable);
+        }
         self.inner.keys.seen().insert(hash, Seen { row: row.clone(), at: Instant::now() });
         Ok(row)
     }

@@ -48,5 +48,5 @@ pub use request::{
     ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,
     MAX_LIFETIME, NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
-pub use snapshot::MAX_FORKS;
+pub use snapshot::{Forks, MAX_FORKS};
 pub use templates::DEFAULT_TEMPLATE;

@@ -14,6 +14,7 @@ use crate::error::KeeperError;
 use crate::info::{DiskUse, KeyUsage, LogEntry, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate};
+use crate::steps::to_its_end;
 
 /// One page of a list.
 #[derive(Debug, Clone)]
@@ -74,6 +75,16 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; limits below what is in use are refused. Nothing is changed then.
     pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.update_to_its_end(&caller, &id, update).await }).await
+    }
+
+    async fn update_to_its_end(
+        &self,
+        caller: &Caller,
+        id: &str,
+        update: SandboxUpdate,
+    ) -> Result<SandboxInfo> {
         caller.require(Role::User, "changing a sandbox")?;
         let entry = self.find(caller, id).await?;
         let changed = self.change(caller, &entry, update).await;

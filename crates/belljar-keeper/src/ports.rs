@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use belljar_model::{Role, SandboxId};
+use belljar_engine::EngineError;
+use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{PortRow, PortVisibility};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use crate::error::KeeperError;
 use crate::info::PublishedPort;
 use crate::keeper::{Entered, Keeper, Result, not_found};
 use crate::keys::caller as caller_of;
+use crate::steps::to_its_end;
 use crate::token::{Scope, Token};
 
 /// The most ports that a sandbox may publish.
@@ -65,6 +67,17 @@ impl Keeper {
         port: u16,
         public: bool,
     ) -> Result<PublishedPort> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.publish_to_its_end(&caller, &id, port, public).await }).await
+    }
+
+    async fn publish_to_its_end(
+        &self,
+        caller: &Caller,
+        id: &str,
+        port: u16,
+        public: bool,
+    ) -> Result<PublishedPort> {
         caller.require(Role::User, "publishing a port")?;
         if port == 0 {
             return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
@@ -95,6 +108,11 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; a port that is not published is not found.
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.unpublish_to_its_end(&caller, &id, port).await }).await
+    }
+
+    async fn unpublish_to_its_end(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
         caller.require(Role::User, "taking a port back")?;
         let entry = self.find(caller, id).await?;
         let _step = entry.step.lock().await;
@@ -118,6 +136,24 @@ impl Keeper {
         let entry = self.find(caller, id).await?;
         let live = entry.live();
         Ok(live.ports.iter().map(|(port, public)| PublishedPort { port: *port, public: *public }).collect())
+    }
+
+    /// Ports that programs inside listen on. To look is no use of the sandbox: one that stands still goes on standing still,
+    /// and tells of none.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look at what is known outside; and what goes
+    /// wrong in one that runs.
+    pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
+        caller.require(Role::User, "looking into a sandbox")?;
+        let entry = self.find(caller, id).await?;
+        let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
+        match sandbox.guest().list_ports().await {
+            Ok(listening) => Ok(listening),
+            // It has been paused, or has ended, meanwhile.
+            Err(_) if entry.state() != SandboxState::Running => Ok(Vec::new()),
+            Err(error) => Err(sandbox.explain(EngineError::Guest(error)).await.into()),
+        }
     }
 
     /// A token that opens the sandbox's own routes, and nothing else.

@@ -3,15 +3,20 @@
 //! What is copied is the home directory, as its own code could read it, packed inside the sandbox by its guest. The host
 //! keeps the bytes and never looks into them; they are unpacked inside of the new sandbox, by the new one's guest.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
-use belljar_model::{LimitsFile, Role, SpecFile};
+use belljar_model::{LimitsFile, Role, SandboxSpec, SpecFile};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::create::{Order, fill_random};
@@ -20,7 +25,8 @@ use crate::exec::hex;
 use crate::head_room::Left;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
-use crate::request::{ForkRequest, SnapshotRequest};
+use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
+use crate::steps::{step, to_its_end};
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
 /// The most sandboxes of one fork.
@@ -48,6 +54,54 @@ impl Drop for Archive {
     }
 }
 
+/// Copies that are being made. They are made also when this is dropped.
+pub struct Forks {
+    ready: mpsc::UnboundedReceiver<Result<SandboxInfo>>,
+}
+
+impl Forks {
+    /// The next one that is ready, or why one could not be made; nothing when all have been told.
+    pub async fn next(&mut self) -> Option<Result<SandboxInfo>> {
+        self.ready.recv().await
+    }
+
+    /// All of them, when the last one is ready.
+    pub async fn all(mut self) -> Vec<Result<SandboxInfo>> {
+        let mut all = Vec::new();
+        while let Some(fork) = self.next().await {
+            all.push(fork);
+        }
+        all
+    }
+}
+
+/// What the copies of a sandbox are made of. The archive goes with the last of them.
+struct Model {
+    spec: SandboxSpec,
+    lifetime: Lifetime,
+    labels: BTreeMap<String, String>,
+    template: String,
+    archive: Archive,
+}
+
+impl Model {
+    fn order(&self) -> Order {
+        Order {
+            spec: self.spec.clone(),
+            lifetime: self.lifetime.clone(),
+            name: None,
+            labels: self.labels.clone(),
+            files: Vec::new(),
+            origin: Origin {
+                name: self.template.clone(),
+                spec: SpecFile::default(),
+                archive: Some(self.archive.path.clone()),
+            },
+            idempotency: None,
+        }
+    }
+}
+
 impl Keeper {
     /// Keeps the sandbox's files as a template. It goes on meanwhile: a file that changes while it is copied may be copied
     /// half old and half new.
@@ -55,6 +109,16 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; a name that is taken is refused. Nothing is left of it then.
     pub async fn snapshot(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: SnapshotRequest,
+    ) -> Result<TemplateInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(async move { keeper.snapshot_to_its_end(&caller, &id, request).await }).await
+    }
+
+    async fn snapshot_to_its_end(
         &self,
         caller: &Caller,
         id: &str,
@@ -120,35 +184,52 @@ impl Keeper {
     }
 
     /// Copies the sandbox's files into new sandboxes, each with an id, a life and a process tree of its own. Interpreters,
-    /// processes and connections are not copied.
+    /// processes and connections are not copied. Each is told when it is ready, and all are made, also if nobody waits.
     ///
     /// # Errors
     /// As [`Keeper::enter`]. Those that could not be made are told one by one.
-    pub async fn fork(
-        &self,
-        caller: &Caller,
-        id: &str,
-        request: ForkRequest,
-    ) -> Result<Vec<Result<SandboxInfo>>> {
+    pub async fn fork(&self, caller: &Caller, id: &str, request: ForkRequest) -> Result<Forks> {
         caller.require(Role::User, "forking a sandbox")?;
         if !(1..=MAX_FORKS).contains(&request.count) {
             let reason = format!("{} is not allowed; give 1 to {MAX_FORKS}", request.count);
             return Err(KeeperError::field("count", reason));
         }
         let entered = self.enter(caller, id).await?;
-        let forked = self.fork_entered(caller, &entered, request).await;
-        let made = forked.as_ref().map(|forks| forks.iter().filter(|fork| fork.is_ok()).count());
-        let details = vec![("made", made.unwrap_or(0).to_string())];
-        self.audit(caller, "sandbox.fork", Some(entered.id()), &forked, details).await?;
-        forked
+        let count = request.count;
+        let model = match self.model(&entered, request).await {
+            Ok(model) => model,
+            failed => {
+                self.audit(caller, "sandbox.fork", Some(entered.id()), &failed, Vec::new()).await?;
+                failed?
+            }
+        };
+        let (ready, forks) = mpsc::unbounded_channel();
+        let (keeper, caller) = (self.clone(), caller.clone());
+        let making = step!("keeper.fork", sandbox = %entered.id());
+        let all = async move {
+            let mut copies: FuturesUnordered<_> =
+                (0..count).map(|_| keeper.copy(&caller, &entered, &model)).collect();
+            while let Some(copy) = copies.next().await {
+                let _ = ready.send(copy);
+            }
+        };
+        tokio::spawn(all.instrument(making));
+        Ok(Forks { ready: forks })
     }
 
-    async fn fork_entered(
-        &self,
-        caller: &Caller,
-        entered: &Entered,
-        request: ForkRequest,
-    ) -> Result<Vec<Result<SandboxInfo>>> {
+    /// Makes one copy, and writes it into the trail before it is told.
+    async fn copy(&self, caller: &Caller, entered: &Entered, model: &Model) -> Result<SandboxInfo> {
+        let made = self.make(caller, model.order()).await.map(|entry| entry.info());
+        let mut details = Vec::new();
+        if let Ok(info) = &made {
+            details.push(("copy", info.id.to_string()));
+        }
+        self.audit(caller, "sandbox.fork", Some(entered.id()), &made, details).await?;
+        made
+    }
+
+    /// All that the copies have in common.
+    async fn model(&self, entered: &Entered, request: ForkRequest) -> Result<Model> {
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())
@@ -165,25 +246,8 @@ impl Keeper {
         fill_random(&mut random)?;
         let path = self.archive_path(&format!("fork_{}", hex(&random)));
         let archive = self.pack(entered, path).await?;
-        let labels: std::collections::BTreeMap<_, _> =
-            labels.into_iter().chain(request.labels.into_inner()).collect();
-        let fork = || {
-            let order = Order {
-                spec: spec.clone(),
-                lifetime: lifetime.clone(),
-                name: None,
-                labels: labels.clone(),
-                files: Vec::new(),
-                origin: Origin {
-                    name: template.clone(),
-                    spec: SpecFile::default(),
-                    archive: Some(archive.path.clone()),
-                },
-                idempotency: None,
-            };
-            async { self.make(caller, order).await.map(|entry| entry.info()) }
-        };
-        Ok(futures::future::join_all((0..request.count).map(|_| fork())).await)
+        let labels = labels.into_iter().chain(request.labels.into_inner()).collect();
+        Ok(Model { spec, lifetime, labels, template, archive })
     }
 
     /// Packs the home directory into a file.

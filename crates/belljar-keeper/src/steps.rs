@@ -1,4 +1,9 @@
-//! The steps of a request, for traces. Without a collector of traces nobody wants them, and they cost a load each.
+//! The steps of a request. For traces they have spans: without a collector nobody wants them, and they cost a load each.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+use tracing::Instrument as _;
 
 /// A span for one step. Logs do not show it: its target is for traces alone.
 macro_rules! step {
@@ -8,3 +13,33 @@ macro_rules! step {
 }
 
 pub(crate) use step;
+
+/// Takes steps to their end, also when nobody waits for them any more. A request is dropped where it stands when its client
+/// goes away; a sandbox must not be left between two states by that.
+pub(crate) async fn to_its_end<F>(steps: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let mut rest = Rest(Some(Box::pin(steps)));
+    std::future::poll_fn(|context| {
+        let Some(steps) = &mut rest.0 else { return Poll::Pending };
+        let done = std::task::ready!(steps.as_mut().poll(context));
+        rest.0 = None;
+        Poll::Ready(done)
+    })
+    .await
+}
+
+/// What is left of the steps. Dropped before they are at their end, they go on in a task of their own.
+struct Rest<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Rest<F> {
+    fn drop(&mut self) {
+        // Steps that panicked cannot go on.
+        let rest = self.0.take().filter(|_| !std::thread::panicking());
+        // Without a runtime the process is at its end, and the next server puts things right.
+        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(rest.in_current_span());
+        }
+    }
+}

@@ -12,17 +12,26 @@ use rustix::io::Errno;
 
 /// Removes the directory `name` of `parent` with everything in it. It works through descriptors only and follows no
 /// symbolic link; below [`NESTED`] levels it walks back up by `..`, so that depth costs neither stack nor descriptors.
-/// Nothing may run in the tree any more. Fork-safe.
+/// Nothing of the sandbox may run in the tree any more. Somebody else may remove it at the same time: a supervisor that is
+/// slow, and the host that has lost patience with it. Fork-safe.
 ///
 /// # Errors
-/// The first reason that no retry can help with. A name that is not there is fine.
+/// The first reason that no retry can help with. A name that is not there, or not any more, is fine.
 pub fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match open_dir(parent, name) {
         Ok(dir) => empty(dir, 0)?,
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno),
     }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+    remove_dir(parent, name)
+}
+
+/// Removes an empty directory, unless somebody else was faster.
+fn remove_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Levels that are gone down by calls. Each keeps its place in its directory, so that a directory with many others in it
@@ -35,10 +44,14 @@ fn empty(dir: OwnedFd, level: u32) -> Result<(), Errno> {
     }
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     // Removing entries does not disturb the reading of those that are left (readdir(3)).
-    let reader = open_dir(dir.as_fd(), c".")?;
+    let Some(reader) = open_if_there(dir.as_fd(), c".")? else { return Ok(()) };
     let mut entries = RawDir::new(&reader, &mut buffer);
     while let Some(entry) = entries.next() {
-        let entry = entry?;
+        let entry = match entry {
+            // The directory itself is gone (getdents(2)).
+            Err(Errno::NOENT) => return Ok(()),
+            entry => entry?,
+        };
         let name = entry.file_name();
         if name == c"." || name == c".." {
             continue;
@@ -46,8 +59,10 @@ fn empty(dir: OwnedFd, level: u32) -> Result<(), Errno> {
         if remove_entry(dir.as_fd(), name)? == Removed::Yes {
             continue;
         }
-        empty(open_dir(dir.as_fd(), name)?, level + 1)?;
-        rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
+        if let Some(child) = open_if_there(dir.as_fd(), name)? {
+            empty(child, level + 1)?;
+            remove_dir(dir.as_fd(), name)?;
+        }
     }
     Ok(())
 }
@@ -71,14 +86,18 @@ fn empty_deep(mut current: OwnedFd) -> Result<(), Errno> {
 
 /// Removes what it can of one directory; hands back the first subdirectory that has something in it.
 fn empty_one_level(dir: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
-    let reader = open_dir(dir, c".")?;
+    let Some(reader) = open_if_there(dir, c".")? else { return Ok(None) };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     let mut entries = RawDir::new(&reader, &mut buffer);
     while let Some(entry) = entries.next() {
-        let entry = entry?;
+        let entry = match entry {
+            Err(Errno::NOENT) => return Ok(None),
+            entry => entry?,
+        };
         let name = entry.file_name();
-        if name != c"." && name != c".." && remove_entry(dir, name)? == Removed::NotEmpty {
-            return open_dir(dir, name).map(Some);
+        let is_dir = name != c"." && name != c".." && remove_entry(dir, name)? == Removed::NotEmpty;
+        if is_dir && let Some(child) = open_if_there(dir, name)? {
+            return Ok(Some(child));
         }
     }
     Ok(None)
@@ -110,6 +129,14 @@ fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> Result<Removed, Errno> {
             }
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// Opens a directory, unless somebody else has removed it.
+fn open_if_there(dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    match open_dir(dir, name) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => opened.map(Some),
     }
 }
 
@@ -158,5 +185,36 @@ mod tests {
         assert!(!tree.exists());
         assert!(outside.join("kept").exists());
         remove_tree(parent.as_fd(), c"tree").unwrap();
+    }
+
+    /// The end of a sandbox with 20,000 files said once that a file was missing: the host had begun to remove what the
+    /// supervisor was still removing.
+    #[test]
+    fn what_others_remove_meanwhile_is_gone_too() {
+        let base = tempfile::tempdir().unwrap();
+        let parent =
+            rustix::fs::open(base.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for round in 0..20 {
+            let tree = base.path().join("tree");
+            for index in 0..40 {
+                // Some are deeper than what is gone down by calls.
+                let dir = tree.join(format!("dir{index}")).join("d/".repeat(index));
+                std::fs::create_dir_all(&dir).unwrap();
+                for file in 0..20 {
+                    std::fs::write(dir.join(format!("file{file}")), "").unwrap();
+                }
+            }
+            let start = std::sync::Barrier::new(3);
+            std::thread::scope(|scope| {
+                let removing = || {
+                    start.wait();
+                    remove_tree(parent.as_fd(), c"tree")
+                };
+                for remover in [(); 3].map(|()| scope.spawn(removing)) {
+                    assert_eq!(remover.join().unwrap(), Ok(()), "round {round}");
+                }
+            });
+            assert!(!tree.exists());
+        }
     }
 }

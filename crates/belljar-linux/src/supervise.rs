@@ -91,6 +91,8 @@ struct Made {
     cgroups: usize,
     /// Whether the scratch directory.
     scratch: bool,
+    /// The maker of the network namespace, for as long as nobody has taken note of its end.
+    network_maker: Option<OwnedFd>,
 }
 
 /// A panic must not run on into the copied frames of the host.
@@ -187,7 +189,7 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut M
         write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
         if tree.flags & NETWORK != 0 {
-            start_network_maker(plan, control, first)?;
+            made.network_maker = Some(start_network_maker(plan, control, first)?);
         }
     }
     let mut tasks: [Option<OwnedFd>; MAX_CGROUPS] = [const { None }; MAX_CGROUPS];
@@ -209,9 +211,13 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut M
 
 /// A network namespace takes as long to make as everything else together, so a process of its own makes it meanwhile. It
 /// enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
-fn start_network_maker(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First) -> Result<(), Failure> {
+fn start_network_maker(
+    plan: &LaunchPlan,
+    control: BorrowedFd<'_>,
+    first: &First,
+) -> Result<OwnedFd, Failure> {
     let cloned = crate::launch_unsafe::clone_child(0, None).map_err(Failure::at(Step::Loopback))?;
-    let Cloned::Parent { .. } = cloned else {
+    let Cloned::Parent { pidfd, .. } = cloned else {
         plan.without.allocate(Wall::ForkSafeHelper);
         if let Err(errno) = make_network(first) {
             let _ = rustix::io::write(control, &Failure::at(Step::Loopback)(errno).report().encode());
@@ -219,7 +225,7 @@ fn start_network_maker(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First
         }
         kernel::exit_now(0)
     };
-    Ok(())
+    Ok(pidfd)
 }
 
 fn make_network(first: &First) -> Result<(), Errno> {
@@ -327,6 +333,7 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         program,
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
+        made.network_maker.as_ref().map_or(-1, AsRawFd::as_raw_fd),
     ];
     let _ = kernel::close_all_but(&mut keep);
     let mut exec_is_over = false;
@@ -346,6 +353,11 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
         exec_is_over = true;
         kernel::close_number(program);
+        // The exec came after the network, so its maker is at its end: a sandbox that lives long keeps no zombie.
+        if let Some(maker) = &made.network_maker {
+            reap(maker);
+            kernel::close_number(maker.as_raw_fd());
+        }
     }
     let goes_on = host_goes_on(control);
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
@@ -420,7 +432,7 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>, made
     if plan.namespaces.is_none() {
         end_stragglers(plan, made);
     }
-    // The network's maker has ended long ago; nobody else may have to take note of that.
+    // Where no exec came to be, nobody has taken note of the end of the network's maker.
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
     let mut left = 0;
     let mut reason = 0;

@@ -77,6 +77,15 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// Another server is the keeper of this name.
+    #[error(
+        "another server that shares this store is called {keeper:?}; servers that share a store need a name each \
+         (store.keeper)"
+    )]
+    KeeperTaken {
+        /// The name.
+        keeper: String,
+    },
     /// There is one with this id already.
     #[error("there is a {what} {id} already")]
     Exists {

@@ -10,6 +10,7 @@ mod database;
 mod durability;
 mod error;
 mod filter;
+mod held_name;
 mod idempotency;
 mod keys;
 mod meta;
@@ -31,6 +32,7 @@ pub use audit::{
 };
 pub use durability::Durability;
 pub use error::StoreError;
+pub use held_name::HeldName;
 pub use idempotency::{Claim, Claimed, Idempotency};
 pub use keys::{KeyRow, Keys};
 pub use meta::Meta;

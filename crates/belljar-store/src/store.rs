@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::StoreError;
+use crate::held_name::{self, HeldName};
 use crate::idempotency::Idempotency;
 use crate::keys::Keys;
 use crate::meta::Meta;
@@ -91,6 +92,15 @@ impl Store {
     /// Those of [`Meta::server_secret`].
     pub async fn server_secret(&self) -> Result<[u8; 32], StoreError> {
         self.meta().server_secret().await
+    }
+
+    /// Takes a keeper's name, so that no other server that shares the store has it too. In SQLite nobody shares.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeeperTaken`] when another server still has it after some seconds, and those of reading.
+    pub async fn hold_name(&self, keeper: &str) -> Result<HeldName, StoreError> {
+        held_name::hold(&self.database, keeper).await
     }
 
     /// Asks the database for an answer, which shows that it is there.

@@ -39,6 +39,8 @@ mod sandboxes;
 mod schema;
 #[path = "store/templates.rs"]
 mod templates;
+#[path = "store/tls.rs"]
+mod tls;
 #[path = "store/wait.rs"]
 mod wait;
 
@@ -126,7 +128,8 @@ const SQLITE_CASES: &[(&str, Run)] = cases![
 ];
 
 /// What holds on PostgreSQL only.
-const POSTGRES_CASES: &[(&str, Run)] = cases![backup::postgres_is_copied_by_its_own_tools,];
+const POSTGRES_CASES: &[(&str, Run)] =
+    cases![backup::postgres_is_copied_by_its_own_tools, tls::a_server_is_known_by_its_certificate,];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

@@ -49,7 +49,7 @@ def span(value: Any) -> float:
 
 def encoded(data: bytes) -> Dict[str, Any]:
     try:
-        return {"encoding": "utf8", "data": data.decode()}
+        return {"encoding": "utf-8", "data": data.decode()}
     except UnicodeDecodeError:
         return {"encoding": "base64", "data": base64.b64encode(data).decode()}
 

@@ -34,8 +34,8 @@ RESULT: Dict[str, Any] = {
     "outcome": {"kind": "exited", "code": 0},
     "exit_code": 0,
     "signal": None,
-    "stdout": {"encoding": "utf8", "data": "x", "bytes": 1},
-    "stderr": {"encoding": "utf8", "data": "", "bytes": 0},
+    "stdout": {"encoding": "utf-8", "data": "x", "bytes": 1},
+    "stderr": {"encoding": "utf-8", "data": "", "bytes": 0},
 }
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -332,7 +332,7 @@ def events(*told: Any, cut: int = 7) -> httpx.Response:
 
 
 def piece(name: str, offset: int, text: str) -> Any:
-    return name, {"offset": offset, "encoding": "utf8", "data": text}
+    return name, {"offset": offset, "encoding": "utf-8", "data": text}
 
 
 PROCESS = {"process": 7, "pid": 12, "argv": ["x"], "running": True}

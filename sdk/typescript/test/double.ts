@@ -211,7 +211,7 @@ export function wireResult(stdout = "", changes: Record<string, unknown> = {}): 
 /** A stream of a result, as the server tells it. */
 export function wireOutput(data: string, changes: Record<string, unknown> = {}): Record<string, unknown> {
   const bytes = Buffer.byteLength(data);
-  return { encoding: "utf8", data, bytes, truncated: false, omitted_bytes: 0, head_bytes: bytes, log: null, ...changes };
+  return { encoding: "utf-8", data, bytes, truncated: false, omitted_bytes: 0, head_bytes: bytes, log: null, ...changes };
 }
 
 /** A process, as the server tells it. */

@@ -24,7 +24,7 @@ async function start(): Promise<{ double: Double; sandbox: Sandbox } & AsyncDisp
   return { double, sandbox, [Symbol.asyncDispose]: () => double[Symbol.asyncDispose]() };
 }
 
-const piece = (stream: string, offset: number, data: string, encoding = "utf8"): string => event(stream, { offset, encoding, data });
+const piece = (stream: string, offset: number, data: string, encoding = "utf-8"): string => event(stream, { offset, encoding, data });
 const exited = (code = 0): string => event("exited", { exit_code: code, signal: null, outcome: { kind: "exited", code } });
 
 test("a short command is one request and one answer", async () => {

@@ -24,7 +24,7 @@ const EVENTS: usize = 16;
         ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses((status = 200, content(
         (ExecResultBody = "application/json"),
-        (String = "text/event-stream", example = "event: started\ndata: {\"process\":7,\"pid\":12}\n\nevent: stdout\ndata: {\"offset\":0,\"encoding\":\"utf8\",\"data\":\"hello\\n\"}\n\n")),
+        (String = "text/event-stream", example = "event: started\ndata: {\"process\":7,\"pid\":12}\n\nevent: stdout\ndata: {\"offset\":0,\"encoding\":\"utf-8\",\"data\":\"hello\\n\"}\n\n")),
         description = "What came of it.")))]
 pub(super) async fn exec(
     State(shared): State<Shared>,

@@ -4,14 +4,13 @@ use axum::extract::State;
 use belljar_keeper::PublishedPort;
 use http::{Extensions, HeaderMap, StatusCode, Uri};
 
-use super::guest_problem;
 use super::sandboxes::NewTokenBody;
 use super::types::{PortBody, PortInfoBody, PortsBody, TokenBody, time};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
 use crate::guard::{Client, authority};
 use crate::problem::{Code, Problem};
-use crate::refusal::About;
+use crate::refusal::{About, problem_about};
 
 /// The number of a port.
 pub(super) struct Port(u16);
@@ -104,7 +103,7 @@ pub(super) async fn publish(
     Ok((StatusCode::CREATED, axum::Json(places.info(id.as_str(), port))))
 }
 
-/// Lists published ports, and those that programs inside listen on.
+/// Lists published ports, and those that programs inside listen on. A sandbox that is paused stays so.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The ports.", body = PortsBody)))]
@@ -116,13 +115,11 @@ pub(super) async fn list(
     extensions: Extensions,
 ) -> Result<axum::Json<PortsBody>, Problem> {
     let published = shared.keeper.ports(&caller, &id).await?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let listening = match entered.guest().list_ports().await {
-        Ok(listening) => listening,
-        Err(error) => return Err(guest_problem(&entered, error, About::Port).await),
-    };
+    let listening =
+        shared.keeper.listening(&caller, &id).await.map_err(|error| problem_about(error, About::Port))?;
+    let id = shared.keeper.get(&caller, &id).await?.id;
     let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
-    let ports = published.into_iter().map(|port| places.info(entered.id().as_str(), port));
+    let ports = published.into_iter().map(|port| places.info(id.as_str(), port));
     Ok(axum::Json(PortsBody { ports: ports.collect(), listening }))
 }
 

@@ -146,7 +146,7 @@ impl OutputQuery {
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number."), OutputQuery),
     responses((status = 200, description = "The output.", body = String, content_type = "text/event-stream",
-        example = "event: stdout\ndata: {\"offset\":0,\"encoding\":\"utf8\",\"data\":\"hello\\n\"}\n\n")))]
+        example = "event: stdout\ndata: {\"offset\":0,\"encoding\":\"utf-8\",\"data\":\"hello\\n\"}\n\n")))]
 pub(super) async fn output(
     State(shared): State<Shared>,
     Auth(caller): Auth,

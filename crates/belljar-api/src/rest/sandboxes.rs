@@ -276,8 +276,8 @@ pub(super) async fn fork(
     Id(id): Id,
     Json(body): Json<ForkBody>,
 ) -> Result<(StatusCode, axum::Json<ForksBody>), Problem> {
-    let made = shared.keeper.fork(&caller, &id, body.into_request()?).await?;
-    let sandboxes = made.into_iter().map(|one| match one {
+    let forks = shared.keeper.fork(&caller, &id, body.into_request()?).await?;
+    let sandboxes = forks.all().await.into_iter().map(|one| match one {
         Ok(info) => ForkedBody::Sandbox(Box::new(told(&shared, info))),
         Err(error) => ForkedBody::Error(Problem::from(error).body(&caller.request_id)),
     });

@@ -93,7 +93,7 @@ fn services(shared: &Shared) -> connectrpc::Router {
         .filter_map(|method| method.trim_start_matches('/').split_once('/'))
         .map(|(service, _)| service.to_owned())
         .collect();
-    let health = Health { shared: shared(), services: names.into_iter().collect() };
+    let health = Health::new(shared(), names.into_iter().collect());
     let services = services.add_service(Arc::new(connectrpc_health::HealthService::new(health)));
     let services = connectrpc_health::apply_request_limits(services, connectrpc_health::request_limits());
     match Reflector::from_descriptor_set_bytes(belljar_proto::DESCRIPTOR_SET) {

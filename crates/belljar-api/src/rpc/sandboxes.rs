@@ -176,20 +176,19 @@ impl v1::Sandboxes for Sandboxes {
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
         let wanted = copies(request).map_err(|problem| call.problem(&problem))?;
-        let forks =
+        let mut forks =
             self.0.keeper.fork(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
-        let request_id = call.caller.request_id.clone();
-        let messages: Vec<_> = forks
-            .into_iter()
-            .map(|fork| {
+        let (service, request_id) = (Self(self.0.clone()), call.caller.request_id.clone());
+        let messages = async_stream::stream! {
+            while let Some(fork) = forks.next().await {
                 let result = match fork {
-                    Ok(info) => self.info(info).into(),
+                    Ok(info) => service.info(info).into(),
                     Err(failed) => error::message(&failed.into(), &request_id).into(),
                 };
-                Ok(v1::ForkSandboxResponse { result, ..Default::default() })
-            })
-            .collect();
-        Response::ok(call.until_stopped(slot, futures::stream::iter(messages)))
+                yield Ok(v1::ForkSandboxResponse { result, ..Default::default() });
+            }
+        };
+        Response::ok(call.until_stopped(slot, messages))
     }
 
     async fn metrics(
@@ -267,17 +266,7 @@ impl v1::Sandboxes for Sandboxes {
         let failed = |error| call.failed(error);
         let info = self.0.keeper.get(&call.caller, request.sandbox).await.map_err(failed)?;
         let ports = self.0.keeper.ports(&call.caller, request.sandbox).await.map_err(failed)?;
-        // To look is no use of the sandbox: one that is paused stays so.
-        let listening = match info.state {
-            SandboxState::Running => {
-                let entered = self.0.keeper.enter(&call.caller, request.sandbox).await.map_err(failed)?;
-                match entered.guest().list_ports().await {
-                    Ok(listening) => listening,
-                    Err(error) => return Err(call.failed(entered.explain(error).await)),
-                }
-            }
-            _ => Vec::new(),
-        };
+        let listening = self.0.keeper.listening(&call.caller, request.sandbox).await.map_err(failed)?;
         Response::ok(v1::ListPublishedPortsResponse {
             ports: ports.into_iter().map(|port| self.port(info.id.as_str(), port)).collect(),
             listening: listening.into_iter().map(u32::from).collect(),

@@ -52,6 +52,10 @@ const MAX_PONG: Duration = Duration::from_secs(20);
 /// How long a connection may do nothing.
 const MAX_IDLE: Duration = Duration::from_secs(75);
 
+/// How long a client that has just connected may take to begin its first request when the server is told to stop. It cannot
+/// know of that, and has its answer.
+const MAX_FIRST: Duration = Duration::from_secs(1);
+
 /// How long a connection may take to end once it was told to.
 const MAX_FINISH: Duration = Duration::from_secs(10);
 
@@ -78,7 +82,7 @@ impl Connection {
     {
         let activity = Activity::new(self.limits.requests);
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
-        let (router, peer) = (self.router, self.peer);
+        let (router, peer, told_to_finish) = (self.router, self.peer, self.finish);
         let counted = Arc::clone(&activity);
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let under_way = counted.begin(request.version() == http::Version::HTTP_2);
@@ -88,13 +92,17 @@ impl Connection {
         });
         let builder = builder();
         let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
+        let mut finish = pin!(async {
+            told_to_finish.cancelled().await;
+            let _ = tokio::time::timeout(MAX_FIRST, activity.begun()).await;
+        });
         let mut told = false;
         loop {
             let wait = wait(&activity, told);
             tokio::select! {
                 // What breaks a connection is the client's own affair.
                 _ = serving.as_mut() => return,
-                () = self.finish.cancelled(), if !told => {
+                () = finish.as_mut(), if !told => {
                     told = true;
                     serving.as_mut().graceful_shutdown();
                 }

@@ -26,6 +26,8 @@ pub(super) struct Activity {
     most: u64,
     /// Fires when there were as many as there may be.
     full: tokio::sync::Notify,
+    /// Fires when the first one has come.
+    first: tokio::sync::Notify,
     /// Since when nothing is under way.
     idle_since: Mutex<Instant>,
     /// Whether it speaks HTTP/2, which says by itself that it is alive.
@@ -39,6 +41,7 @@ impl Activity {
             requests: AtomicU64::new(0),
             most,
             full: tokio::sync::Notify::new(),
+            first: tokio::sync::Notify::new(),
             idle_since: Mutex::new(Instant::now()),
             is_http2: false.into(),
         })
@@ -47,11 +50,22 @@ impl Activity {
     /// A request has come. It is under way until what this returns is dropped.
     pub(super) fn begin(self: &Arc<Self>, is_http2: bool) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        if self.requests.fetch_add(1, Ordering::AcqRel) + 1 == self.most {
+        let count = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
+        if count == 1 {
+            self.first.notify_one();
+        }
+        if count == self.most {
             self.full.notify_one();
         }
         self.is_http2.store(is_http2, Ordering::Release);
         UnderWay(Arc::clone(self))
+    }
+
+    /// Waits until there was a request.
+    pub(super) async fn begun(&self) {
+        if self.requests.load(Ordering::Acquire) == 0 {
+            self.first.notified().await;
+        }
     }
 
     /// Waits until there were as many requests as there may be.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use tls::{Tls, TlsError};
@@ -24,7 +25,8 @@ pub use tls::{Tls, TlsError};
 use crate::api::Api;
 use crate::guard::Peer;
 use connection::{Connection, Limits};
-use slots::Slots;
+use slots::Slot;
+pub(crate) use slots::Slots;
 
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -61,10 +63,11 @@ impl Api {
         let config = &self.shared.config;
         let server = Server {
             router: self.router(),
-            slots: Slots::new(config.max_connections, config.max_connections_per_client),
+            slots: self.shared.connections.clone(),
             limits: Limits { requests: config.max_requests_per_connection },
             tasks: TaskTracker::new(),
-            finish: tokio_util::sync::CancellationToken::new(),
+            finish: CancellationToken::new(),
+            cut: CancellationToken::new(),
             operator_socket: config.operator_socket,
         };
         let accepted = tokio::select! {
@@ -80,7 +83,7 @@ impl Api {
                 connections = server.tasks.len(),
                 "connections are cut off: the drain time is over"
             );
-            server.slots.cut();
+            server.cut.cancel();
             let _ = tokio::time::timeout(Duration::from_secs(1), server.tasks.wait()).await;
         }
         accepted
@@ -93,7 +96,9 @@ struct Server {
     limits: Limits,
     tasks: TaskTracker,
     /// Fires when connections are to finish what they do.
-    finish: tokio_util::sync::CancellationToken,
+    finish: CancellationToken,
+    /// Fires when they are to end at once.
+    cut: CancellationToken,
     operator_socket: bool,
 }
 
@@ -129,7 +134,7 @@ impl Server {
             peer,
         };
         let acceptor = tls.map(Tls::acceptor);
-        self.tasks.spawn(slot.run(async move {
+        self.spawn(slot, async move {
             match acceptor {
                 None => connection.serve(stream).await,
                 Some(acceptor) => {
@@ -139,7 +144,7 @@ impl Server {
                     }
                 }
             }
-        }));
+        });
     }
 
     fn unix(&self, stream: UnixStream) {
@@ -155,7 +160,19 @@ impl Server {
             finish: self.finish.clone(),
             peer,
         };
-        self.tasks.spawn(slot.run(connection.serve(stream)));
+        self.spawn(slot, connection.serve(stream));
+    }
+
+    /// Runs a connection in its slot, until it is through or all are cut off.
+    fn spawn(&self, slot: Slot, connection: impl Future<Output = ()> + Send + 'static) {
+        let cut = self.cut.clone();
+        self.tasks.spawn(async move {
+            let _slot = slot;
+            tokio::select! {
+                () = connection => {}
+                () = cut.cancelled() => {}
+            }
+        });
     }
 }
 

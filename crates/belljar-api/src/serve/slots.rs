@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio_util::sync::CancellationToken;
+/// One in so many connections is kept for the server's own socket: 32 of 2048.
+const RESERVED_PART: usize = 64;
 
-/// Counts connections.
+/// Counts connections: those of all listeners of a server together.
 #[derive(Clone)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     inner: Arc<Inner>,
 }
 
@@ -16,7 +17,6 @@ struct Inner {
     most: usize,
     most_per_client: usize,
     open: Mutex<Open>,
-    cut: CancellationToken,
 }
 
 #[derive(Default)]
@@ -32,15 +32,17 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    pub(super) fn new(most: usize, most_per_client: usize) -> Self {
-        let inner = Inner { most, most_per_client, open: Mutex::default(), cut: CancellationToken::new() };
+    pub(crate) fn new(most: usize, most_per_client: usize) -> Self {
+        let inner = Inner { most, most_per_client, open: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Room for one more, if there is.
+    /// Room for one more, if there is. Whoever has no address comes by the server's own socket, and finds room when strangers
+    /// have taken all that there is for them.
     pub(super) fn take(&self, client: Option<IpAddr>) -> Option<Slot> {
         let mut open = self.inner.open();
-        if open.all >= self.inner.most {
+        let reserve = if client.is_some() { self.inner.most / RESERVED_PART } else { 0 };
+        if open.all >= self.inner.most - reserve {
             return None;
         }
         if let Some(client) = client {
@@ -53,26 +55,11 @@ impl Slots {
         open.all += 1;
         Some(Slot { inner: Arc::clone(&self.inner), client })
     }
-
-    /// Ends all connections at once.
-    pub(super) fn cut(&self) {
-        self.inner.cut.cancel();
-    }
 }
 
 impl Inner {
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Slot {
-    /// Runs a connection in this slot, until it is through or all are cut off.
-    pub(super) async fn run(self, connection: impl Future<Output = ()>) {
-        tokio::select! {
-            () = connection => {}
-            () = self.inner.cut.cancelled() => {}
-        }
     }
 }
 
@@ -107,5 +94,15 @@ mod tests {
         drop(first);
         assert!(slots.take(client(1)).is_some());
         assert_eq!(slots.inner.open().by_client.len(), 2);
+    }
+
+    #[test]
+    fn strangers_leave_room_for_the_operator() {
+        let slots = Slots::new(128, 1000);
+        let strangers: Vec<_> =
+            std::iter::from_fn(|| slots.take(Some(IpAddr::from([192, 0, 2, 1])))).collect();
+        assert_eq!(strangers.len(), 126);
+        let operator: Vec<_> = std::iter::from_fn(|| slots.take(None)).collect();
+        assert_eq!(operator.len(), 2);
     }
 }

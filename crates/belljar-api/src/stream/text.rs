@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn characters_are_put_together() {
         let mut pieces = Pieces::default();
-        assert_eq!(push(&mut pieces, 0, b"a\xc3"), [(0, "utf8", "a".to_owned())]);
-        assert_eq!(push(&mut pieces, 2, b"\xbc"), [(1, "utf8", "ü".to_owned())]);
+        assert_eq!(push(&mut pieces, 0, b"a\xc3"), [(0, "utf-8", "a".to_owned())]);
+        assert_eq!(push(&mut pieces, 2, b"\xbc"), [(1, "utf-8", "ü".to_owned())]);
         assert_eq!(push(&mut pieces, 3, b"\xff"), [(3, "base64", "/w==".to_owned())]);
         assert_eq!(push(&mut pieces, 4, b"\xe2\x82"), []);
         // Bytes between are missing: the character will never be whole.
-        let jumped = [(4, "base64", "4oI=".to_owned()), (10, "utf8", "x".to_owned())];
+        let jumped = [(4, "base64", "4oI=".to_owned()), (10, "utf-8", "x".to_owned())];
         assert_eq!(push(&mut pieces, 10, b"x"), jumped);
         assert_eq!(push(&mut pieces, 11, b"\xf0\x9f"), []);
         let rest = pieces.finish();
@@ -131,7 +131,7 @@ mod tests {
             for (name, piece) in out {
                 assert_eq!((name, piece.offset), ("stderr", u64::try_from(whole.len()).unwrap()));
                 match piece.bytes.encoding {
-                    "utf8" => whole.extend(piece.bytes.data.into_bytes()),
+                    "utf-8" => whole.extend(piece.bytes.data.into_bytes()),
                     _ => whole.extend(base64::engine::general_purpose::STANDARD.decode(piece.bytes.data).unwrap()),
                 }
             }

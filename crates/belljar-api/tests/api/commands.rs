@@ -29,7 +29,7 @@ async fn a_command_has_a_result(world: World) {
         (&json!(1), &json!(3), &json!(id))
     );
     assert_eq!(result["outcome"], json!({"kind": "exited", "code": 3}));
-    let expected = json!({"encoding": "utf8", "data": "out\n", "bytes": 4, "truncated": false, "omitted_bytes": 0, "head_bytes": 4, "log": null});
+    let expected = json!({"encoding": "utf-8", "data": "out\n", "bytes": 4, "truncated": false, "omitted_bytes": 0, "head_bytes": 4, "log": null});
     assert_eq!((&result["stdout"], &result["stderr"]["data"]), (&expected, &json!("err\n")));
     assert_eq!((&result["signal"], &result["left_behind"]), (&Value::Null, &json!(0)));
     assert!(result["wall_ms"].as_f64().unwrap() > 0.0);
@@ -64,7 +64,10 @@ async fn output_comes_while_it_runs(world: World) {
     assert_eq!(name, "started");
     assert!(started["process"].as_u64().unwrap() > 0 && started["pid"].as_u64().unwrap() > 0);
     let (name, first) = events.next().await.unwrap();
-    assert_eq!((name.as_str(), first), ("stdout", json!({"offset": 0, "encoding": "utf8", "data": "one\n"})));
+    assert_eq!(
+        (name.as_str(), first),
+        ("stdout", json!({"offset": 0, "encoding": "utf-8", "data": "one\n"}))
+    );
     user.put(&format!("/v1/sandboxes/{id}/files/content?path=go"), "").await;
     let rest = events.rest().await;
     let text: String = rest
@@ -194,8 +197,8 @@ async fn output_is_read_by_offset(world: World) {
 
     let now = open("follow=false&stdout=2").await.rest().await;
     let expected = [
-        ("stdout".to_owned(), json!({"offset": 2, "encoding": "utf8", "data": "cdef"})),
-        ("stderr".to_owned(), json!({"offset": 0, "encoding": "utf8", "data": "xy"})),
+        ("stdout".to_owned(), json!({"offset": 2, "encoding": "utf-8", "data": "cdef"})),
+        ("stderr".to_owned(), json!({"offset": 0, "encoding": "utf-8", "data": "xy"})),
     ];
     assert!(now.len() == 2 && expected.iter().all(|event| now.contains(event)), "{now:?}");
     assert!(open("follow=false&stdout=6&stderr=2").await.rest().await.is_empty());
@@ -204,7 +207,7 @@ async fn output_is_read_by_offset(world: World) {
     assert!(following.is_quiet(Duration::from_millis(300)).await);
     user.put(&format!("/v1/sandboxes/{id}/files/content?path=go"), "").await;
     let rest = following.rest().await;
-    assert_eq!(rest[0], ("stdout".to_owned(), json!({"offset": 6, "encoding": "utf8", "data": "ghi"})));
+    assert_eq!(rest[0], ("stdout".to_owned(), json!({"offset": 6, "encoding": "utf-8", "data": "ghi"})));
     assert_eq!(
         (rest[1].0.as_str(), &rest[1].1["exit_code"], &rest[1].1["stdout_bytes"]),
         ("exited", &json!(0), &json!(9))

@@ -10,6 +10,7 @@ use crate::world::{DOMAIN, World, cases, sandbox, sh, until};
 
 cases![
     ports_are_published_and_taken_back,
+    to_look_at_ports_resumes_nothing,
     pages_come_by_path_and_by_host,
     credentials_open_a_port_and_stay_outside,
     tokens_become_cookies,
@@ -63,6 +64,22 @@ async fn start(client: &Client, id: &str, program: &str, port: u16) {
     .await;
     let published = client.post(&ports, &json!({ "port": port })).await;
     assert_eq!(published.status, 201, "{published:?}");
+}
+
+async fn to_look_at_ports_resumes_nothing(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    start(&user, &id, SERVER, 8000).await;
+    let (place, ports) = (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{id}/ports"));
+    assert_eq!(user.get(&ports).await.json()["listening"], json!([8000]));
+    let paused = user.post(&format!("{place}/pause"), &json!({})).await;
+    assert_eq!(paused.status, 200, "{paused:?}");
+    let listed = user.get(&ports).await.json();
+    assert_eq!((&listed["ports"][0]["port"], &listed["listening"]), (&json!(8000), &json!([])));
+    assert_eq!(user.get(&place).await.json()["state"], "paused");
+    // A request to the port is a use.
+    assert_eq!(user.get(&format!("{ports}/8000/proxy/")).await.status, 200);
+    assert_eq!(user.get(&place).await.json()["state"], "running");
 }
 
 async fn ports_are_published_and_taken_back(world: World) {

@@ -15,6 +15,7 @@ use crate::world::{PATIENCE, World, cases, config, sandbox, until};
 cases![
     http2_by_prior_knowledge_works,
     connections_are_kept_and_bounded,
+    all_listeners_share_one_count,
     slow_heads_are_cut_off,
     the_server_ends_in_order,
     whoever_opens_the_socket_is_the_operator,
@@ -55,12 +56,37 @@ async fn connections_are_kept_and_bounded(world: World) {
 
     let _first = TcpStream::connect(few.address).await.unwrap();
     let _second = TcpStream::connect(few.address).await.unwrap();
-    until("there is no room for a third", || async {
-        let mut third = TcpStream::connect(few.address).await.unwrap();
+    no_room(few.address).await;
+}
+
+/// Waits until a new connection is closed at once.
+async fn no_room(address: std::net::SocketAddr) {
+    until("there is no room for another one", || async {
+        let mut another = TcpStream::connect(address).await.unwrap();
         matches!(
-            tokio::time::timeout(Duration::from_secs(1), third.read(&mut [0; 1])).await,
+            tokio::time::timeout(Duration::from_secs(1), another.read(&mut [0; 1])).await,
             Ok(Ok(0) | Err(_))
         )
+    })
+    .await;
+}
+
+async fn all_listeners_share_one_count(world: World) {
+    let api =
+        std::sync::Arc::new(Api::new(ApiConfig { max_connections: 3, ..config() }, world.keeper.clone()));
+    let (one, other) = (world.listen_beside(&api).await, world.listen_beside(&api).await);
+    let _first = TcpStream::connect(one.address).await.unwrap();
+    let _second = TcpStream::connect(one.address).await.unwrap();
+    let third = TcpStream::connect(other.address).await.unwrap();
+    no_room(one.address).await;
+    no_room(other.address).await;
+    // Room that is left on one is had on all.
+    drop(third);
+    until("there is room again", || async {
+        let mut kept = TcpStream::connect(one.address).await.unwrap();
+        let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", one.address);
+        let _ = kept.write_all(request.as_bytes()).await;
+        matches!(kept.read(&mut [0; 4096]).await, Ok(1..))
     })
     .await;
 }

@@ -92,10 +92,18 @@ impl World {
     }
 
     async fn serve(config: ApiConfig, keeper: Keeper, dir: tempfile::TempDir) -> Self {
+        Self::serve_api(Arc::new(Api::new(config, keeper.clone())), keeper, dir).await
+    }
+
+    /// The same API on another listener.
+    pub(crate) async fn listen_beside(&self, api: &Arc<Api>) -> Self {
+        Self::serve_api(Arc::clone(api), self.keeper.clone(), tempfile::tempdir().unwrap()).await
+    }
+
+    async fn serve_api(api: Arc<Api>, keeper: Keeper, dir: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let api = Api::new(config, keeper.clone());
         let serving = tokio::spawn(async move {
             api.serve(Listener::Tcp(listener, None), async {
                 let _ = stopped.await;

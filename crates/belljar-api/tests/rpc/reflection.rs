@@ -3,20 +3,29 @@
 use std::collections::BTreeSet;
 
 use belljar_client::ErrorCode;
+use belljar_keeper::KeeperConfig;
 use belljar_model::Role;
 use connectrpc::Protocol;
 use connectrpc::client::{ClientConfig, Http2Connection, SharedHttp2Connection};
 use connectrpc_health::HealthClient;
-use connectrpc_health::wire::{HealthCheckRequest, ServingStatus};
+use connectrpc_health::wire::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
 use connectrpc_reflection::ServerReflectionClient;
 use connectrpc_reflection::wire::v1::server_reflection_request::MessageRequest;
 use connectrpc_reflection::wire::v1::server_reflection_response::MessageResponse;
 use connectrpc_reflection::wire::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
-use crate::access::procedures;
-use crate::world::{World, cases};
+use tokio::sync::mpsc;
 
-cases![every_service_is_described, reflection_needs_a_key, health_needs_no_key];
+use crate::access::procedures;
+use crate::world::{PATIENCE, World, cases, until};
+
+cases![
+    every_service_is_described,
+    reflection_needs_a_key,
+    health_needs_no_key,
+    health_is_watched,
+    watchers_are_bounded,
+];
 
 fn connection(world: &World) -> (SharedHttp2Connection, ClientConfig) {
     let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
@@ -88,4 +97,82 @@ async fn health_needs_no_key(world: World) {
     }
     let request = HealthCheckRequest { service: "belljar.v1.Nothing".to_owned(), ..Default::default() };
     assert_eq!(client.check(request).await.unwrap_err().code, ErrorCode::NotFound);
+}
+
+/// A probe that watches sees each change, and the end of the server; without a key it sees nothing.
+async fn health_is_watched(mut world: World) {
+    let (shared, config) = connection(&world);
+    let stranger = HealthClient::new(shared.clone(), config.clone());
+    let refused = watch(&stranger, "").await.err().unwrap();
+    assert_eq!(refused.code, ErrorCode::Unauthenticated);
+    let config = config.with_default_header("x-api-key", world.key("default", Role::Read).await);
+    let client = HealthClient::new(shared, config);
+    assert_eq!(watch(&client, "belljar.v1.Nothing").await.err().unwrap().code, ErrorCode::NotFound);
+    let mut health = watch(&client, "belljar.v1.Sandboxes").await.unwrap();
+    assert_eq!(health.0, ServingStatus::SERVING);
+    // A machine that has no room makes no sandboxes.
+    let room = |bytes| {
+        let mut config = KeeperConfig::new(world.dir.path().to_owned());
+        config.pool = 0;
+        config.head_room.memory_bytes = bytes;
+        world.keeper.reconfigure(config);
+    };
+    room(u64::MAX);
+    assert_eq!(next(&mut health.1).await, Some(ServingStatus::NOT_SERVING));
+    room(0);
+    assert_eq!(next(&mut health.1).await, Some(ServingStatus::SERVING));
+    world.stop().await;
+    assert_eq!(next(&mut health.1).await, Some(ServingStatus::NOT_SERVING));
+    assert_eq!(next(&mut health.1).await, None);
+}
+
+async fn watchers_are_bounded(world: World) {
+    let (shared, config) = connection(&world);
+    let config = config.with_default_header("x-api-key", world.key("default", Role::Read).await);
+    let client = HealthClient::new(shared, config);
+    let mut watching = Vec::new();
+    for _ in 0..64 {
+        watching.push(watch(&client, "").await.unwrap());
+    }
+    assert_eq!(watch(&client, "").await.err().unwrap().code, ErrorCode::ResourceExhausted);
+    let answer = client.check(HealthCheckRequest::default()).await.unwrap().into_owned();
+    assert_eq!(answer.status.as_known(), Some(ServingStatus::SERVING));
+    // Whoever goes away leaves room.
+    drop(watching);
+    until("there is room again", || async { watch(&client, "").await.is_ok() }).await;
+}
+
+type Statuses = mpsc::UnboundedReceiver<ServingStatus>;
+
+/// Begins to watch, and hands back the first status and those that follow.
+async fn watch(
+    client: &HealthClient<SharedHttp2Connection>,
+    service: &str,
+) -> Result<(ServingStatus, Statuses), connectrpc::ConnectError> {
+    let request = HealthCheckRequest { service: service.to_owned(), ..Default::default() };
+    let mut stream = client.watch(request).await?;
+    let status = |answer: &HealthCheckResponse| answer.status.as_known().unwrap();
+    let first = match stream.message::<HealthCheckResponse>().await? {
+        Some(answer) => status(&answer.to_owned_message()),
+        None => return Err(stream.error().cloned().unwrap()),
+    };
+    let (sender, statuses) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                message = stream.message::<HealthCheckResponse>() => {
+                    let Ok(Some(answer)) = message else { break };
+                    let _ = sender.send(status(&answer.to_owned_message()));
+                }
+                // Whoever does not look any more ends the stream.
+                () = sender.closed() => break,
+            }
+        }
+    });
+    Ok((first, statuses))
+}
+
+/// The next status; nothing when the stream has ended.
+async fn next(statuses: &mut Statuses) -> Option<ServingStatus> {
+    tokio::time::timeout(PATIENCE, statuses.recv()).await.unwrap()
 }

@@ -47,7 +47,7 @@ pub(crate) const ORIGIN: &str = "https://console.example.com";
 pub(crate) struct World {
     pub(crate) keeper: Keeper,
     pub(crate) address: SocketAddr,
-    _dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
@@ -94,7 +94,7 @@ impl World {
             .await
             .unwrap();
         });
-        Self { keeper, address, _dir: dir, stop: Some(stop), serving }
+        Self { keeper, address, dir, stop: Some(stop), serving }
     }
 
     /// Tells the server to stop, and waits until it has.

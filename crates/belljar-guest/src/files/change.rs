@@ -203,7 +203,11 @@ fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
         match rustix::fs::unlinkat(dir, name, flags) {
             Ok(()) | Err(Errno::NOENT) => removed += 1,
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {
-                return open_own(dir, name.to_bytes()).map(Step::Into);
+                match open_own(dir, name.to_bytes()) {
+                    // A program has removed it meanwhile.
+                    Err(Errno::NOENT) => removed += 1,
+                    opened => return opened.map(Step::Into),
+                }
             }
             Err(Errno::ACCESS) if !opened_up => {
                 // The owner may have taken its own right to change this directory away.

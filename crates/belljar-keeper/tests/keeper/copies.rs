@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use belljar_keeper::{Caller, CreateSandbox, ForkRequest, KeeperError, Labels, SnapshotRequest};
+use belljar_keeper::{
+    AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, Leave, ListSandboxes,
+    SnapshotRequest,
+};
+use belljar_model::SandboxState;
 
-use crate::world::{World, plain, shell, text, user};
+use crate::world::{World, plain, shell, text, until, user};
 
 pub(crate) async fn a_snapshot_is_a_template(world: World) {
     let ann = user("ann");
@@ -62,7 +66,7 @@ pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
         labels: Labels::new(BTreeMap::from([("fork".to_owned(), "yes".to_owned())])).unwrap(),
         env: BTreeMap::from([("WHO".to_owned(), "fork".to_owned())]),
     };
-    let forks = world.keeper.fork(&ann, &id, request).await.unwrap();
+    let forks = world.keeper.fork(&ann, &id, request).await.unwrap().all().await;
     assert_eq!(forks.len(), 3);
     let mut seen = std::collections::BTreeSet::from([original.id.clone()]);
     for fork in forks {
@@ -78,9 +82,38 @@ pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
     assert_eq!(std::fs::read_dir(world.config.state_dir.join("templates")).unwrap().count(), 0);
     for count in [0, 21] {
         let request = ForkRequest { count, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
-        let refused = world.keeper.fork(&ann, &id, request).await.unwrap_err();
+        let refused = world.keeper.fork(&ann, &id, request).await.err().unwrap();
         assert!(matches!(refused, KeeperError::Field { field: "count", .. }), "{refused}");
     }
+}
+
+/// With room for one start at a time, the first copy can be used before the last one is there.
+pub(crate) async fn forks_come_as_they_are_ready(_: World) {
+    let world = World::new(|config| config.max_starts = 1).await;
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    world.sh(&ann, &id, "seq 2000 | xargs touch").await;
+    let request = ForkRequest { count: 6, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
+    let mut forks = world.keeper.fork(&ann, &id, request.clone()).await.unwrap();
+    let first = forks.next().await.unwrap().unwrap();
+    let list = || ListSandboxes { limit: 100, ..ListSandboxes::default() };
+    let running = |info: &belljar_keeper::SandboxInfo| info.state == SandboxState::Running;
+    let there = world.keeper.list(&ann, list()).await.unwrap().items;
+    let ready = there.iter().filter(|info| running(info)).count();
+    assert!((2..7).contains(&ready), "{ready} of 7 run when the first copy is told");
+    assert_eq!(text(&world.sh(&ann, first.id.as_str(), "ls | wc -l").await), "2000\n");
+    // Whoever does not wait for the rest gets them all the same, as after a create.
+    drop(forks);
+    until("all copies are there", || async {
+        let there = world.keeper.list(&ann, list()).await.unwrap().items;
+        there.len() == 7 && there.iter().all(running)
+    })
+    .await;
+    let operator = Caller::operator("test", "r");
+    let trail = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    let forked = trail.iter().filter(|record| record.action == "sandbox.fork").count();
+    assert_eq!(forked, 6, "each copy is in the trail");
+    world.keeper.close(Leave::Nothing).await.unwrap();
 }
 
 pub(crate) async fn a_sandbox_of_odd_files_can_be_copied(world: World) {

@@ -136,6 +136,47 @@ pub(crate) async fn one_that_ends_by_itself_is_gone(world: World) {
     assert_eq!(world.keeper.usage(&ann).await.unwrap().sandboxes, 0);
 }
 
+/// A request is dropped where it stands when its client goes away. Sandboxes were left between two states by that, until their
+/// time was over: `creating` and `stopping` for nobody, and `paused` while they ran.
+pub(crate) async fn callers_that_go_away_leave_nothing_half_done(world: World) {
+    let ann = user("ann");
+    let keeper = &world.keeper;
+    let settled = || async {
+        let page = keeper.list(&ann, listed(&[])).await.unwrap();
+        page.items.iter().all(|info| matches!(info.state, SandboxState::Running | SandboxState::Paused))
+    };
+    for polls in 0..12 {
+        drop_after(polls, keeper.create(&ann, plain())).await;
+        let id = world.create(&ann).await.id.to_string();
+        drop_after(polls, keeper.pause(&ann, &id)).await;
+        // It may be paused already; either way it stands still then, and goes on when it is used.
+        let again = keeper.pause(&ann, &id).await;
+        assert!(again.as_ref().err().is_none_or(|error| error.code() == "wrong_state"), "{again:?}");
+        let went_on = tokio::time::timeout(PATIENCE, world.sh(&ann, &id, "echo on")).await.unwrap();
+        assert_eq!(text(&went_on), "on\n");
+        drop_after(polls, keeper.kill(&ann, &id)).await;
+        until("nothing is half done", settled).await;
+    }
+    // Each that was begun is there and can be used, or is not there at all.
+    for info in keeper.list(&ann, listed(&[])).await.unwrap().items {
+        assert_eq!(text(&world.sh(&ann, info.id.as_str(), "echo on").await), "on\n");
+    }
+}
+
+/// Lets a call come as far as its `polls`th step, and drops it there.
+async fn drop_after<T>(polls: u32, call: impl Future<Output = T>) {
+    let mut call = std::pin::pin!(call);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return std::task::Poll::Ready(());
+        }
+        left -= 1;
+        call.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
 pub(crate) async fn names_are_unique_and_found(world: World) {
     let (ann, bob) = (user("ann"), user("bob"));
     let keeper = world.again(|config| config.share_host_tree = true).await;

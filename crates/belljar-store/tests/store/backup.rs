@@ -81,7 +81,7 @@ pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
     let page = include_str!("../../../../docs/operating/backup.md");
     let (section, end) = match ground.backend {
         Backend::Sqlite => ("## SQLite", "## PostgreSQL"),
-        Backend::Postgres => ("## PostgreSQL", "## Afterwards"),
+        Backend::Postgres => ("## PostgreSQL", "## Snapshots"),
     };
     let section = page.split(section).nth(1).and_then(|rest| rest.split(end).next()).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());

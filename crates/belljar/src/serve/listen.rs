@@ -1,4 +1,4 @@
-//! Where the server listens.
+//! Where the server listens: sockets that it makes, or that whoever started it has passed on (sd_listen_fds(3)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,9 +23,54 @@ pub(crate) enum ListenError {
     /// Something else has the socket's name.
     #[error("{origin}: {path:?} is there and is no socket; name another path with server.socket")]
     NoSocket { origin: String, path: PathBuf },
+    /// What was passed on is no socket that one can listen on.
+    #[error(
+        "descriptor {descriptor} was passed on (LISTEN_FDS) and cannot be served; pass TCP and Unix stream sockets that \
+         listen, and nothing else"
+    )]
+    Passed { descriptor: usize, source: io::Error },
     /// TLS was asked for and cannot be had.
     #[error("{origin}: TLS cannot be set up, and the server does not speak without it")]
     Tls { origin: String, source: Box<TlsError> },
+}
+
+/// The number of the first descriptor that is passed on (sd_listen_fds(3)).
+const FIRST_PASSED: usize = 3;
+
+/// Sockets that a service manager has made, and keeps open while one server follows another: nobody is refused meanwhile.
+#[derive(Default)]
+pub(crate) struct Passed {
+    tcp: Vec<std::net::TcpListener>,
+    unix: Vec<std::os::unix::net::UnixListener>,
+}
+
+impl Passed {
+    /// Takes what `LISTEN_FDS` and `LISTEN_PID` say. To be called once, before there are other threads: it takes the variables
+    /// away, so that no child believes that they are meant for it.
+    pub(crate) fn take() -> Result<Self, ListenError> {
+        let mut given = listenfd::ListenFd::from_env();
+        let mut passed = Self::default();
+        for index in 0..given.len() {
+            let failed = |source| ListenError::Passed { descriptor: FIRST_PASSED + index, source };
+            // It is one or the other; what the last attempt says of it holds.
+            if let Ok(Some(listener)) = given.take_tcp_listener(index) {
+                check_listens(&listener).map_err(failed)?;
+                passed.tcp.push(listener);
+            } else if let Some(listener) = given.take_unix_listener(index).map_err(failed)? {
+                check_listens(&listener).map_err(failed)?;
+                passed.unix.push(listener);
+            }
+        }
+        Ok(passed)
+    }
+}
+
+/// A socket that is only connected would be taken for one, and fail at the first accept.
+fn check_listens(socket: &impl std::os::fd::AsFd) -> io::Result<()> {
+    if rustix::net::sockopt::socket_acceptconn(socket)? {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"))
 }
 
 /// Everything that the server listens on.
@@ -36,35 +81,60 @@ pub(crate) struct Listening {
     pub(crate) addresses: Vec<SocketAddr>,
     /// The Unix socket.
     pub(crate) socket: Option<PathBuf>,
+    /// Whether this server has made it, and takes it away.
+    pub(crate) owns_socket: bool,
     /// TLS on the addresses.
     pub(crate) tls: Option<Tls>,
 }
 
 impl Listening {
-    /// Opens everything. When this returns an error, nothing listens.
-    pub(crate) async fn open(loaded: &Loaded) -> Result<Self, ListenError> {
-        let server = &loaded.config.server;
+    /// Opens everything. What was passed on stands in the place of `server.listen`, or of `server.socket`. When this returns an
+    /// error, nothing listens.
+    pub(crate) async fn open(loaded: &Loaded, passed: Passed) -> Result<Self, ListenError> {
         let tls = tls(loaded)?;
         let mut listening = Self {
             listeners: Vec::new(),
             addresses: Vec::new(),
-            socket: server.socket.clone(),
+            socket: None,
+            owns_socket: false,
             tls: tls.clone(),
         };
-        for address in &server.listen {
+        if passed.tcp.is_empty() {
+            listening.bind_addresses(loaded, tls.as_ref()).await?;
+        }
+        let unusable = |source| ListenError::Passed { descriptor: FIRST_PASSED, source };
+        for listener in passed.tcp {
+            listening.addresses.push(listener.local_addr().map_err(unusable)?);
+            listener.set_nonblocking(true).map_err(unusable)?;
+            let listener = TcpListener::from_std(listener).map_err(unusable)?;
+            listening.listeners.push(Listener::Tcp(listener, tls.clone()));
+        }
+        if let (Some(path), true) = (&loaded.config.server.socket, passed.unix.is_empty()) {
+            listening.listeners.push(Listener::Unix(unix(loaded, path)?));
+            listening.socket = Some(path.clone());
+            listening.owns_socket = true;
+        }
+        for listener in passed.unix {
+            let address = listener.local_addr().map_err(unusable)?;
+            listening.socket = listening.socket.or_else(|| address.as_pathname().map(Path::to_owned));
+            listener.set_nonblocking(true).map_err(unusable)?;
+            listening.listeners.push(Listener::Unix(UnixListener::from_std(listener).map_err(unusable)?));
+        }
+        Ok(listening)
+    }
+
+    async fn bind_addresses(&mut self, loaded: &Loaded, tls: Option<&Tls>) -> Result<(), ListenError> {
+        for address in &loaded.config.server.listen {
             let failed = |source| ListenError::Address {
                 origin: loaded.said.origin("server.listen").to_string(),
                 address: *address,
                 source,
             };
             let listener = TcpListener::bind(address).await.map_err(failed)?;
-            listening.addresses.push(listener.local_addr().map_err(failed)?);
-            listening.listeners.push(Listener::Tcp(listener, tls.clone()));
+            self.addresses.push(listener.local_addr().map_err(failed)?);
+            self.listeners.push(Listener::Tcp(listener, tls.cloned()));
         }
-        if let Some(path) = &server.socket {
-            listening.listeners.push(Listener::Unix(unix(loaded, path)?));
-        }
-        Ok(listening)
+        Ok(())
     }
 
     /// The first address as one would type it.

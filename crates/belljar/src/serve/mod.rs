@@ -29,9 +29,10 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Quit> {
     // The certificates of other programs' libraries are none of ours: one provider for all TLS here.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     raise_descriptors();
+    let passed = listen::Passed::take()?;
     let home = home::Home::take(&loaded.home)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let status = runtime.block_on(server::run(&sources, loaded));
+    let status = runtime.block_on(server::run(&sources, loaded, passed));
     // What still runs there has nothing to do that would have to be waited for.
     runtime.shutdown_background();
     drop(home);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use belljar_api::{Api, ServeError};
 use belljar_keeper::{Keeper, Leave};
 use belljar_local::LauncherEngine;
-use belljar_store::{AuditLog, Store};
+use belljar_store::{AuditLog, HeldName, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::first_key::Welcome;
-use super::listen::Listening;
+use super::listen::{Listening, Passed};
 use super::log::Log;
 use super::notify::Manager;
 use super::otlp::{Otlp, W3c};
@@ -23,14 +23,14 @@ use crate::message::{Quit, chain};
 use crate::signals;
 
 /// Serves until a signal says otherwise, and gives the exit status.
-pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded) -> Result<u8, Quit> {
+pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded, passed: Passed) -> Result<u8, Quit> {
     let has_log_file = loaded.config.log.file.is_some();
     let (otlp, layers) = match loaded.config.otlp.as_ref().map(Otlp::start).transpose()? {
         Some((otlp, layers)) => (Some(otlp), layers),
         None => (None, Vec::new()),
     };
     let log = Log::start(&loaded.config.log, layers)?;
-    let served = serve(sources, loaded, log).await;
+    let served = serve(sources, loaded, log, passed).await;
     if let (Err(Quit::Error(error)), true) = (&served, has_log_file) {
         // Standard error is told in any case.
         tracing::error!(error = chain(error.as_ref()), "the server cannot go on");
@@ -42,10 +42,10 @@ pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded) -> Result<u8, Qui
     served
 }
 
-async fn serve(sources: &Sources<'_>, loaded: Loaded, log: Log) -> Result<u8, Quit> {
+async fn serve(sources: &Sources<'_>, loaded: Loaded, log: Log, passed: Passed) -> Result<u8, Quit> {
     let manager = Manager::from_environment();
     let mut signals = Signals::catch()?;
-    let mut server = Server::open(&loaded).await?;
+    let mut server = Server::open(&loaded, passed).await?;
     let served = server.serve(sources, loaded, log, &manager, &mut signals).await;
     manager.stopping();
     if served.is_ok() {
@@ -63,6 +63,8 @@ async fn serve(sources: &Sources<'_>, loaded: Loaded, log: Log) -> Result<u8, Qu
 struct Server {
     listening: Listening,
     store: Store,
+    /// Nobody else who shares the store is called so.
+    _name: HeldName,
     keeper: Keeper,
     api: Arc<Api>,
     /// One for each listener.
@@ -73,9 +75,10 @@ struct Server {
 
 impl Server {
     /// Opens everything. Sandboxes of an earlier server are taken over here.
-    async fn open(loaded: &Loaded) -> Result<Self, Quit> {
-        let listening = Listening::open(loaded).await?;
+    async fn open(loaded: &Loaded, passed: Passed) -> Result<Self, Quit> {
+        let listening = Listening::open(loaded, passed).await?;
         let store = Store::open_with(&parts::store_url(loaded)?, parts::durability(loaded)).await?;
+        let name = store.hold_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
         let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engine).await?;
@@ -85,7 +88,8 @@ impl Server {
             api.pass_traces_on(Arc::new(W3c::default()));
         }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
-        Ok(Self { listening, store, keeper, api, facades, stopping, leave: parts::leave(loaded) })
+        let leave = parts::leave(loaded);
+        Ok(Self { listening, store, _name: name, keeper, api, facades, stopping, leave })
     }
 
     /// Answers requests until a signal comes.
@@ -132,7 +136,7 @@ impl Server {
         }
         let closed = self.keeper.close(self.leave).await;
         self.store.close().await;
-        if let Some(path) = &self.listening.socket {
+        if let (Some(path), true) = (&self.listening.socket, self.listening.owns_socket) {
             // A next server takes away what is left of it.
             let _ = std::fs::remove_file(path);
         }

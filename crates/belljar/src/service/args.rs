@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_store::Head;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Where the server is, and how answers are shown.
@@ -399,6 +400,9 @@ pub(crate) enum AuditCommand {
         /// A file that was exported, instead of the server's own trail
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
+        /// A last record that was noted earlier, which must be there unchanged
+        #[arg(long, value_name = "SEQ:HASH")]
+        head: Option<Head>,
     },
     /// Print all records, in a form that can be checked without the server
     Export {

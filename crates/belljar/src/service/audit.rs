@@ -5,7 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use belljar_client::v1;
-use belljar_store::{Expected, Verification, verify_export};
+use belljar_store::{Expected, Head, Verification, verify_export};
 
 use super::args::{AuditCommand, ServerArgs};
 use super::link::Link;
@@ -18,8 +18,8 @@ const BROKEN: u8 = 1;
 /// Does what was asked for about the audit trail.
 pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u8, Quit> {
     // A file is checked without any server.
-    if let AuditCommand::Verify { file: Some(file) } = command {
-        return verify_file(file);
+    if let AuditCommand::Verify { file: Some(file), head } = command {
+        return verify_file(file, *head);
     }
     let link = Link::open(server).await?;
     match command {
@@ -43,7 +43,7 @@ pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u
             lines_of(link.client.export_audit(request).await?).await?;
             Ok(0)
         }
-        AuditCommand::Verify { .. } => verify(&link).await,
+        AuditCommand::Verify { head, .. } => verify(&link, *head).await,
     }
 }
 
@@ -54,8 +54,17 @@ async fn lines_of(mut records: belljar_client::Messages<v1::AuditRecordLine>) ->
     Ok(())
 }
 
-async fn verify(link: &Link) -> Result<u8, Quit> {
-    let found = link.client.verify_audit(v1::VerifyAuditRequest::default()).await?;
+async fn verify(link: &Link, known: Option<Head>) -> Result<u8, Quit> {
+    let mut request = v1::VerifyAuditRequest::default();
+    if let Some(known) = known {
+        let head = v1::AuditHead {
+            seq: known.seq.unsigned_abs(),
+            hash: known.hash.to_vec().into(),
+            ..Default::default()
+        };
+        request.known = head.into();
+    }
+    let found = link.client.verify_audit(request).await?;
     if !link.json(&found)? {
         if found.whole {
             let head = found.head.into_option().unwrap_or_default();
@@ -75,11 +84,12 @@ async fn verify(link: &Link) -> Result<u8, Quit> {
     Ok(if found.whole { 0 } else { BROKEN })
 }
 
-fn verify_file(path: &Path) -> Result<u8, Quit> {
+fn verify_file(path: &Path, known: Option<Head>) -> Result<u8, Quit> {
     let failed =
         |error: std::io::Error| anyhow::Error::new(error).context(format!("cannot read {}", path.display()));
     let file = File::open(path).map_err(failed)?;
-    match verify_export(BufReader::new(file), Expected::default()).map_err(failed)? {
+    let expected = Expected { head: known, ..Expected::default() };
+    match verify_export(BufReader::new(file), expected).map_err(failed)? {
         Verification::Verified(chain) => {
             let head = chain.head;
             print(&format!(
@@ -88,7 +98,9 @@ fn verify_file(path: &Path) -> Result<u8, Quit> {
                 head.seq,
                 hex(&head.hash)
             ))?;
-            say("records may be missing at the end: compare the last one with what the server says");
+            if known.is_none() {
+                say("records may be missing at the end: compare the last one with what the server says");
+            }
             Ok(0)
         }
         Verification::Broken(broken) => {

@@ -137,9 +137,6 @@ fn posture(who: Who) -> String {
     );
     report.process(&sandbox, "belljar itself", Place::Outside, sandbox.launcher());
     report.process(&sandbox, "The supervisor", Place::Outside, sandbox.supervisor);
-    for helper in &sandbox.helpers {
-        report.process(&sandbox, "The maker of the network namespace, afterwards", Place::Outside, *helper);
-    }
     report.process(&sandbox, "The guest", Place::Inside, sandbox.guest);
     let title = format!("The code, with {} threads", threads(sandbox.workload).len());
     let code = report.process(&sandbox, &title, Place::Inside, sandbox.workload);

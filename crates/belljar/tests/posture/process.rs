@@ -91,9 +91,6 @@ pub(crate) fn look(sandbox: &Sandbox, place: Place, tid: i32) -> Vec<String> {
         same: Vec::new(),
     };
     look.status();
-    if look.is_zombie() {
-        return look.lines;
-    }
     look.simple();
     look.stat();
     look.namespaces();
@@ -136,16 +133,8 @@ impl Look<'_> {
         }
     }
 
-    fn is_zombie(&self) -> bool {
-        fields(&self.dir).get("State").is_none_or(|state| state.starts_with('Z'))
-    }
-
     fn status(&mut self) {
         let (own, callers) = (fields(&self.dir), fields(&self.caller));
-        if self.is_zombie() {
-            self.line("State", "a zombie, which holds nothing but its number");
-            return;
-        }
         for field in FIELDS {
             let (value, callers) = (own.get(*field), callers.get(*field));
             // A kernel that does not know the field has nothing to be told.

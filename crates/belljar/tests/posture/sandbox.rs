@@ -57,7 +57,6 @@ pub(crate) struct Sandbox {
     launcher: Child,
     pub(crate) caller: Child,
     pub(crate) supervisor: i32,
-    pub(crate) helpers: Vec<i32>,
     pub(crate) guest: i32,
     pub(crate) workload: i32,
     user: u32,
@@ -143,7 +142,6 @@ impl Sandbox {
             launcher,
             caller,
             supervisor: 0,
-            helpers: Vec::new(),
             guest: 0,
             workload: 0,
             outside: 0,
@@ -174,17 +172,15 @@ impl Sandbox {
     fn try_find(&mut self) -> bool {
         let Some(supervisor) = children(self.launcher()).first().copied() else { return false };
         self.supervisor = supervisor;
-        let (guests, helpers) = children(supervisor).into_iter().partition(|pid| name(*pid) == "belljar");
-        self.helpers = helpers;
-        let guests: Vec<i32> = guests;
-        let Some(guest) = guests.first().copied() else { return false };
+        let born = children(supervisor);
+        let Some(guest) = born.iter().copied().find(|pid| name(*pid) == "belljar") else { return false };
         self.guest = guest;
         let Some(workload) = children(guest).into_iter().find(|pid| name(*pid).starts_with("python3")) else {
             return false;
         };
         self.workload = workload;
-        // The network's maker is there for a moment only.
-        self.helpers.iter().all(|pid| is_zombie(*pid)) && is_settled(workload)
+        // The network's maker is there for a moment only, and leaves nothing behind.
+        born == [guest] && is_settled(workload)
     }
 
     /// The pid of `belljar` itself.
@@ -262,10 +258,6 @@ fn stat(pid: i32) -> Option<(String, String, i32)> {
 
 fn name(pid: i32) -> String {
     stat(pid).map(|(name, ..)| name).unwrap_or_default()
-}
-
-fn is_zombie(pid: i32) -> bool {
-    stat(pid).is_some_and(|(_, state, _)| state == "Z")
 }
 
 /// Whether it is asleep, all its threads too: so it has done what it does before it waits.

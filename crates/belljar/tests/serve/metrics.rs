@@ -1,6 +1,6 @@
 //! The server's figures, and the dashboard that is made of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::http::send;
 use crate::world::{Home, repository};
@@ -30,29 +30,92 @@ fn figures_are_for_administrators_unless_they_are_open() {
     assert_eq!(send(&open.address, "GET", "/metrics", &[], "").status, 200);
 }
 
-#[test]
-fn the_dashboard_asks_for_what_there_is() {
+/// What a server tells after some use: the names of its figures, each with the labels that it has.
+fn figures() -> BTreeMap<String, BTreeSet<String>> {
     let home = Home::new();
     let server = home.serve(&[]);
     let id = server.create("{}");
     server.exec(&id, "true");
     server.call("DELETE", &format!("/v1/sandboxes/{id}"), "");
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let metrics = server.call("GET", "/metrics", "").body;
-    let known: BTreeSet<&str> = metrics
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split(['{', ' ']).next())
-        .collect();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, labels) = match line.split_once('{') {
+            Some((name, rest)) => (name, rest.split_once("} ").unwrap().0),
+            None => (line.split(' ').next().unwrap(), ""),
+        };
+        let labels = labels.split("\",").filter_map(|label| label.split_once("=\"")).map(|(name, _)| name);
+        known.entry(name.to_owned()).or_default().extend(labels.map(str::to_owned));
+    }
+    known
+}
+
+/// Every name and every label in the queries of the dashboard is there.
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let known = figures();
     let path = repository().join("deploy/grafana/belljar.json");
     let dashboard: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut asked = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            asked.extend(names(target["expr"].as_str().unwrap()));
+            let query = target["expr"].as_str().unwrap();
+            let named: Vec<_> = names(query).collect();
+            for name in &named {
+                let labels = known.get(name).unwrap_or_else(|| panic!("{query}: there is no {name}"));
+                let unknown: Vec<_> = labels_of(query).filter(|label| !labels.contains(label)).collect();
+                assert!(unknown.is_empty(), "{query}: {name} has no label {unknown:?}, only {labels:?}");
+            }
+            // What a line is called by must be what the query leaves.
+            let legend = target["legendFormat"].as_str().unwrap_or_default();
+            for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap().trim()) {
+                assert!(labels_of(query).any(|label| label == shown), "{legend}: {query} leaves no {shown}");
+            }
+            asked.extend(named);
         }
     }
-    let missing: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str())).collect();
-    assert!(missing.is_empty() && asked.len() > 15, "{missing:?} of {asked:?} in {known:?}");
+    assert!(asked.len() > 15, "{asked:?}");
+}
+
+/// The page for operators names every figure, with its labels, and no other.
+#[test]
+fn every_figure_is_described() {
+    let page = std::fs::read_to_string(repository().join("docs/operating/observability.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let described: BTreeMap<&str, BTreeSet<&str>> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        .map(|figure| match figure.split_once('{') {
+            Some((name, labels)) => (name, labels.trim_end_matches('}').split(',').collect()),
+            None => (figure, BTreeSet::new()),
+        })
+        .collect();
+    let known = figures();
+    for (name, labels) in &known {
+        let family =
+            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let family = if family.starts_with("process_") { "process_*" } else { family };
+        let found = described.get(family).unwrap_or_else(|| panic!("the page has no {family}"));
+        let labels: BTreeSet<&str> =
+            labels.iter().map(String::as_str).filter(|label| *label != "le").collect();
+        assert_eq!(*found, labels, "{family}");
+    }
+    for name in described.keys().filter(|name| **name != "process_*") {
+        assert!(known.keys().any(|known| known.starts_with(name)), "there is no {name}");
+    }
+}
+
+/// The labels that a query groups by or filters by, but for those that Prometheus adds.
+fn labels_of(query: &str) -> impl Iterator<Item = String> {
+    let grouped = query.split(" by (").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let filtered = query.split('{').skip(1).map(|rest| rest.split('}').next().unwrap());
+    let filtered =
+        filtered.flat_map(|inside| inside.split(',')).map(|one| one.split(['=', '!']).next().unwrap());
+    let all: Vec<String> = grouped
+        .flat_map(|labels| labels.split(','))
+        .chain(filtered)
+        .map(|label| label.trim().to_owned())
+        .collect();
+    all.into_iter().filter(|label| label != "instance")
 }
 
 /// The metrics that a query names.

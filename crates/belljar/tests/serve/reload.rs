@@ -78,3 +78,26 @@ fn an_invalid_file_changes_nothing() {
     // It serves on.
     assert_eq!(server.call("GET", "/health", "").status, 200);
 }
+
+const MANY: &str = "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\n";
+
+#[test]
+fn a_sandbox_without_a_life_of_its_own_gets_the_operators() {
+    let home = Home::new();
+    home.configure(&format!("{MANY}default_timeout = '90s'\n"));
+    let server = home.start(&["serve"]).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let life = |body: &str| {
+        let made = server.call("POST", "/v1/sandboxes", body).json();
+        let time = |field: &str| made[field].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        time("expires_at").duration_since(time("started_at")).as_millis()
+    };
+    let about = |found: i128, seconds: i128| assert!((found - seconds * 1000).abs() < 2000, "{found} ms");
+    about(life("{}"), 90);
+    about(life(r#"{"timeout":"20s"}"#), 20);
+    home.configure(&format!("{MANY}default_timeout = '45s'\n"));
+    server.signal(Signal::HUP);
+    eventually(|| {
+        let found = life("{}");
+        if (found - 45_000).abs() < 2000 { Ok(()) } else { Err(format!("{found} ms")) }
+    });
+}

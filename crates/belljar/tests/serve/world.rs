@@ -14,6 +14,9 @@ use crate::http::{Answer, send};
 /// How long anything may take that a test waits for.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
+/// The tool.
+pub(crate) const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
+
 /// A home for servers, one after the other.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
@@ -60,14 +63,21 @@ impl Home {
 
     /// The tool, with nothing of this test's own environment that concerns it.
     pub(crate) fn belljar(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        let mut command = self.alone(Path::new(BELLJAR));
+        command.args(args);
+        command
+    }
+
+    /// Another program that runs the tool.
+    pub(crate) fn alone(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("BELLJAR_") && name != "BELLJAR_CGROUP" {
                 command.env_remove(name);
             }
         }
         command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env("BELLJAR_HOME", self.path());
-        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 

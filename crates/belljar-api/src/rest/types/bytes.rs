@@ -14,8 +14,8 @@ const MAX_PATH_BYTES: usize = 4096;
 /// Bytes: as they are when they are UTF-8, in base64 when they are not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct EncodedBytes {
-    /// How `data` is written: `utf8` or `base64`.
-    #[schema(example = "utf8")]
+    /// How `data` is written: `utf-8` or `base64`.
+    #[schema(example = "utf-8")]
     pub(crate) encoding: &'static str,
     /// The bytes.
     #[schema(example = "hello\n")]
@@ -25,7 +25,7 @@ pub(crate) struct EncodedBytes {
 impl EncodedBytes {
     pub(crate) fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self { encoding: "utf8", data: text.to_owned() },
+            Ok(text) => Self { encoding: "utf-8", data: text.to_owned() },
             Err(_) => Self { encoding: "base64", data: STANDARD.encode(bytes) },
         }
     }

@@ -205,8 +205,8 @@ pub(crate) struct ExecResultBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StreamOutput)]
 struct StreamOutputBody {
-    /// How `data` is written: `utf8` or `base64`.
-    #[schema(example = "utf8")]
+    /// How `data` is written: `utf-8` or `base64`.
+    #[schema(example = "utf-8")]
     encoding: &'static str,
     /// The bytes that are kept.
     #[schema(example = "hello\n")]
@@ -227,7 +227,7 @@ impl From<StreamOutput> for StreamOutputBody {
     fn from(output: StreamOutput) -> Self {
         let omitted_bytes = output.omitted_bytes();
         let encoding = match output.encoding() {
-            Encoding::Utf8 => "utf8",
+            Encoding::Utf8 => "utf-8",
             Encoding::Base64 => "base64",
         };
         Self {

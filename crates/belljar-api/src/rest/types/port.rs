@@ -41,7 +41,7 @@ pub(crate) struct PortInfoBody {
 pub(crate) struct PortsBody {
     /// Published ports.
     pub(crate) ports: Vec<PortInfoBody>,
-    /// Ports that programs inside listen on.
+    /// Ports that programs inside listen on; none while it does not run.
     pub(crate) listening: Vec<u16>,
 }
 

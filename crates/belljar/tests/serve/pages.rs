@@ -1,0 +1,134 @@
+//! What the pages tell people to type, typed.
+
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::world::{BELLJAR, Home, repository};
+
+pub(crate) fn page(name: &str) -> String {
+    std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
+}
+
+/// The fenced blocks of one kind.
+pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
+    let fence = format!("```{kind}\n");
+    page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+pub(crate) fn lacks(programs: &[&str]) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).exists());
+    programs.iter().find(|name| !there(name)).map(|name| format!("SKIPPED: there is no program {name}"))
+}
+
+pub(crate) fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// All of docs/rest.md, from the first line to the last, in one shell.
+#[test]
+fn the_page_about_rest_can_be_typed() {
+    if let Some(lack) = lacks(&["curl", "jq", "timeout"]) {
+        return say(&lack);
+    }
+    let blocks = blocks(&page("rest.md"), "sh");
+    assert_eq!(blocks.len(), 5);
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let mut shell = home.alone("/bin/bash".as_ref());
+    shell.args(["-euxo", "pipefail", "-c", &blocks.concat()]);
+    shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
+    let output = shell.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}\n{stdout}");
+    for told in [
+        r#""data":"hello\nuser\n""#,
+        "event: result",
+        r#""data":"/tmp\n""#,
+        "print(\"hello\")\n",
+        "event: ready",
+        "belljar_token=",
+    ] {
+        assert!(stdout.contains(told), "{told}: {stdout}");
+    }
+}
+
+/// Lines with `$` of the pages for operators, each in a shell of its own, as the operator beside a running server.
+#[test]
+fn the_pages_for_operators_can_be_typed() {
+    if let Some(lack) = lacks(&["curl", "openssl"]) {
+        return say(&lack);
+    }
+    let home = Home::new();
+    let server = home.serve(&[]);
+    server.create("{}");
+    let fresh = Home::new();
+    let bin = std::path::Path::new(BELLJAR).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let shell = |home: &Home, line: &str| {
+        let mut shell = home.alone("/bin/bash".as_ref());
+        shell.args(["-ec", line]).env("PATH", &path).env("BELLJAR_API_KEY", &server.key);
+        shell
+    };
+    let certificate = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+                       -subj /CN=localhost -keyout key.pem -out cert.pem";
+    assert!(shell(&fresh, certificate).stderr(Stdio::null()).status().unwrap().success());
+    let mut typed = 0;
+    for name in ["configuration.md", "observability.md", "remote-host.md", "serve.md", "upgrade.md"] {
+        for block in blocks(&page(&format!("operating/{name}")), "console") {
+            for line in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
+                typed += 1;
+                if line.starts_with("belljar serve") {
+                    serve(&fresh, &mut shell(&fresh, line), line);
+                    continue;
+                }
+                let line = line.replace("http://127.0.0.1:8787", &format!("http://{}", server.address));
+                let output = shell(&home, &line).output().unwrap();
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{name}: {line}: {stderr}");
+                assert!(!output.stdout.is_empty() || line.contains('>'), "{name}: {line} says nothing");
+            }
+        }
+    }
+    assert!(typed >= 10, "{typed} lines were typed");
+}
+
+/// A line that starts a server. On loopback it serves; where others could reach it, it wants a key first.
+fn serve(home: &Home, shell: &mut Command, line: &str) {
+    // The usual port may be somebody's.
+    shell.env("BELLJAR_SERVER_LISTEN", "127.0.0.1:0").env("BELLJAR_SANDBOXES_ON_EXIT", "end");
+    let started = home.spawn(shell);
+    if line.contains("0.0.0.0") {
+        let refused = started.err().unwrap();
+        assert_eq!(refused.status, Some(125), "{refused:?}");
+        assert!(refused.stderr.contains("there is no API key yet"), "{line}: {refused:?}");
+        return;
+    }
+    let server = started.unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+    assert_eq!(server.call("GET", "/v1/me", "").status, 200, "{line}");
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    // The next one is a first one again.
+    std::fs::remove_dir_all(home.path()).unwrap();
+}
+
+/// A unit is understood by systemd, and names nothing that it does not know.
+#[test]
+fn systemd_understands_the_units() {
+    if let Some(lack) = lacks(&["systemd-analyze"]) {
+        return say(&lack);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["belljar.service", "belljar.socket"] {
+        let unit = std::fs::read_to_string(repository().join("deploy/systemd").join(name)).unwrap();
+        // The program is not installed here.
+        let unit = unit.replace("/usr/local/bin/belljar", BELLJAR);
+        std::fs::write(dir.path().join(name), unit).unwrap();
+    }
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["verify", "--man=no", "belljar.service", "belljar.socket"]).current_dir(dir.path());
+    let output = analyze.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("belljar"), "{said}");
+}
