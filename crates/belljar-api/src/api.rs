@@ -14,6 +14,7 @@ use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
+use crate::serve::Traffic;
 use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
@@ -80,6 +81,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
+    pub(crate) traffic: Arc<Traffic>,
     /// Fires when the server is told to stop: streams end then.
     pub(crate) stopping: CancellationToken,
 }
@@ -132,7 +134,9 @@ impl Api {
         let metrics = HttpMetrics::default();
         keeper.register_metrics(|registry| metrics.register(registry));
         let trace_context = OnceLock::new();
-        let inner = Inner { keeper, config, current, trace_context, metrics, attempts, streams, stopping };
+        let traffic = Arc::default();
+        let inner =
+            Inner { keeper, config, current, trace_context, metrics, attempts, streams, traffic, stopping };
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
     }
 

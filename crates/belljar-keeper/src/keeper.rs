@@ -117,6 +117,12 @@ impl Keeper {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Whether there is no sandbox that is not gone. What is made ahead does not count.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) fn put(&self, entry: &Arc<Entry>) {
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.insert(entry.id.clone(), Arc::clone(entry));

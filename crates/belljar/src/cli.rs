@@ -122,6 +122,9 @@ pub(crate) struct ShellArgs {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
+    /// A command has started this server, for itself and for those that follow
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
 }
 
 /// What is said about the service on the command line. It wins over the environment and the file.

@@ -11,8 +11,10 @@ mod connection;
 mod io;
 mod slots;
 mod tls;
+mod traffic;
 
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
 pub use tls::{Tls, TlsError};
+pub use traffic::Connections;
+pub(crate) use traffic::Traffic;
 
 use crate::api::Api;
 use crate::guard::Peer;
@@ -66,6 +70,7 @@ impl Api {
             tasks: TaskTracker::new(),
             finish: tokio_util::sync::CancellationToken::new(),
             operator_socket: config.operator_socket,
+            traffic: Arc::clone(&self.shared.traffic),
         };
         let accepted = tokio::select! {
             accepted = server.accept(&listener) => accepted,
@@ -85,6 +90,12 @@ impl Api {
         }
         accepted
     }
+
+    /// The connections on all listeners.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.shared.traffic.now()
+    }
 }
 
 struct Server {
@@ -95,6 +106,7 @@ struct Server {
     /// Fires when connections are to finish what they do.
     finish: tokio_util::sync::CancellationToken,
     operator_socket: bool,
+    traffic: Arc<Traffic>,
 }
 
 impl Server {
@@ -129,7 +141,9 @@ impl Server {
             peer,
         };
         let acceptor = tls.map(Tls::acceptor);
+        let counted = self.traffic.begin();
         self.tasks.spawn(slot.run(async move {
+            let _counted = counted;
             match acceptor {
                 None => connection.serve(stream).await,
                 Some(acceptor) => {
@@ -155,12 +169,17 @@ impl Server {
             finish: self.finish.clone(),
             peer,
         };
-        self.tasks.spawn(slot.run(connection.serve(stream)));
+        let counted = self.traffic.begin();
+        self.tasks.spawn(slot.run(async move {
+            let _counted = counted;
+            connection.serve(stream).await;
+        }));
     }
 }
 
-/// Whether the other end is the server's own user, or root.
-fn is_operator(stream: &UnixStream) -> bool {
+/// Whether the other end is this process' own user, or root.
+#[must_use]
+pub fn is_operator(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let credentials = rustix::net::sockopt::socket_peercred(stream.as_fd());
     credentials.is_ok_and(|credentials| credentials.uid == own || credentials.uid.is_root())

@@ -9,6 +9,7 @@ mod keys;
 mod link;
 mod sandbox;
 mod show;
+mod start;
 mod terminal;
 mod words;
 
