@@ -7,10 +7,12 @@ mod create;
 mod exec;
 mod keys;
 mod link;
+mod long;
 mod sandbox;
 mod show;
 mod start;
 mod terminal;
+mod tree;
 mod words;
 
 use crate::message::Quit;

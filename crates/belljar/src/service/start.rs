@@ -54,10 +54,8 @@ pub(crate) enum StartError {
     #[error("no server is running here, and none can be started in the background")]
     Spawn(#[source] io::Error),
     /// There is none, and the one that was started ended again.
-    #[error(
-        "no server is running here, and none can be started in the background: {reason}; its log is {log:?}"
-    )]
-    Refused { reason: String, log: PathBuf },
+    #[error("no server is running here, and none can be started in the background: {reason}{}", see(.log))]
+    Refused { reason: String, log: Option<PathBuf> },
     /// The server that has the home listens on no Unix socket.
     #[error(
         "the server of this home (process {pid}) has no Unix socket; name it with --server{}, and give a key with \
@@ -155,7 +153,8 @@ fn elsewhere(home: &Path) -> Result<Option<PathBuf>, StartError> {
 /// Starts a server. Says false when another one has the home, or is about to.
 fn start(home: &Path) -> Result<bool, StartError> {
     let mut server = spawn(home).map_err(StartError::Spawn)?;
-    let log = home.join(LOG_FILE);
+    // It has none before it has read its configuration.
+    let log = Some(home.join(LOG_FILE)).filter(|log| log.exists());
     match said(&mut server).map_err(StartError::Spawn)?.trim() {
         READY => Ok(true),
         HELD => {
@@ -167,6 +166,10 @@ fn start(home: &Path) -> Result<bool, StartError> {
             Err(StartError::Refused { reason: reason.to_owned(), log })
         }
     }
+}
+
+fn see(log: &Option<PathBuf>) -> String {
+    log.as_ref().map(|log| format!("; see {log:?}")).unwrap_or_default()
 }
 
 fn spawn(home: &Path) -> io::Result<Child> {
