@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use belljar_client::{Client, ClientError, Credential, Target};
 use belljar_config::home_dir;
+use belljar_engine::GuestError;
 
 use super::args::{Format, ServerArgs};
 use super::start::{Reached, reach};
@@ -27,8 +28,8 @@ impl Link {
     /// Finds the server. If none is named and none is there, one is started.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
         let (target, lease) = match &args.server {
-            Some(url) => (Target::parse(url)?, None),
-            None => {
+            Some(url) if !url.is_empty() => (Target::parse(url)?, None),
+            _ => {
                 let Reached { socket, lease, is_first } = reach(&home(args)?)?;
                 if is_first && !args.quiet {
                     say(STARTED);
@@ -39,6 +40,16 @@ impl Link {
         // Whoever can open the socket is the operator, unless he comes as somebody else.
         let client = Client::connect(target, credential(args))?;
         Ok(Self { client, format: args.format, quiet: args.quiet, _lease: lease })
+    }
+}
+
+impl Link {
+    /// A guest is reached by way of the server: where that cannot be reached, nothing is known of the guest.
+    pub(crate) fn explained(&self, quit: Quit) -> Quit {
+        let Quit::Error(error) = &quit else { return quit };
+        let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<GuestError>());
+        let unreachable = causes.find_map(|error| self.client.unreachable(error));
+        unreachable.map_or(quit, Quit::from)
     }
 }
 

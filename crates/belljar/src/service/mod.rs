@@ -22,7 +22,10 @@ use link::Link;
 
 /// Does what `belljar sandbox` asks for.
 pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
-    runtime()?.block_on(async { sandbox::run(&Link::open(&args.server).await?, &args.command).await })
+    runtime()?.block_on(async {
+        let link = Link::open(&args.server).await?;
+        sandbox::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
+    })
 }
 
 /// Does what `belljar key` asks for.

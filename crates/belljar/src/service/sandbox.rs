@@ -241,18 +241,28 @@ async fn stats(link: &Link, sandbox: &str) -> Result<(), Quit> {
 async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
     let mut table = Table::new(&["PROCESS", "PID", "STATE", "COMMAND"]);
     for process in link.client.guest(sandbox)?.list_processes().await? {
-        if link.json(&process)? {
+        let ended = process.exited.as_option();
+        let argv: Vec<_> =
+            process.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let shown = serde_json::json!({
+            "process": process.id,
+            "pid": process.pid,
+            "argv": argv,
+            "running": process.running,
+            "exit_code": ended.filter(|exited| exited.signal == 0).map(|exited| exited.code),
+            "signal": ended.filter(|exited| exited.signal > 0).map(|exited| exited.signal),
+            "stdout_bytes": process.stdout_bytes,
+            "stderr_bytes": process.stderr_bytes,
+        });
+        if link.json(&shown)? {
             continue;
         }
-        let ended = process.exited.as_option();
         let state = match ended {
             _ if process.running => "running".to_owned(),
             Some(exited) if exited.signal > 0 => format!("signal {}", exited.signal),
             Some(exited) => format!("exited {}", exited.code),
             None => "ended".to_owned(),
         };
-        let argv: Vec<_> =
-            process.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         table.row(vec![
             process.id.to_string(),
             process.pid.to_string(),

@@ -153,8 +153,6 @@ fn elsewhere(home: &Path) -> Result<Option<PathBuf>, StartError> {
 /// Starts a server. Says false when another one has the home, or is about to.
 fn start(home: &Path) -> Result<bool, StartError> {
     let mut server = spawn(home).map_err(StartError::Spawn)?;
-    // It has none before it has read its configuration.
-    let log = Some(home.join(LOG_FILE)).filter(|log| log.exists());
     match said(&mut server).map_err(StartError::Spawn)?.trim() {
         READY => Ok(true),
         HELD => {
@@ -163,6 +161,8 @@ fn start(home: &Path) -> Result<bool, StartError> {
         }
         reason => {
             let reason = if reason.is_empty() { "it ended without a word" } else { reason };
+            // It has none before it has read its configuration.
+            let log = Some(home.join(LOG_FILE)).filter(|log| log.exists());
             Err(StartError::Refused { reason: reason.to_owned(), log })
         }
     }

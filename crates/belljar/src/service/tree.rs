@@ -97,8 +97,10 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
     let packing = Packing::begin(dir).map_err(|source| TreeError::Pack { path: dir.to_owned(), source })?;
     let told = Arc::new(Mutex::new((0, 0)));
     let pieces = pieces(packing, moved.clone(), Arc::clone(&told));
-    let open = v1::UnpackOpen { links_may_lead_out: true, ..open(&target) };
-    to.guest.unpack(open, StreamReader::new(Box::pin(pieces))).await.map_err(|error| to.failed(error))?;
+    to.guest
+        .unpack(open(&target), StreamReader::new(Box::pin(pieces)))
+        .await
+        .map_err(|error| to.failed(error))?;
     if is_new {
         let path = Bytes::copy_from_slice(target.as_bytes());
         let request = v1::SetModeRequest { path, mode: Some(mode & 0o777), ..Default::default() };
@@ -129,6 +131,8 @@ fn open(path: &OsStr) -> v1::UnpackOpen {
     v1::UnpackOpen {
         path: Bytes::copy_from_slice(path.as_bytes()),
         overwrite: true,
+        // They are never followed, and what they lead to is the sandbox's own.
+        links_may_lead_out: true,
         limits: v1::UnpackLimits { max_bytes: u64::MAX, max_entries: u64::MAX, ..Default::default() }.into(),
         ..Default::default()
     }
