@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
+use crate::collect::Archives;
 use crate::config::Current;
 use crate::entry::{Entry, Use, until};
 use crate::error::KeeperError;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) spent: Spent,
     pub(crate) metrics: Metrics,
+    pub(crate) archives: Archives,
     pub(crate) closing: AtomicBool,
     /// What each sandbox takes of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,

@@ -7,7 +7,9 @@ use std::time::Instant;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::message::Quit;
-use crate::service::args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use crate::service::args::{
+    AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+};
 use crate::{config, doctor, languages, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
@@ -77,6 +79,8 @@ enum Command {
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
+    /// Remove what is left over and in nobody's use
+    Gc(Box<CollectArgs>),
     /// Print a script that completes this command line in a shell
     #[command(after_help = COMPLETION_EXAMPLES)]
     Completion {
@@ -294,6 +298,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
+        Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),
     };
     done.unwrap_or_else(Quit::report)

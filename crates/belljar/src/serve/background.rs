@@ -26,6 +26,9 @@ use crate::message::{Quit, chain};
 /// The log's name in the home.
 pub(crate) const LOG_FILE: &str = "belljar.log";
 
+/// The log before that one.
+pub(crate) const OLD_LOG_FILE: &str = "belljar.log.old";
+
 /// What it says on standard output when it answers requests.
 pub(crate) const READY: &str = "ready";
 
@@ -161,7 +164,7 @@ fn tell(text: &str) {
 fn log_to(path: &Path) -> Result<(), BackgroundError> {
     let failed = |source| BackgroundError::Log { path: path.to_owned(), source };
     if path.symlink_metadata().is_ok_and(|metadata| metadata.len() > MAX_LOG_BYTES) {
-        std::fs::rename(path, path.with_extension("log.old")).map_err(failed)?;
+        std::fs::rename(path, path.with_file_name(OLD_LOG_FILE)).map_err(failed)?;
     }
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(failed)?;
     rustix::stdio::dup2_stderr(&log).map_err(|errno| failed(errno.into()))

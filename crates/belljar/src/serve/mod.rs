@@ -26,7 +26,7 @@ use crate::message::Quit;
 use background::Background;
 use home::Home;
 
-pub(crate) use background::{HELD, LOG_FILE, READY};
+pub(crate) use background::{HELD, LOG_FILE, OLD_LOG_FILE, READY};
 pub(crate) use handover::connect;
 pub(crate) use home::{CLIENTS_FILE, HomeError, SOCKET_FILE, holder, prepare};
 

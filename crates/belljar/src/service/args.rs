@@ -425,3 +425,13 @@ pub(crate) enum AuditCommand {
         first: u64,
     },
 }
+
+/// Arguments of `belljar gc`.
+#[derive(Debug, Args)]
+pub(crate) struct CollectArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}

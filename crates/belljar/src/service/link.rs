@@ -20,6 +20,8 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
+    /// It is the server of this user's home.
+    pub(crate) is_own: bool,
     /// Keeps a server in the background from ending.
     _lease: Option<File>,
 }
@@ -27,19 +29,19 @@ pub(crate) struct Link {
 impl Link {
     /// Finds the server. If none is named and none is there, one is started.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
-        let (target, lease) = match &args.server {
-            Some(url) if !url.is_empty() => (Target::parse(url)?, None),
+        let (target, lease, is_own) = match &args.server {
+            Some(url) if !url.is_empty() => (Target::parse(url)?, None, false),
             _ => {
                 let Reached { socket, lease, is_first } = reach(&home(args)?)?;
                 if is_first && !args.quiet {
                     say(STARTED);
                 }
-                (Target::Unix(socket), lease)
+                (Target::Unix(socket), lease, true)
             }
         };
         // Whoever can open the socket is the operator, unless he comes as somebody else.
         let client = Client::connect(target, credential(args))?;
-        Ok(Self { client, format: args.format, quiet: args.quiet, _lease: lease })
+        Ok(Self { client, format: args.format, quiet: args.quiet, is_own, _lease: lease })
     }
 }
 
@@ -57,7 +59,8 @@ fn credential(args: &ServerArgs) -> Credential {
     args.api_key.as_ref().filter(|key| !key.is_empty()).map_or(Credential::None, Credential::key)
 }
 
-fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
+/// The home of the service, an absolute path.
+pub(super) fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
     let is_root = rustix::process::geteuid().is_root();
     let named = args.home.clone().or_else(|| home_dir(|name| std::env::var_os(name), is_root));
     let home = named.ok_or_else(|| Quit::Usage("set BELLJAR_HOME: neither it nor HOME is set".to_owned()))?;

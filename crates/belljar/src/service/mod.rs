@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod audit;
+mod collect;
 mod copy;
 mod create;
 mod exec;
@@ -17,7 +18,7 @@ mod words;
 
 use crate::message::Quit;
 use crate::run::runtime;
-use args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use args::{AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
 use link::Link;
 
 /// Does what `belljar sandbox` asks for.
@@ -41,4 +42,9 @@ pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
 /// Does what `belljar audit` asks for.
 pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(audit::run(&args.server, &args.command))
+}
+
+/// Does what `belljar gc` asks for.
+pub(crate) fn collect(args: &CollectArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { collect::run(&Link::open(&args.server).await?, args).await })
 }

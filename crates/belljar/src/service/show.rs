@@ -21,8 +21,9 @@ const CHOICES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_
 const CHOICE_KEYS: [&str; 4] = ["state", "on_timeout", "kind", "role"];
 
 /// Keys, besides those that end with `_bytes`, that hold a number of 64 bits, which messages have as a text.
-const NUMBER_KEYS: [&str; 15] = [
+const NUMBER_KEYS: [&str; 16] = [
     "bytes",
+    "count",
     "seq",
     "records",
     "broken_seq",

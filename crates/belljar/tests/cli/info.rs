@@ -25,6 +25,7 @@ fn help_and_version() {
       key         Make keys to the service, list them, take them back
       template    List what sandboxes can start from
       audit       Read and check the audit trail
+      gc          Remove what is left over and in nobody's use
       completion  Print a script that completes this command line in a shell
 
     Options:

@@ -294,3 +294,48 @@ fn completion_is_printed_for_each_shell() {
     // No server is started for it.
     assert!(!home.path().join("belljar.sock").exists());
 }
+
+#[test]
+fn what_is_left_over_is_removed_and_nothing_else() {
+    let home = Home::new();
+    let id = home.create("");
+    home.inside(&id, "echo content > file");
+    let template = home.good(&format!("sandbox snapshot {id} --name base")).trim().to_owned();
+    assert_eq!(home.good("gc"), "");
+    assert!(home.run("gc --dry-run").stderr.contains("nothing is left over"));
+    home.write("home/templates/tpl_00000000000000000000.tar", &"x".repeat(5000));
+    home.write("home/belljar.log.old", "old");
+    home.write("home/templates/mine/note", "a directory of somebody");
+    let left = home.path().join("templates/tpl_00000000000000000000.tar");
+    let said = home.run("gc --dry-run");
+    assert!(
+        said.stdout.contains("archive") && said.stdout.contains("4.9 KiB") && said.stdout.contains("log "),
+        "{said:?}"
+    );
+    assert!(said.stderr.contains("4.9 KiB can be freed"), "{said:?}");
+    assert!(left.exists() && home.path().join("belljar.log.old").exists());
+    assert_eq!(home.good("gc -q --dry-run").lines().count(), 2);
+    let last = home.json("gc --dry-run");
+    assert_eq!(
+        (last["kind"].as_str(), last["bytes"].as_u64(), last["count"].as_u64()),
+        (Some("log"), Some(3), Some(1))
+    );
+    let said = home.run("gc");
+    assert!(said.status == Some(0) && said.stderr.contains("freed"), "{said:?}");
+    assert!(!left.exists() && !home.path().join("belljar.log.old").exists());
+    assert!(home.path().join(format!("templates/{template}.tar")).exists());
+    assert!(home.path().join("templates/mine/note").exists());
+    let copy = home.create("--template base");
+    assert_eq!(home.inside(&copy, "cat file"), "content\n");
+    // Only administrators, and it is on record.
+    let user = home.good("key create --role user").trim().to_owned();
+    let refused = home.belljar(&["gc"]).env("BELLJAR_API_KEY", user).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert_eq!(
+        home.good("audit tail --action server.collect")
+            .lines()
+            .filter(|line| line.contains("\"ok\""))
+            .count(),
+        2
+    );
+}
