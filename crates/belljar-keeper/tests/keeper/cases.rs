@@ -31,6 +31,7 @@ cases![
     copies::a_snapshot_is_a_template,
     copies::a_fork_has_the_files_and_nothing_else,
     copies::a_sandbox_of_odd_files_can_be_copied,
+    copies::what_is_being_written_is_not_left_over,
     policy::foreign_and_missing_are_alike,
     policy::roles_hold,
     policy::tokens_open_one_sandbox_only,

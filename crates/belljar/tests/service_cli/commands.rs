@@ -287,7 +287,8 @@ fn completion_is_printed_for_each_shell() {
         assert!(script.contains("snapshot") && script.contains("outward-links"), "{shell}");
     }
     home.write("completion.bash", &home.good("completion bash"));
-    let line = "source completion.bash; COMP_WORDS=(belljar sandbox sna); COMP_CWORD=2; _belljar belljar sna sandbox; echo ${COMPREPLY[*]}";
+    let line = "source completion.bash; COMP_WORDS=(belljar sandbox sna); COMP_CWORD=2; _belljar belljar sna sandbox; \
+                echo ${COMPREPLY[*]}";
     let output =
         std::process::Command::new("bash").args(["-c", line]).current_dir(home.dir.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "snapshot\n", "{output:?}");

@@ -83,7 +83,9 @@ fn directories_go_in_with_what_they_hold() {
 fn directories_come_out_with_what_they_hold() {
     let home = Home::new();
     let id = home.create("");
-    home.inside(&id, "mkdir -p out/sub out/empty; echo a > out/a; echo b > out/sub/b; ln -s a out/link; ln -s ../a out/sub/up; chmod 4777 out/a; chmod 750 out/sub; touch -d @1000000000 out/a; ln out/a out/same");
+    let make = "mkdir -p out/sub out/empty; echo a > out/a; echo b > out/sub/b; ln -s a out/link; ln -s ../a out/sub/up; \
+                chmod 4777 out/a; chmod 750 out/sub; touch -d @1000000000 out/a; ln out/a out/same";
+    home.inside(&id, make);
     home.good(&format!("sandbox cp {id}:out ."));
     assert_eq!((home.read("out/a"), home.read("out/sub/up")), ("a\n".to_owned(), "a\n".to_owned()));
     assert_eq!(std::fs::read_link(home.file("out/link")).unwrap(), Path::new("a"));
@@ -163,7 +165,8 @@ fn odd_names_come_out_as_they_are_and_are_shown_as_text() {
     use std::os::unix::ffi::OsStrExt as _;
     let home = Home::new();
     let id = home.create("");
-    home.inside(&id, "mkdir odd; cd odd; for name in \"$(printf 'a\\033[31m')\" \"$(printf 'new\\nline')\" \"$(printf '\\377')\" ' x ' '-rf'; do echo 1 > ./\"$name\"; done");
+    let names = r#"'-rf' ' x ' "$(printf 'a\033[31m')" "$(printf 'new\nline')" "$(printf '\377')""#;
+    home.inside(&id, &format!("mkdir odd; cd odd; for name in {names}; do echo 1 > ./\"$name\"; done"));
     home.good(&format!("sandbox cp {id}:odd ."));
     let mut names: Vec<_> = std::fs::read_dir(home.file("odd"))
         .unwrap()

@@ -72,15 +72,29 @@ fn every_key_of_the_json_is_documented() {
     let page = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
     let documented: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
     let commands = [
-        format!("sandbox info {id}"), format!("sandbox ls"), format!("sandbox stats {id}"), format!("sandbox ps {id}"), format!("sandbox logs {id}"),
-        format!("sandbox snapshot {id} --name base"), format!("sandbox port {id} 8000"), format!("sandbox port {id} 8000 --token 1h"), format!("sandbox port {id}"),
-        format!("sandbox fork {id}"), format!("sandbox pause {id}"), "key create --name n --expires 1h --max-memory 1g --max-sandboxes 9 --max-disk 1g --max-cpu-per-hour 9 --max-executions-per-minute 9".to_owned(), "key ls".to_owned(),
-        "template ls".to_owned(), "audit verify".to_owned(),
+        "sandbox info ID",
+        "sandbox ls",
+        "sandbox stats ID",
+        "sandbox ps ID",
+        "sandbox logs ID",
+        "sandbox snapshot ID --name base --note text",
+        "sandbox port ID 8000",
+        "sandbox port ID 8000 --token 1h",
+        "sandbox port ID",
+        "sandbox fork ID",
+        "sandbox pause ID",
+        "key create --name n --expires 1h --max-memory 1g --max-sandboxes 9 --max-disk 1g --max-cpu-per-hour 9",
+        "key create --max-executions-per-minute 9",
+        "key ls",
+        "template ls",
+        "audit verify",
+        "gc --dry-run",
     ];
+    home.write("home/belljar.log.old", "old");
     let mut missing = BTreeSet::new();
     for command in commands {
         let mut keys = BTreeSet::new();
-        gather(&home.json(&command), &mut keys);
+        gather(&home.json(&command.replace("ID", &id)), &mut keys);
         assert!(!keys.is_empty(), "{command}");
         missing.extend(
             keys.into_iter()
