@@ -14,7 +14,7 @@ use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
-use crate::serve::Slots;
+use crate::serve::{Slots, Traffic};
 use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
@@ -83,6 +83,7 @@ pub(crate) struct Inner {
     pub(crate) streams: StreamSlots,
     /// Connections on all listeners.
     pub(crate) connections: Slots,
+    pub(crate) traffic: Arc<Traffic>,
     /// Fires when the server is told to stop: streams end then.
     pub(crate) stopping: CancellationToken,
 }
@@ -136,6 +137,7 @@ impl Api {
         let metrics = HttpMetrics::default();
         keeper.register_metrics(|registry| metrics.register(registry));
         let trace_context = OnceLock::new();
+        let traffic = Arc::default();
         let inner = Inner {
             keeper,
             config,
@@ -145,6 +147,7 @@ impl Api {
             attempts,
             streams,
             connections,
+            traffic,
             stopping,
         };
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }

@@ -18,4 +18,4 @@ mod stream;
 pub use api::{Api, ApiConfig, TraceContext};
 pub use problem::{Code, Problem, ProblemBody};
 pub use rest::openapi;
-pub use serve::{Listener, ServeError, Tls, TlsError};
+pub use serve::{Connections, Listener, ServeError, Tls, TlsError, is_operator};

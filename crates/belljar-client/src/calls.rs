@@ -100,6 +100,8 @@ calls! {
     health: ServerClient.health(ServerHealthRequest) -> ServerHealthResponse, Always;
     /// Who the caller is, and what its key uses.
     me: ServerClient.me(MeRequest) -> MeResponse, Always;
+    /// Removes what is left over, or says what that would be. For administrators.
+    collect: ServerClient.collect(CollectRequest) -> CollectResponse, NotBegun;
 }
 
 streams! {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::GuestClient;
+use belljar_engine::{GuestClient, GuestError};
 use belljar_proto::{ClientConfig, CompressionRegistry, Connection, MAX_MESSAGE_BYTES};
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
@@ -81,6 +81,15 @@ impl Client {
             HeaderValue::from_str(sandbox).map_err(|_| ClientError::Unsendable { field: "sandbox" })?;
         let config = self.config.clone().with_default_header(SANDBOX, value);
         Ok(GuestClient::routed(self.connection.clone(), config))
+    }
+
+    /// Says that the server cannot be reached, if that is why a call to a guest failed.
+    #[must_use]
+    pub fn unreachable(&self, error: &GuestError) -> Option<ClientError> {
+        match error {
+            GuestError::Gone(source) => ClientError::unreachable(&self.target, source),
+            _ => None,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! How a connection is opened.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,6 +21,9 @@ use crate::target::{Target, TargetError};
 
 /// How long it may take to reach a server.
 const MAX_DIAL: Duration = Duration::from_secs(10);
+
+/// A path of this length or more does not fit into a socket's address, which ends with a zero.
+const MAX_SOCKET_PATH_BYTES: usize = 108;
 
 /// The server could not be reached: nothing of the call has got to it.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +79,7 @@ impl Dialer {
 
     async fn dial(&self) -> io::Result<Stream> {
         Ok(match self {
-            Self::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+            Self::Unix(path) => Stream::Unix(unix(path).await?),
             Self::Tcp { address } => Stream::Tcp(tcp(address).await?),
             Self::Tls { address, name, connector } => {
                 let stream = connector.connect(name.clone(), tcp(address).await?).await?;
@@ -88,6 +93,17 @@ impl Dialer {
             }
         })
     }
+}
+
+/// The name of a socket has room for 107 bytes only. By way of its directory's descriptor every path fits.
+async fn unix(path: &Path) -> io::Result<UnixStream> {
+    let (Some(dir), Some(name), MAX_SOCKET_PATH_BYTES..) =
+        (path.parent(), path.file_name(), path.as_os_str().len())
+    else {
+        return UnixStream::connect(path).await;
+    };
+    let dir = std::fs::File::open(dir)?;
+    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name)).await
 }
 
 async fn tcp(address: &str) -> io::Result<TcpStream> {

@@ -91,6 +91,11 @@ impl ClientError {
         }
     }
 
+    pub(crate) fn unreachable(target: &str, error: &ConnectError) -> Option<Self> {
+        is_dial(error)
+            .then(|| Self::Unreachable { target: target.to_owned(), source: Box::new(error.clone()) })
+    }
+
     pub(crate) fn new(target: &str, error: ConnectError) -> Self {
         let target = target.to_owned();
         if let Some(problem) = problem(&error) {

@@ -64,6 +64,8 @@ pub struct ServerConfig {
     pub max_failed_attempts: u32,
     /// How long requests may take to finish once the server is told to stop.
     pub drain: Duration,
+    /// How long a server that a command has started stays without a sandbox and a connection.
+    pub linger: Duration,
     /// Whether the documentation needs no key.
     pub open_docs: bool,
 }

@@ -96,6 +96,7 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
         max_streams_per_key: reader.count("server.max_streams_per_key", 256, 1, 1_000_000),
         max_failed_attempts: reader.count("server.max_failed_attempts", 30, 1, 1_000_000),
         drain: reader.span("server.drain", Duration::from_secs(10), Duration::ZERO, HOUR),
+        linger: reader.span("server.linger", Duration::from_secs(60), SECOND, DAY),
         open_docs: reader.flag("server.open_docs", true),
     }
 }

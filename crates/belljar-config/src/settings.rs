@@ -41,6 +41,7 @@ pub const SETTINGS: &[Setting] = &[
     number("server.max_streams_per_key", "256", "Event streams, WebSockets and tunnels at once of one key."),
     number("server.max_failed_attempts", "30", "Wrong keys from one address in a minute, after which it has to wait."),
     number("server.drain", "\"10s\"", "How long requests may take to finish once the server is told to stop."),
+    number("server.linger", "\"60s\"", "How long a server that a command has started in the background stays without a sandbox and a connection.").reloaded(),
     flag("server.open_docs", "true", "Whether /openapi.json and /docs need no key."),
     text("store.url", "\"\"", "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE; \"\" is sqlite in $BELLJAR_HOME.").showing(Showing::Address),
     text("store.durability", "\"process\"", "What an acknowledged write survives: process (the end of the server) or power (its loss, too)."),

@@ -21,4 +21,9 @@ mod watch;
 
 pub use config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
 pub use connections::MAX_CONNECTIONS;
+/// Archives on the host: trees on their way into sandboxes, and out of them.
+pub mod archive {
+    pub use crate::files::archive::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
+}
+
 pub use guest::{GuestError, guest_threads, run};

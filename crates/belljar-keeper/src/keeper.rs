@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
+use crate::collect::Archives;
 use crate::config::Current;
 use crate::entry::{Entry, Use, until};
 use crate::error::KeeperError;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) spent: Spent,
     pub(crate) metrics: Metrics,
+    pub(crate) archives: Archives,
     pub(crate) closing: AtomicBool,
     /// What each sandbox takes of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,
@@ -120,6 +122,12 @@ impl Keeper {
     /// All sandboxes that are not gone.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Whether there is no sandbox that is not gone. What is made ahead does not count.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     pub(crate) fn put(&self, entry: &Arc<Entry>) {

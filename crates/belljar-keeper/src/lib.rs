@@ -3,6 +3,7 @@
 
 mod audit;
 mod caller;
+mod collect;
 mod config;
 mod create;
 mod entry;
@@ -30,6 +31,7 @@ pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
+pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig};
 pub use create::Created;
 pub use error::{KeeperError, chain};

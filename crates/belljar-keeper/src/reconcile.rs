@@ -19,6 +19,7 @@ use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 
+use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
@@ -65,6 +66,7 @@ impl Keeper {
             tokens: Tokens::new(secret),
             spent: Spent::default(),
             metrics: Metrics::new(),
+            archives: Archives::default(),
             closing: AtomicBool::new(false),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),

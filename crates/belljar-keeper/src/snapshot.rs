@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
+use crate::collect::Busy;
 use crate::create::{Order, fill_random};
 use crate::error::KeeperError;
 use crate::exec::hex;
@@ -40,6 +41,8 @@ const ARCHIVE_OVERHEAD_BYTES: u64 = 256 << 20;
 
 /// An archive on disk; it is removed when this is dropped, unless it is kept.
 struct Archive {
+    /// Until the store knows of it, or it is gone.
+    _busy: Busy,
     path: PathBuf,
     bytes: u64,
     digest: String,
@@ -260,10 +263,11 @@ impl Keeper {
         if let Some(dir) = path.parent() {
             tokio::fs::create_dir_all(dir).await.map_err(failed("make", dir))?;
         }
+        let busy = self.inner.archives.begin(&path);
         let mut options = tokio::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).await.map_err(failed("make", &path))?;
-        let mut archive = Archive { path, bytes: 0, digest: String::new(), kept: false };
+        let mut archive = Archive { _busy: busy, path, bytes: 0, digest: String::new(), kept: false };
         let limits = &entered.spec().limits;
         let most = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
         let request =
@@ -307,31 +311,6 @@ impl Keeper {
             Ok(_) => Ok(()),
             Err(error) => Err(sandbox.explain(EngineError::Guest(error)).await.into()),
         }
-    }
-
-    /// Removes what a keeper that was cut off has left of archives.
-    pub(crate) async fn sweep_archives(&self) -> Result<()> {
-        let dir = self.inner.config.now().state_dir.join("templates");
-        let failed = |source| KeeperError::File { action: "read", path: dir.clone(), source };
-        let mut entries = match tokio::fs::read_dir(&dir).await {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(failed(source)),
-        };
-        let rows = self.inner.store.templates().list(None).await?;
-        let known: std::collections::BTreeSet<_> = rows.iter().map(|row| row.id.as_str()).collect();
-        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
-            let path = entry.path();
-            let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            if !known.contains(id) {
-                tokio::fs::remove_file(&path).await.map_err(|source| KeeperError::File {
-                    action: "remove",
-                    path: path.clone(),
-                    source,
-                })?;
-            }
-        }
-        Ok(())
     }
 }
 

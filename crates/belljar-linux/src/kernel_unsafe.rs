@@ -406,7 +406,10 @@ const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
 pub const PROPAGATION_PRIVATE: u64 = 1 << 18;
 
 /// close_range(2): marks all descriptors from `first` on to be closed by the next exec. Fork-safe.
-pub(crate) fn cloexec_from(first: c_uint) -> Result<(), Errno> {
+///
+/// # Errors
+/// The kernel is older than Linux 5.11, or a filter refuses the call.
+pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
     const CLOSE_RANGE_CLOEXEC: c_uint = 1 << 2;
     // SAFETY: no pointers, and nothing is closed yet.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)

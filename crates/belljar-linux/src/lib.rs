@@ -34,9 +34,9 @@ pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
-    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, forget_fault_handlers,
-    inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, pidfd_kill,
-    reap_one, restrict_landlock, set_dumpable,
+    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, cloexec_from,
+    forget_fault_handlers, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte,
+    mount_setattr, pidfd_kill, reap_one, restrict_landlock, set_dumpable,
 };
 /// The most mounts that one tree may have, the system's own included.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;

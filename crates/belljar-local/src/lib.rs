@@ -18,6 +18,7 @@ mod sockets;
 mod walls;
 
 pub use belljar_guest::WhenAlone;
+pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard};
 pub use doctor::{Finding, FindingState};

@@ -136,6 +136,20 @@ impl Idempotency<'_> {
         self.database.write(statement).await.map_err(failed("forget answers"))
     }
 
+    /// How many answers [`Self::forget_expired`] would remove.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn count_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let text = "SELECT COUNT(*) AS expired FROM idempotency WHERE expires_at <= $1";
+        let statement = sqlx::query(text).bind(stored_time(now));
+        let row = self.database.read_one("count answers", statement).await?;
+        let count =
+            row.map(|row| Reader { table: "idempotency", row: &row }.number("expired")).transpose()?;
+        Ok(count.unwrap_or_default().unsigned_abs())
+    }
+
     /// Takes the key, if it is free or has expired.
     async fn take(&self, claim: &Claim<'_>) -> Result<bool, StoreError> {
         let text = "INSERT INTO idempotency (scope, name, request, owner, created_at, expires_at, response) \

@@ -238,6 +238,19 @@ impl Sandboxes<'_> {
         self.database.write(statement).await.map_err(failed("forget sandboxes that are gone"))
     }
 
+    /// How many records [`Self::forget_before`] would remove.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn count_before(&self, time: Timestamp) -> Result<u64, StoreError> {
+        let text = "SELECT COUNT(*) AS gone FROM sandboxes WHERE state = 'gone' AND ended_at < $1";
+        let statement = sqlx::query(text).bind(stored_time(time));
+        let row = self.database.read_one("count sandboxes that are gone", statement).await?;
+        let count = row.map(|row| Reader { table: "sandboxes", row: &row }.number("gone")).transpose()?;
+        Ok(count.unwrap_or_default().unsigned_abs())
+    }
+
     /// The condition that a label is there, with its name and its value to be bound.
     fn label_condition(&self) -> &'static str {
         match self.database.backend {

@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::message::Quit;
-use crate::service::args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use crate::service::args::{
+    AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+};
 use crate::{config, doctor, languages, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
@@ -37,6 +39,12 @@ Examples:
   belljar serve --config /etc/belljar/belljar.toml
 
 SIGHUP reads the configuration again; SIGTERM stops the server, and its sandboxes live on for the next one.";
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  belljar completion bash > ~/.local/share/bash-completion/completions/belljar
+  belljar completion zsh > \"${fpath[1]}/_belljar\"
+  belljar completion fish > ~/.config/fish/completions/belljar.fish";
 
 /// Runs untrusted code behind walls.
 #[derive(Debug, Parser)]
@@ -71,6 +79,14 @@ enum Command {
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
+    /// Remove what is left over and in nobody's use
+    Gc(Box<CollectArgs>),
+    /// Print a script that completes this command line in a shell
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Arguments of `belljar run`.
@@ -122,6 +138,9 @@ pub(crate) struct ShellArgs {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
+    /// A command has started this server, for itself and for those that follow
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
 }
 
 /// What is said about the service on the command line. It wins over the environment and the file.
@@ -279,8 +298,18 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
+        Command::Gc(args) => service::collect(&args),
+        Command::Completion { shell } => completion(shell),
     };
     done.unwrap_or_else(Quit::report)
+}
+
+/// Prints a script that completes this command line.
+fn completion(shell: clap_complete::Shell) -> Result<u8, Quit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);
+    std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(crate::output::write_failed)?;
+    Ok(0)
 }
 
 #[cfg(test)]

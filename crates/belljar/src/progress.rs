@@ -1,5 +1,6 @@
 //! A sign of life while a start takes long, on a terminal only.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) struct Progress(Mutex<State>);
 #[derive(Debug)]
 enum State {
     /// Nothing has been shown yet.
-    Waiting { message: &'static str },
+    Waiting { message: Cow<'static, str> },
     /// Something is shown.
     Shown(ProgressBar),
     /// Never again.
@@ -31,19 +32,19 @@ enum State {
 
 impl Progress {
     /// Shows `message` if it takes long, and if somebody can see it.
-    pub(crate) fn new(message: &'static str, quiet: bool) -> Self {
+    pub(crate) fn new(message: impl Into<Cow<'static, str>>, quiet: bool) -> Self {
         let plain = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let can_show =
             !quiet && rustix::termios::isatty(rustix::stdio::stderr()) && !plain("NO_COLOR") && !dumb;
-        Self(Mutex::new(if can_show { State::Waiting { message } } else { State::Over }))
+        Self(Mutex::new(if can_show { State::Waiting { message: message.into() } } else { State::Over }))
     }
 
     /// Shows another message from now on.
-    pub(crate) fn message(&self, text: &'static str) {
+    pub(crate) fn message(&self, text: impl Into<Cow<'static, str>>) {
         match &mut *self.state() {
-            State::Waiting { message } => *message = text,
-            State::Shown(bar) => bar.set_message(text),
+            State::Waiting { message } => *message = text.into(),
+            State::Shown(bar) => bar.set_message(text.into()),
             State::Over => {}
         }
     }
@@ -53,7 +54,7 @@ impl Progress {
         let mut state = self.state();
         if let State::Shown(bar) = &*state {
             bar.finish_and_clear();
-            *state = State::Waiting { message: STARTING };
+            *state = State::Waiting { message: STARTING.into() };
         }
     }
 
@@ -80,7 +81,7 @@ impl Progress {
         let mut state = self.state();
         match &*state {
             State::Waiting { message } => {
-                let bar = ProgressBar::new_spinner().with_message(*message);
+                let bar = ProgressBar::new_spinner().with_message(message.clone());
                 bar.tick();
                 *state = State::Shown(bar);
             }

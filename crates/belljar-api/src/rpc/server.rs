@@ -1,6 +1,7 @@
 //! The server itself.
 
 use belljar_engine::v1;
+use belljar_keeper::Leftover;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult};
 
 use super::call::Call;
@@ -54,6 +55,28 @@ impl v1::Server for Server {
             }
             .into(),
             only_sandbox: caller.only.map(|id| id.to_string()).unwrap_or_default(),
+            ..Default::default()
+        })
+    }
+
+    async fn collect(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::CollectRequest>,
+    ) -> ServiceResult<v1::CollectResponse> {
+        let call = Call::of(&self.0, &context)?;
+        let dry_run = request.to_owned_message().dry_run;
+        let collected = self.0.keeper.collect(&call.caller, dry_run).await;
+        let leftovers = collected.map_err(|error| call.failed(error))?;
+        let leftover = |one: Leftover| v1::Leftover {
+            kind: one.kind.to_owned(),
+            name: one.path.map(|path| path.display().to_string()).unwrap_or_default(),
+            bytes: one.bytes,
+            count: one.count,
+            ..Default::default()
+        };
+        Response::ok(v1::CollectResponse {
+            leftovers: leftovers.into_iter().map(leftover).collect(),
             ..Default::default()
         })
     }

@@ -11,8 +11,10 @@ mod connection;
 mod io;
 mod slots;
 mod tls;
+mod traffic;
 
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use tls::{Tls, TlsError};
+pub use traffic::Connections;
+pub(crate) use traffic::Traffic;
 
 use crate::api::Api;
 use crate::guard::Peer;
@@ -69,6 +73,7 @@ impl Api {
             finish: CancellationToken::new(),
             cut: CancellationToken::new(),
             operator_socket: config.operator_socket,
+            traffic: Arc::clone(&self.shared.traffic),
         };
         let accepted = tokio::select! {
             accepted = server.accept(&listener) => accepted,
@@ -88,6 +93,12 @@ impl Api {
         }
         accepted
     }
+
+    /// The connections on all listeners.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.shared.traffic.now()
+    }
 }
 
 struct Server {
@@ -100,6 +111,7 @@ struct Server {
     /// Fires when they are to end at once.
     cut: CancellationToken,
     operator_socket: bool,
+    traffic: Arc<Traffic>,
 }
 
 impl Server {
@@ -166,8 +178,9 @@ impl Server {
     /// Runs a connection in its slot, until it is through or all are cut off.
     fn spawn(&self, slot: Slot, connection: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
+        let counted = self.traffic.begin();
         self.tasks.spawn(async move {
-            let _slot = slot;
+            let _held = (slot, counted);
             tokio::select! {
                 () = connection => {}
                 () = cut.cancelled() => {}
@@ -176,8 +189,9 @@ impl Server {
     }
 }
 
-/// Whether the other end is the server's own user, or root.
-fn is_operator(stream: &UnixStream) -> bool {
+/// Whether the other end is this process' own user, or root.
+#[must_use]
+pub fn is_operator(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let credentials = rustix::net::sockopt::socket_peercred(stream.as_fd());
     credentials.is_ok_and(|credentials| credentials.uid == own || credentials.uid.is_root())

@@ -84,7 +84,7 @@ pub(crate) fn failure(action: &str, path: &[u8], errno: Errno) -> ConnectError {
         Errno::EXIST => (Code::AlreadyExists, "it exists already"),
         Errno::ACCESS | Errno::PERM => (Code::PermissionDenied, "permission denied"),
         Errno::ROFS => (Code::PermissionDenied, "the file system is read-only"),
-        Errno::NOSPC | Errno::DQUOT => (Code::ResourceExhausted, "the disk of the sandbox is full"),
+        Errno::NOSPC | Errno::DQUOT => (Code::ResourceExhausted, "the disk is full"),
         Errno::FBIG => (Code::ResourceExhausted, "the file would become too large"),
         Errno::MFILE | Errno::NFILE => (Code::ResourceExhausted, "too many files are open"),
         Errno::NOMEM => (Code::ResourceExhausted, "no memory is left"),

@@ -33,6 +33,7 @@ cases![
     copies::a_fork_has_the_files_and_nothing_else,
     copies::forks_come_as_they_are_ready,
     copies::a_sandbox_of_odd_files_can_be_copied,
+    copies::what_is_being_written_is_not_left_over,
     policy::foreign_and_missing_are_alike,
     policy::roles_hold,
     policy::tokens_open_one_sandbox_only,

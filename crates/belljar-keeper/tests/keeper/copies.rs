@@ -141,3 +141,42 @@ os.makedirs("/".join(["deep"] * 400))
         world.sh(&operator, &copy, "mkfifo fifo && find . | sort | sha256sum; stat -c %s sparse").await;
     assert_eq!(text(&after), format!("{}8796093022208\n", text(&before)));
 }
+
+pub(crate) async fn what_is_being_written_is_not_left_over(world: World) {
+    let (ann, operator) = (user("ann"), Caller::operator("test", "collect"));
+    let id = world.create(&ann).await.id.to_string();
+    world.sh(&ann, &id, "head -c 8M /dev/urandom > large").await;
+    let dir = world.config.state_dir.join("templates");
+    let keeping = async {
+        for number in 0..4 {
+            let request = SnapshotRequest { name: Some(format!("n{number}").parse().unwrap()), note: None };
+            world.keeper.snapshot(&ann, &id, request).await.unwrap();
+            let request =
+                ForkRequest { count: 2, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
+            for fork in world.keeper.fork(&ann, &id, request).await.unwrap() {
+                world.keeper.kill(&ann, fork.unwrap().id.as_str()).await.unwrap();
+            }
+        }
+    };
+    let collecting = async {
+        loop {
+            assert_eq!(world.keeper.collect(&operator, false).await.unwrap(), []);
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = keeping => {}
+        () = collecting => {}
+    }
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4);
+    let request = CreateSandbox { template: Some("n3".to_owned()), ..plain() };
+    let made = world.keeper.create(&ann, request).await.unwrap().info;
+    assert_eq!(text(&world.sh(&ann, made.id.as_str(), "stat -c %s large").await), "8388608\n");
+    // And what nobody writes any more is.
+    std::fs::write(dir.join("tpl_left.tar"), "left").unwrap();
+    let left = world.keeper.collect(&operator, true).await.unwrap();
+    assert_eq!((left.len(), left[0].kind, left[0].bytes), (1, "archive", 4));
+    assert_eq!(world.keeper.collect(&operator, false).await.unwrap(), left);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4);
+    assert_eq!(world.keeper.collect(&ann, true).await.unwrap_err().code(), "forbidden");
+}

@@ -201,6 +201,9 @@ pub mod __buffa {
         reg.register_json_any(super::__ME_REQUEST_JSON_ANY);
         reg.register_json_any(super::__KEY_USAGE_JSON_ANY);
         reg.register_json_any(super::__ME_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__COLLECT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LEFTOVER_JSON_ANY);
+        reg.register_json_any(super::__COLLECT_RESPONSE_JSON_ANY);
     }
 }
 #[doc(inline)]
@@ -755,6 +758,18 @@ pub use self::__buffa::view::KeyUsageOwnedView;
 pub use self::__buffa::view::MeResponseView;
 #[doc(inline)]
 pub use self::__buffa::view::MeResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CollectRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::CollectRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::LeftoverView;
+#[doc(inline)]
+pub use self::__buffa::view::LeftoverOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CollectResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::CollectResponseOwnedView;
 #[doc(inline)]
 pub use self::__buffa::register_types;
 include!("belljar.v1.guest.__connect.rs");

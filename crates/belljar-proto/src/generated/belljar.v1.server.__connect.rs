@@ -22,6 +22,14 @@ pub type OwnedMeRequestView = ::buffa::view::OwnedView<
 pub type OwnedMeResponseView = ::buffa::view::OwnedView<
     __buffa::view::MeResponseView<'static>,
 >;
+///Shorthand for `OwnedView<CollectRequestView<'static>>`.
+pub type OwnedCollectRequestView = ::buffa::view::OwnedView<
+    __buffa::view::CollectRequestView<'static>,
+>;
+///Shorthand for `OwnedView<CollectResponseView<'static>>`.
+pub type OwnedCollectResponseView = ::buffa::view::OwnedView<
+    __buffa::view::CollectResponseView<'static>,
+>;
 impl ::connectrpc::Encodable<ServerVersionResponse>
 for __buffa::view::ServerVersionResponseView<'_> {
     fn encode(
@@ -117,6 +125,38 @@ for ::buffa::view::OwnedView<__buffa::view::MeResponseView<'static>> {
         )
     }
 }
+impl ::connectrpc::Encodable<CollectResponse>
+for __buffa::view::CollectResponseView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<CollectResponse>
+for ::buffa::view::OwnedView<__buffa::view::CollectResponseView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
 /// Full service name for this service.
 pub const SERVER_SERVICE_NAME: &str = "belljar.v1.Server";
 /// Static [`Spec`](::connectrpc::Spec) for the `Version` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
@@ -137,6 +177,12 @@ pub const SERVER_ME_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
         ::connectrpc::StreamType::Unary,
     )
     .with_idempotency_level(::connectrpc::IdempotencyLevel::NoSideEffects);
+/// Static [`Spec`](::connectrpc::Spec) for the `Collect` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const SERVER_COLLECT_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Server/Collect",
+        ::connectrpc::StreamType::Unary,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
 /// The server itself.
 ///
 /// # Implementing handlers
@@ -240,6 +286,24 @@ pub trait Server: Send + Sync + 'static {
     ) -> impl ::std::future::Future<
         Output = ::connectrpc::ServiceResult<
             impl ::connectrpc::Encodable<MeResponse> + Send + use<'a, Self>,
+        >,
+    > + Send;
+    /// Removes what is left over and in nobody's use. For administrators.
+    ///
+    /// `'a` lets the response body borrow from `&self` (e.g. server-resident state).
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call; message fields are read directly on it
+    /// (zero-copy). The response cannot borrow from `request` — use
+    /// `.to_owned_message()` (or copy the specific fields) for anything
+    /// returned, stored, or moved into `tokio::spawn`.
+    fn collect<'a>(
+        &'a self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, CollectRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            impl ::connectrpc::Encodable<CollectResponse> + Send + use<'a, Self>,
         >,
     > + Send;
 }
@@ -347,6 +411,31 @@ impl<S: Server> ServerExt for S {
                 },
             )
             .with_spec(SERVER_ME_SPEC)
+            .route_view(
+                SERVER_SERVICE_NAME,
+                "Collect",
+                {
+                    let svc = ::std::sync::Arc::clone(&self);
+                    ::connectrpc::view_handler_fn(move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::CollectRequestView<'static>,
+                        >,
+                        format|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                CollectRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.collect(ctx, sreq)
+                                .await?
+                                .encode::<CollectResponse>(format)
+                        }
+                    })
+                },
+            )
+            .with_spec(SERVER_COLLECT_SPEC)
     }
 }
 /// Type-inference marker used by [`Router::add_service`](::connectrpc::Router::add_service).
@@ -419,6 +508,12 @@ impl<T: Server> ::connectrpc::Dispatcher for ServerServer<T> {
                         .with_spec(SERVER_ME_SPEC),
                 )
             }
+            "Collect" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::unary(false)
+                        .with_spec(SERVER_COLLECT_SPEC),
+                )
+            }
             _ => None,
         }
     }
@@ -480,6 +575,22 @@ impl<T: Server> ::connectrpc::Dispatcher for ServerServer<T> {
                         MeRequest,
                     >::from_parts(&req, &body);
                     svc.me(ctx, req).await?.encode::<MeResponse>(format)
+                })
+            }
+            "Collect" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        CollectRequest,
+                    >(request.encoded()?, format)?;
+                    let req: __buffa::view::CollectRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        CollectRequest,
+                    >::from_parts(&req, &body);
+                    svc.collect(ctx, req).await?.encode::<CollectResponse>(format)
                 })
             }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_unary(path),
@@ -703,6 +814,39 @@ where
                 &self.transport,
                 &self.config,
                 SERVER_ME_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
+                options,
+            )
+            .await
+    }
+    /// Call the Collect RPC. Sends a request to /belljar.v1.Server/Collect.
+    pub async fn collect(
+        &self,
+        request: CollectRequest,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::CollectResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.collect_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Collect RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn collect_with_options(
+        &self,
+        request: CollectRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::CollectResponseView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_unary(
+                &self.transport,
+                &self.config,
+                SERVER_COLLECT_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
                 request,
                 options,
             )

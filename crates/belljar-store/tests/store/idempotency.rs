@@ -53,6 +53,7 @@ pub(crate) async fn claims_are_given_back(ground: Ground) {
     assert_eq!(claimed(&store, claim("b", 1)).await, Claimed::New);
     assert_eq!(claimed(&store, claim("c", 1)).await, Claimed::Done { response: Vec::new() });
     assert_eq!(claimed(&store, claim("d", 1)).await, Claimed::Running);
+    assert_eq!(store.idempotency().count_expired(time(100)).await.unwrap(), 2);
     assert_eq!(store.idempotency().forget_expired(time(100)).await.unwrap(), 2);
     assert_eq!(claimed(&store, claim("d", 100)).await, Claimed::New);
 }

@@ -168,7 +168,9 @@ pub(crate) async fn what_is_gone_is_forgotten(ground: Ground) {
             .await
             .unwrap();
     }
+    assert_eq!(store.sandboxes().count_before(time(20)).await.unwrap(), 1);
     assert_eq!(store.sandboxes().forget_before(time(20)).await.unwrap(), 1);
+    assert_eq!(store.sandboxes().count_before(time(20)).await.unwrap(), 0);
     assert_eq!(store.sandboxes().forget_before(time(20)).await.unwrap(), 0);
     let left = store
         .sandboxes()

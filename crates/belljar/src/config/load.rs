@@ -6,6 +6,10 @@ use belljar_config::{Config, ConfigErrors, MAX_FILE_BYTES, Said, config_candidat
 
 use crate::cli::ServiceArgs;
 use crate::input::{InputError, read_text};
+use crate::serve::SOCKET_FILE;
+
+/// Where the settings of a server in the background come from that nobody else says.
+const IN_BACKGROUND: &str = "--background";
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +35,7 @@ pub(crate) enum LoadError {
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
     args: &'a ServiceArgs,
+    background: bool,
 }
 
 /// A configuration, and where it comes from.
@@ -48,7 +53,12 @@ pub(crate) struct Loaded {
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(args: &'a ServiceArgs) -> Self {
-        Self { args }
+        Self { args, background: false }
+    }
+
+    /// Those of a server that a command has started: it listens on its socket in the home, and nowhere else.
+    pub(crate) fn in_background(args: &'a ServiceArgs) -> Self {
+        Self { args, background: true }
     }
 
     /// Reads everything, the later over the earlier: the file, the environment, flags.
@@ -56,6 +66,10 @@ impl<'a> Sources<'a> {
         let home = self.home()?;
         let file = self.file(&home);
         let mut said = Said::default();
+        if self.background {
+            // What is said anywhere wins over this: sandboxes that are made ahead would keep memory for a few commands.
+            said.flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;
+        }
         if let Some(path) = &file {
             let text = read_text("config", path, MAX_FILE_BYTES as u64)?;
             said.file(path, &text)?;
@@ -63,6 +77,10 @@ impl<'a> Sources<'a> {
         said.environment(std::env::vars_os())?;
         for (name, key, values) in self.args.flags()? {
             said.flag(&name, &key, &values)?;
+        }
+        if self.background {
+            said.flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
+            said.flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
         }
         let config = Config::resolve(&said, &home)?;
         Ok(Loaded { home, file, said, config })

@@ -167,7 +167,8 @@ fn unix(loaded: &Loaded, path: &Path) -> Result<UnixListener, ListenError> {
     bind(path).map_err(|source| ListenError::Socket { origin, path: path.to_owned(), source })
 }
 
-fn bind(path: &Path) -> io::Result<UnixListener> {
+/// Makes a socket that only this user can connect to, in the place of one that is left over.
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };

@@ -5,7 +5,9 @@
 //!      SIGHUP: what can change is taken anew       SIGTERM: requests finish, then the server ends; sandboxes live on
 //! ```
 
+mod background;
 mod first_key;
+mod handover;
 mod home;
 mod listen;
 mod log;
@@ -21,21 +23,39 @@ use std::io;
 use crate::cli::ServeArgs;
 use crate::config::{Loaded, Sources};
 use crate::message::Quit;
+use background::Background;
+use home::Home;
+
+pub(crate) use background::{HELD, LOG_FILE, OLD_LOG_FILE, READY};
+pub(crate) use handover::connect;
+pub(crate) use home::{CLIENTS_FILE, HomeError, SOCKET_FILE, holder, prepare};
 
 /// Serves until a signal says otherwise.
 pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Quit> {
+    if args.background {
+        return background::serve(args);
+    }
     let sources = Sources::new(&args.service);
     let loaded = sources.load()?;
+    let mut home = Home::take_over(&loaded.home)?;
+    run(&sources, loaded, &mut home, || Ok(None))
+}
+
+/// Serves with a home that has been taken. `background` is asked within the runtime.
+fn run(
+    sources: &Sources<'_>,
+    loaded: Loaded,
+    home: &mut Home,
+    background: impl FnOnce() -> Result<Option<Background>, Quit>,
+) -> Result<u8, Quit> {
     // The certificates of other programs' libraries are none of ours: one provider for all TLS here.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     raise_descriptors();
     let passed = listen::Passed::take()?;
-    let home = home::Home::take(&loaded.home)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let status = runtime.block_on(server::run(&sources, loaded, passed));
+    let status = runtime.block_on(async { server::run(sources, loaded, passed, home, background()?).await });
     // What still runs there has nothing to do that would have to be waited for.
     runtime.shutdown_background();
-    drop(home);
     status
 }
 

@@ -10,7 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::background::{Background, End};
 use super::first_key::Welcome;
+use super::home::Home;
 use super::listen::{Listening, Passed};
 use super::log::Log;
 use super::notify::Manager;
@@ -23,14 +25,20 @@ use crate::message::{Quit, chain};
 use crate::signals;
 
 /// Serves until a signal says otherwise, and gives the exit status.
-pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded, passed: Passed) -> Result<u8, Quit> {
+pub(crate) async fn run(
+    sources: &Sources<'_>,
+    loaded: Loaded,
+    passed: Passed,
+    home: &mut Home,
+    background: Option<Background>,
+) -> Result<u8, Quit> {
     let has_log_file = loaded.config.log.file.is_some();
     let (otlp, layers) = match loaded.config.otlp.as_ref().map(Otlp::start).transpose()? {
         Some((otlp, layers)) => (Some(otlp), layers),
         None => (None, Vec::new()),
     };
     let log = Log::start(&loaded.config.log, layers)?;
-    let served = serve(sources, loaded, log, passed).await;
+    let served = serve(sources, loaded, log, passed, home, background).await;
     if let (Err(Quit::Error(error)), true) = (&served, has_log_file) {
         // Standard error is told in any case.
         tracing::error!(error = chain(error.as_ref()), "the server cannot go on");
@@ -42,11 +50,18 @@ pub(crate) async fn run(sources: &Sources<'_>, loaded: Loaded, passed: Passed) -
     served
 }
 
-async fn serve(sources: &Sources<'_>, loaded: Loaded, log: Log, passed: Passed) -> Result<u8, Quit> {
+async fn serve(
+    sources: &Sources<'_>,
+    loaded: Loaded,
+    log: Log,
+    passed: Passed,
+    home: &mut Home,
+    background: Option<Background>,
+) -> Result<u8, Quit> {
     let manager = Manager::from_environment();
     let mut signals = Signals::catch()?;
-    let mut server = Server::open(&loaded, passed).await?;
-    let served = server.serve(sources, loaded, log, &manager, &mut signals).await;
+    let mut server = Server::open(&loaded, passed, background).await?;
+    let served = server.serve(sources, loaded, log, home, &manager, &mut signals).await;
     manager.stopping();
     if served.is_ok() {
         tracing::info!("stopping; a second signal ends the server at once");
@@ -71,11 +86,13 @@ struct Server {
     facades: JoinSet<Result<(), ServeError>>,
     stopping: CancellationToken,
     leave: Leave,
+    /// Set if a command has started this server.
+    background: Option<Background>,
 }
 
 impl Server {
     /// Opens everything. Sandboxes of an earlier server are taken over here.
-    async fn open(loaded: &Loaded, passed: Passed) -> Result<Self, Quit> {
+    async fn open(loaded: &Loaded, passed: Passed, background: Option<Background>) -> Result<Self, Quit> {
         let listening = Listening::open(loaded, passed).await?;
         let store = Store::open_with(&parts::store_url(loaded)?, parts::durability(loaded)).await?;
         let name = store.hold_name(&loaded.config.store.keeper).await?;
@@ -89,7 +106,7 @@ impl Server {
         }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
         let leave = parts::leave(loaded);
-        Ok(Self { listening, store, _name: name, keeper, api, facades, stopping, leave })
+        Ok(Self { listening, store, _name: name, keeper, api, facades, stopping, leave, background })
     }
 
     /// Answers requests until a signal comes.
@@ -98,15 +115,26 @@ impl Server {
         sources: &Sources<'_>,
         loaded: Loaded,
         log: Log,
+        home: &mut Home,
         manager: &Manager,
         signals: &mut Signals,
     ) -> Result<u8, Quit> {
-        let welcome = Welcome::prepare(&self.keeper, &self.listening).await?;
+        // Nobody reads what a server in the background says, and the operator's socket needs no key.
+        let welcome = match self.background {
+            Some(_) => None,
+            None => Some(Welcome::prepare(&self.keeper, &self.listening).await?),
+        };
         for listener in std::mem::take(&mut self.listening.listeners) {
             let (api, stopping) = (Arc::clone(&self.api), self.stopping.clone());
             self.facades.spawn(async move { api.serve(listener, stopping.cancelled_owned()).await });
         }
-        welcome.tell(&self.keeper, &self.listening).await?;
+        home.tell(self.listening.socket.as_deref(), self.listening.url())?;
+        if let Some(welcome) = welcome {
+            welcome.tell(&self.keeper, &self.listening).await?;
+        }
+        if let Some(background) = &mut self.background {
+            background.ready()?;
+        }
         let addresses: Vec<_> = self.listening.addresses.iter().map(ToString::to_string).collect();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = addresses.join(" "), "serving");
         manager.ready();
@@ -123,6 +151,16 @@ impl Server {
                     }
                 },
                 Some(ended) = self.facades.join_next() => ended??,
+                end = end(&mut self.background, &self.keeper, &self.api, reload.loaded()) => {
+                    match end {
+                        End::Idle => tracing::info!("no sandbox and no connection: nothing to stay for"),
+                        End::Asked => {
+                            tracing::info!("another server takes over");
+                            self.leave = Leave::Running;
+                        }
+                    }
+                    return Ok(0);
+                }
             }
         }
     }
@@ -141,6 +179,14 @@ impl Server {
             let _ = std::fs::remove_file(path);
         }
         ended.and(closed.map_err(Quit::from))
+    }
+}
+
+/// Waits until a server in the background is to end. One that was started by hand ends by signals alone.
+async fn end(background: &mut Option<Background>, keeper: &Keeper, api: &Api, loaded: &Loaded) -> End {
+    match background {
+        Some(background) => background.end(keeper, api, loaded.config.server.linger).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -66,15 +66,9 @@ pub(crate) enum SandboxCommand {
         #[arg(value_name = "CMD", last = true)]
         command: Vec<OsString>,
     },
-    /// Copy files in or out: one of the two places is SANDBOX:PATH
-    Cp {
-        /// What is copied
-        #[arg(value_name = "FROM")]
-        from: OsString,
-        /// Where to
-        #[arg(value_name = "TO")]
-        to: OsString,
-    },
+    /// Copy files and directories in or out: one of the two places is SANDBOX:PATH
+    #[command(after_help = COPY_EXAMPLES)]
+    Cp(CopyArgs),
     /// List sandboxes
     #[command(visible_alias = "list")]
     Ls {
@@ -205,6 +199,30 @@ pub(crate) enum SandboxCommand {
     },
 }
 
+const COPY_EXAMPLES: &str = "\
+Examples:
+  belljar sandbox cp a.csv ID:              into the home directory
+  belljar sandbox cp src ID:/home/user/app  a directory, as app, or into app if that is there
+  belljar sandbox cp ID:out/. results       what is in out, into results
+  belljar sandbox cp - ID:notes.txt         standard input, as a file
+  belljar sandbox cp ID:out - | tar tf -    a directory, as a tar
+
+Exit status 1: it was copied but for what cannot be, such as sockets and files that may not be read.";
+
+/// Arguments of `belljar sandbox cp`.
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// What is copied; - is standard input, and DIR/. what is in DIR
+    #[arg(value_name = "FROM")]
+    pub(crate) from: OsString,
+    /// Where to; - is standard output
+    #[arg(value_name = "TO")]
+    pub(crate) to: OsString,
+    /// Out of a sandbox, make symbolic links that lead out of the copied directory, too
+    #[arg(long)]
+    pub(crate) outward_links: bool,
+}
+
 /// Arguments of `belljar sandbox create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
@@ -233,7 +251,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<String>,
     /// Set an environment variable; NAME alone takes its value from here
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
     /// Put a file or directory in; DEST is below the home directory
     #[arg(short, long = "file", value_name = "SRC[:DEST]")]
@@ -273,13 +291,13 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
     /// Set an environment variable; NAME alone takes its value from here
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
     /// Time it may take; 0 is without end
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
     /// Run in the background, and print its number
-    #[arg(short, long)]
+    #[arg(short, long, visible_alias = "background")]
     pub(crate) detach: bool,
     /// The command is one line for the shell
     #[arg(short = 'c', long)]
@@ -410,4 +428,14 @@ pub(crate) enum AuditCommand {
         #[arg(long, value_name = "NUMBER", default_value_t = 1)]
         first: u64,
     },
+}
+
+/// Arguments of `belljar gc`.
+#[derive(Debug, Args)]
+pub(crate) struct CollectArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

@@ -1,5 +1,6 @@
 //! `belljar audit`.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -11,6 +12,9 @@ use super::args::{AuditCommand, ServerArgs};
 use super::link::Link;
 use super::show::print;
 use crate::message::{Quit, say, without_controls};
+
+/// How many records the server gives to whoever does not say from where on.
+const SERVERS_OWN: usize = 100;
 
 /// The status of a trail that does not hold.
 const BROKEN: u8 = 1;
@@ -29,13 +33,7 @@ pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u
                 action: action.clone().unwrap_or_default(),
                 ..Default::default()
             };
-            let request = v1::TailAuditRequest {
-                filter: filter.into(),
-                no_follow: !follow,
-                limit: if *follow { 0 } else { *lines },
-                ..Default::default()
-            };
-            lines_of(link.client.tail_audit(request).await?).await?;
+            tail(&link, filter, *lines, *follow).await?;
             Ok(0)
         }
         AuditCommand::Export { first } => {
@@ -47,9 +45,43 @@ pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u
     }
 }
 
+/// Prints the last records, and if asked for those that come.
+async fn tail(link: &Link, filter: v1::AuditRecordFilter, lines: u32, follow: bool) -> Result<(), Quit> {
+    let lines = usize::try_from(lines)?;
+    let mut request = v1::TailAuditRequest {
+        filter: filter.into(),
+        // Without a number the server gives the last hundred.
+        after: (lines > SERVERS_OWN).then_some(0),
+        no_follow: true,
+        ..Default::default()
+    };
+    let mut records = link.client.tail_audit(request.clone()).await?;
+    let mut last = VecDeque::new();
+    let mut seen = 0;
+    while let Some(record) = records.next().await? {
+        seen = record.seq;
+        last.push_back(record);
+        if last.len() > lines {
+            last.pop_front();
+        }
+    }
+    for record in last {
+        show(&record)?;
+    }
+    if follow {
+        (request.after, request.no_follow) = (Some(seen), false);
+        lines_of(link.client.tail_audit(request).await?).await?;
+    }
+    Ok(())
+}
+
+fn show(record: &v1::AuditRecordLine) -> Result<(), Quit> {
+    print(&format!("{}\n", without_controls(&record.json)))
+}
+
 async fn lines_of(mut records: belljar_client::Messages<v1::AuditRecordLine>) -> Result<(), Quit> {
     while let Some(record) = records.next().await? {
-        print(&format!("{}\n", without_controls(&record.json)))?;
+        show(&record)?;
     }
     Ok(())
 }

@@ -1,42 +1,200 @@
-//! `belljar sandbox cp`: files in and out. One of the two places is `SANDBOX:PATH`.
+//! `belljar sandbox cp`: files and directories in and out. One of the two places is `SANDBOX:PATH`.
+//!
+//! | from | to | what comes of it |
+//! |---|---|---|
+//! | a file | a directory that is there, or a name with a slash at its end | the file, in it |
+//! | a file | anything else | the file, under that name |
+//! | a directory | a directory that is there | the directory, in it |
+//! | a directory | a name that is free | the directory, under that name |
+//! | `DIR/.` | a directory | what is in it |
+//! | `-` | a directory that is there, or a name with a slash at its end | standard input, an archive, unpacked there |
+//! | `-` | anything else | standard input, as a file |
+//! | a file | `-` | its content, on standard output |
+//! | a directory | `-` | a tar of what is in it, on standard output |
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 use belljar_client::v1;
+use belljar_engine::{ErrorCode, GuestClient, GuestError};
+use tokio::io::AsyncRead;
 
+use super::args::CopyArgs;
 use super::create::put;
 use super::link::Link;
+use super::long::{Counted, Moved};
+use super::tree;
 use crate::copy_out::Outputs;
+use crate::descriptor::Inherited;
 use crate::files::Inputs;
 use crate::message::Quit;
+use crate::output::write_failed;
+use crate::stdin::Stdin;
 
-/// The most bytes of a file that come out of a sandbox whose disk is not known: 1 TiB.
+/// The most bytes that come out of a sandbox whose disk is not known: 1 TiB.
 const MOST_BYTES: u64 = 1 << 40;
 
+/// What is said while it takes long.
+const COPYING: &str = "copying";
+
+/// A place in a sandbox.
+pub(super) struct Inside<'a> {
+    pub(super) guest: GuestClient,
+    /// As it was given; the home directory if nothing was.
+    pub(super) path: &'a OsStr,
+    /// With the sandbox, for people.
+    pub(super) shown: String,
+}
+
+/// Why something cannot be copied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CopyError {
+    /// It is not there.
+    #[error("{place} is not there")]
+    Missing { place: String },
+    /// It cannot be looked at.
+    #[error("cannot look at {place}")]
+    Look { place: String, source: GuestError },
+    /// It cannot be read or written.
+    #[error("cannot copy {place}")]
+    Guest { place: String, source: GuestError },
+    /// It cannot be read here.
+    #[error("cannot read {path:?}")]
+    Read { path: PathBuf, source: std::io::Error },
+    /// An archive would go to a terminal.
+    #[error("{place} is a directory, of which - gets an archive; send standard output to a file or a pipe")]
+    Terminal { place: String },
+}
+
 /// Copies `from` to `to`.
-pub(crate) async fn copy(link: &Link, from: &OsStr, to: &OsStr) -> Result<(), Quit> {
-    match (inside(from), inside(to)) {
+pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
+    match (inside(&args.from), inside(&args.to)) {
         (None, Some((sandbox, path))) => {
-            let files = Inputs::find(&[pair(from, &target(from, path))], None)?;
-            put(link, &sandbox, files).await
+            let to = place(link, &sandbox, path)?;
+            copy_in(link, &sandbox, &args.from, to).await
         }
         (Some((sandbox, path)), None) => {
-            let outputs = Outputs::find(&[pair(path, to)])?;
+            // Also the word for a sandbox that is not there.
             let request = v1::GetSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
             let info = link.client.get(request).await?;
-            let most = info.limits.as_option().and_then(|limits| limits.disk_bytes).unwrap_or(MOST_BYTES);
-            match outputs.bring_at_most(&link.client.guest(&sandbox)?, most).await.into_iter().next() {
-                Some(error) => Err(error.into()),
-                None => Ok(()),
-            }
+            let limits = info.limits.as_option();
+            let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
+            let most = limits.and_then(most).unwrap_or(MOST_BYTES);
+            copy_out(link, place(link, &sandbox, path)?, args, most).await
         }
         _ => Err(Quit::Usage(
-            "one of the two places must be SANDBOX:PATH, and the other a file here; write ./a:b for a file here with a \
-             colon in its name"
+            "one of the two places must be SANDBOX:PATH, and the other a file or directory here, or -; write ./a:b for a \
+             file here with a colon in its name"
                 .to_owned(),
         )),
     }
+}
+
+fn place<'a>(link: &Link, sandbox: &str, path: &'a OsStr) -> Result<Inside<'a>, Quit> {
+    let shown = format!("{sandbox}:{}", Path::new(path).display());
+    Ok(Inside { guest: link.client.guest(sandbox)?, path, shown })
+}
+
+impl Inside<'_> {
+    /// What is there, if anything is.
+    pub(super) async fn look(&self, path: &OsStr, follow: bool) -> Result<Option<v1::Entry>, CopyError> {
+        match self.guest.stat(Path::new(path), follow).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
+            Err(source) => Err(CopyError::Look { place: self.shown.clone(), source }),
+        }
+    }
+
+    async fn is_dir(&self) -> Result<bool, CopyError> {
+        Ok(self.look(self.path, true).await?.is_some_and(|entry| is_dir(&entry)))
+    }
+
+    pub(super) fn failed(&self, source: GuestError) -> CopyError {
+        CopyError::Guest { place: self.shown.clone(), source }
+    }
+}
+
+pub(super) fn is_dir(entry: &v1::Entry) -> bool {
+    entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY)
+}
+
+async fn copy_in(link: &Link, sandbox: &str, from: &OsStr, to: Inside<'_>) -> Result<u8, Quit> {
+    let moved = Moved::default();
+    let into_dir = to.path.as_bytes().ends_with(b"/") || to.is_dir().await?;
+    if from == "-" {
+        let source = Counted::new(input(), &moved);
+        let copied =
+            async { if into_dir { tree::unpack(&to, source).await } else { write(&to, source).await } };
+        link.long_move(COPYING, &moved, copied).await?;
+        return Ok(0);
+    }
+    let path = Path::new(from);
+    let read = |source| CopyError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(read)?.is_dir() {
+        return link.long_move(COPYING, &moved, tree::copy_in(path, &to, &moved)).await;
+    }
+    let target = if into_dir { joined(to.path, from) } else { to.path.to_owned() };
+    let files = Inputs::find(&[pair(from, &target)], None)?;
+    link.long_move(COPYING, &moved, put(link, sandbox, files, &moved)).await?;
+    Ok(0)
+}
+
+async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> Result<u8, Quit> {
+    let entry = from.look(from.path, false).await?;
+    let entry = entry.ok_or_else(|| CopyError::Missing { place: from.shown.clone() })?;
+    let moved = Moved::default();
+    if args.to != "-" {
+        if is_dir(&entry) {
+            let rules = tree::Rules { most, outward_links: args.outward_links };
+            let copied = tree::copy_out(&from, Path::new(&args.to), &entry, rules, &moved);
+            return link.long_move(COPYING, &moved, copied).await;
+        }
+        let outputs = Outputs::find(&[pair(from.path, &args.to)])?;
+        let brought = outputs.bring_at_most(&from.guest, most);
+        return match link.long(COPYING, brought).await.into_iter().next() {
+            Some(error) => Err(error.into()),
+            None => Ok(0),
+        };
+    }
+    if is_dir(&entry) {
+        if rustix::termios::isatty(rustix::stdio::stdout()) {
+            return Err(CopyError::Terminal { place: from.shown }.into());
+        }
+        link.long_move(COPYING, &moved, tree::pack(&from, &moved)).await?;
+    } else {
+        link.long_move(COPYING, &moved, read(&from, &moved)).await?;
+    }
+    Ok(0)
+}
+
+/// Standard input, which is empty where it is known to be.
+fn input() -> Box<dyn AsyncRead + Send + Unpin> {
+    match Stdin::open() {
+        Some(stdin) => Box::new(stdin),
+        None => Box::new(tokio::io::empty()),
+    }
+}
+
+/// Writes a file inside.
+async fn write(to: &Inside<'_>, source: impl AsyncRead + Send + Unpin + 'static) -> Result<(), Quit> {
+    let path = crate::files::plain(Path::new(to.path))?;
+    let path = bytes::Bytes::copy_from_slice(path.as_os_str().as_bytes());
+    let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
+    to.guest.write_from(open, source).await.map_err(|error| to.failed(error))?;
+    Ok(())
+}
+
+/// Reads a file to standard output.
+async fn read(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
+    let mut stdout = Inherited::stdout();
+    let download = from.guest.read(Path::new(from.path), 0, 0, true).await;
+    let mut download = download.map_err(|error| from.failed(error))?;
+    while let Some(piece) = download.next().await.map_err(|error| from.failed(error))? {
+        stdout.write_all(&piece).await.map_err(write_failed)?;
+        moved.add(piece.len());
+    }
+    Ok(())
 }
 
 /// `SANDBOX:PATH`. A place with a slash before its first colon is one here.
@@ -51,13 +209,13 @@ fn inside(place: &OsStr) -> Option<(String, &OsStr)> {
     Some((std::str::from_utf8(sandbox).ok()?.to_owned(), path))
 }
 
-/// Where a file goes: a path that ends with a slash, or that is `.`, is a directory for it.
-fn target(from: &OsStr, path: &OsStr) -> OsString {
-    let name = std::path::Path::new(from).file_name().unwrap_or(from);
-    match path.as_bytes() {
+/// A file's own name, in a directory.
+pub(super) fn joined(dir: &OsStr, file: &OsStr) -> OsString {
+    let name = Path::new(file).file_name().unwrap_or(file);
+    match dir.as_bytes() {
         b"." => name.to_owned(),
         bytes if bytes.ends_with(b"/") => OsString::from_vec([bytes, name.as_bytes()].concat()),
-        _ => path.to_owned(),
+        bytes => OsString::from_vec([bytes, b"/", name.as_bytes()].concat()),
     }
 }
 
@@ -79,7 +237,7 @@ mod tests {
         assert_eq!(told("abcdefghij0123456789:/home/user/"), Some((id.to_owned(), "/home/user/".to_owned())));
         assert_eq!(told("work:a:b"), Some(("work".to_owned(), "a:b".to_owned())));
         assert_eq!(told("work:"), Some(("work".to_owned(), ".".to_owned())));
-        for here in ["a.csv", "./a:b", "/tmp/a:b", ":a", "a.b:c"] {
+        for here in ["a.csv", "./a:b", "/tmp/a:b", ":a", "a.b:c", "-"] {
             assert_eq!(told(here), None, "{here}");
         }
     }
@@ -87,9 +245,9 @@ mod tests {
     #[test]
     fn a_directory_keeps_the_name() {
         let name =
-            |path: &str| target(OsStr::new("dir/a.csv"), OsStr::new(path)).to_string_lossy().into_owned();
+            |path: &str| joined(OsStr::new(path), OsStr::new("dir/a.csv")).to_string_lossy().into_owned();
         assert_eq!(name("."), "a.csv");
         assert_eq!(name("/home/user/"), "/home/user/a.csv");
-        assert_eq!(name("b.csv"), "b.csv");
+        assert_eq!(name("sub"), "sub/a.csv");
     }
 }

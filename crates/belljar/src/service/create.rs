@@ -5,6 +5,7 @@ use belljar_engine::v1::WriteOpen;
 
 use super::args::CreateArgs;
 use super::link::Link;
+use super::long::{Counted, Moved};
 use super::sandbox::shown;
 use super::words;
 use crate::files::Inputs;
@@ -17,7 +18,9 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     let request = request(args)?;
     let made = link.client.create(request, None).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
-    if let Err(error) = put(link, &info.id, files).await {
+    let moved = Moved::default();
+    let put = put(link, &info.id, files, &moved);
+    if let Err(error) = link.long_move("putting files in", &moved, put).await {
         if !made.existing {
             let request = v1::KillSandboxRequest { sandbox: info.id, ..Default::default() };
             link.client.kill(request).await?;
@@ -55,7 +58,7 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
 }
 
 /// Puts files into a sandbox.
-pub(crate) async fn put(link: &Link, sandbox: &str, files: Inputs) -> Result<(), Quit> {
+pub(super) async fn put(link: &Link, sandbox: &str, files: Inputs, moved: &Moved) -> Result<(), Quit> {
     use std::os::unix::ffi::OsStrExt as _;
     let guest = link.client.guest(sandbox)?;
     for dir in &files.dirs {
@@ -68,7 +71,7 @@ pub(crate) async fn put(link: &Link, sandbox: &str, files: Inputs) -> Result<(),
             make_parents: true,
             ..Default::default()
         };
-        guest.write_from(open, file.content).await?;
+        guest.write_from(open, Counted::new(file.content, moved)).await?;
     }
     Ok(())
 }

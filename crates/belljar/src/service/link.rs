@@ -1,43 +1,57 @@
 //! The way to the server: the one that is named, or the one of this user's home.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use belljar_client::{Client, ClientError, Credential, Target};
+use belljar_config::home_dir;
+use belljar_engine::GuestError;
 
 use super::args::{Format, ServerArgs};
-use crate::message::Quit;
+use super::start::{Reached, reach};
+use crate::message::{Quit, say};
 
-/// The socket's name in the home of the service.
-const SOCKET: &str = "belljar.sock";
+/// What is said of the first server that is started in a home.
+const STARTED: &str =
+    "a server runs in the background now: it keeps sandboxes and their times, and ends when there are none";
 
 /// A server, and how its answers are shown.
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
+    /// It is the server of this user's home.
+    pub(crate) is_own: bool,
+    /// Keeps a server in the background from ending.
+    _lease: Option<File>,
 }
 
 impl Link {
-    /// Finds the server.
+    /// Finds the server. If none is named and none is there, one is started.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
-        let (target, credential) = match &args.server {
-            Some(url) => (Target::parse(url)?, credential(args)),
-            None => {
-                let socket = home(args)?.join(SOCKET);
-                if !socket.exists() {
-                    return Err(anyhow::anyhow!(
-                        "no server is running here: there is no {}; start one with `belljar serve`, or name one with \
-                         --server",
-                        socket.display()
-                    )
-                    .into());
+        let (target, lease, is_own) = match &args.server {
+            Some(url) if !url.is_empty() => (Target::parse(url)?, None, false),
+            _ => {
+                let Reached { socket, lease, is_first } = reach(&home(args)?)?;
+                if is_first && !args.quiet {
+                    say(STARTED);
                 }
-                // Whoever can open the socket is the operator, unless he comes as somebody else.
-                (Target::Unix(socket), credential(args))
+                (Target::Unix(socket), lease, true)
             }
         };
-        let client = Client::connect(target, credential)?;
-        Ok(Self { client, format: args.format, quiet: args.quiet })
+        // Whoever can open the socket is the operator, unless he comes as somebody else.
+        let client = Client::connect(target, credential(args))?;
+        Ok(Self { client, format: args.format, quiet: args.quiet, is_own, _lease: lease })
+    }
+}
+
+impl Link {
+    /// A guest is reached by way of the server: where that cannot be reached, nothing is known of the guest.
+    pub(crate) fn explained(&self, quit: Quit) -> Quit {
+        let Quit::Error(error) = &quit else { return quit };
+        let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<GuestError>());
+        let unreachable = causes.find_map(|error| self.client.unreachable(error));
+        unreachable.map_or(quit, Quit::from)
     }
 }
 
@@ -45,21 +59,12 @@ fn credential(args: &ServerArgs) -> Credential {
     args.api_key.as_ref().filter(|key| !key.is_empty()).map_or(Credential::None, Credential::key)
 }
 
-fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
-    let named = args.home.clone().or_else(|| variable("BELLJAR_HOME"));
-    if let Some(home) = named {
-        return Ok(home);
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/belljar"));
-    }
-    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    data.map(|data| data.join("belljar"))
-        .ok_or_else(|| Quit::Usage("set BELLJAR_HOME: neither it nor HOME is set".to_owned()))
-}
-
-fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+/// The home of the service, an absolute path.
+pub(super) fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
+    let is_root = rustix::process::geteuid().is_root();
+    let named = args.home.clone().or_else(|| home_dir(|name| std::env::var_os(name), is_root));
+    let home = named.ok_or_else(|| Quit::Usage("set BELLJAR_HOME: neither it nor HOME is set".to_owned()))?;
+    Ok(std::path::absolute(home)?)
 }
 
 /// Whether the server says that there is no such thing, or that it has ended.

@@ -2,24 +2,31 @@
 
 pub(crate) mod args;
 mod audit;
+mod collect;
 mod copy;
 mod create;
 mod exec;
 mod keys;
 mod link;
+mod long;
 mod sandbox;
 mod show;
+mod start;
 mod terminal;
+mod tree;
 mod words;
 
 use crate::message::Quit;
 use crate::run::runtime;
-use args::{AuditCommandArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use args::{AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
 use link::Link;
 
 /// Does what `belljar sandbox` asks for.
 pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
-    runtime()?.block_on(async { sandbox::run(&Link::open(&args.server).await?, &args.command).await })
+    runtime()?.block_on(async {
+        let link = Link::open(&args.server).await?;
+        sandbox::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
+    })
 }
 
 /// Does what `belljar key` asks for.
@@ -35,4 +42,9 @@ pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
 /// Does what `belljar audit` asks for.
 pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(audit::run(&args.server, &args.command))
+}
+
+/// Does what `belljar gc` asks for.
+pub(crate) fn collect(args: &CollectArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { collect::run(&Link::open(&args.server).await?, args).await })
 }

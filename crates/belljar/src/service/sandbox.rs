@@ -20,7 +20,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Create(args) => create::create(link, args).await?,
         SandboxCommand::Exec(args) => return exec::exec(link, args).await,
         SandboxCommand::Shell { sandbox, command } => return terminal::shell(link, sandbox, command).await,
-        SandboxCommand::Cp { from, to } => copy::copy(link, from, to).await?,
+        SandboxCommand::Cp(args) => return copy::copy(link, args).await,
         SandboxCommand::Ls { state, label, all } => list(link, state, label, *all).await?,
         SandboxCommand::Info { sandbox } => info(link, sandbox).await?,
         SandboxCommand::Logs { sandbox, follow } => logs(link, sandbox, *follow).await?,
@@ -46,7 +46,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
                 note: note.clone().unwrap_or_default(),
                 ..Default::default()
             };
-            let template = link.client.snapshot(request).await?;
+            let template = link.long("keeping the files", link.client.snapshot(request)).await?;
             if !link.json(&template)? {
                 print(&format!("{}\n", template.id))?;
                 link.remark(&format!("kept {} as a template", bytes(template.bytes)));
@@ -241,18 +241,28 @@ async fn stats(link: &Link, sandbox: &str) -> Result<(), Quit> {
 async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
     let mut table = Table::new(&["PROCESS", "PID", "STATE", "COMMAND"]);
     for process in link.client.guest(sandbox)?.list_processes().await? {
-        if link.json(&process)? {
+        let ended = process.exited.as_option();
+        let argv: Vec<_> =
+            process.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let shown = serde_json::json!({
+            "process": process.id,
+            "pid": process.pid,
+            "argv": argv,
+            "running": process.running,
+            "exit_code": ended.filter(|exited| exited.signal == 0).map(|exited| exited.code),
+            "signal": ended.filter(|exited| exited.signal > 0).map(|exited| exited.signal),
+            "stdout_bytes": process.stdout_bytes,
+            "stderr_bytes": process.stderr_bytes,
+        });
+        if link.json(&shown)? {
             continue;
         }
-        let ended = process.exited.as_option();
         let state = match ended {
             _ if process.running => "running".to_owned(),
             Some(exited) if exited.signal > 0 => format!("signal {}", exited.signal),
             Some(exited) => format!("exited {}", exited.code),
             None => "ended".to_owned(),
         };
-        let argv: Vec<_> =
-            process.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         table.row(vec![
             process.id.to_string(),
             process.pid.to_string(),
@@ -318,9 +328,10 @@ async fn fork(
         labels: words::labels(labels)?.into_iter().collect(),
         ..Default::default()
     };
-    let mut forks = link.client.fork(request).await?;
+    const COPYING: &str = "copying the files";
+    let mut forks = link.long(COPYING, link.client.fork(request)).await?;
     let mut failed = 0;
-    while let Some(fork) = forks.next().await? {
+    while let Some(fork) = link.long(COPYING, forks.next()).await? {
         match fork.result {
             Some(Forked::Sandbox(info)) => shown(link, &info)?,
             Some(Forked::Problem(problem)) => {

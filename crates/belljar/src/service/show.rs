@@ -14,6 +14,32 @@ use crate::message::{Quit, clean, without_controls};
 /// Keys whose own keys are the caller's, and stay as they are.
 const MAPS: [&str; 3] = ["labels", "env", "details"];
 
+/// What the names of a message's choices begin with. The rest, in small letters, is what is shown.
+const CHOICES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_", "KEY_ROLE_"];
+
+/// Keys that hold a choice.
+const CHOICE_KEYS: [&str; 4] = ["state", "on_timeout", "kind", "role"];
+
+/// Keys, besides those that end with `_bytes`, that hold a number of 64 bits, which messages have as a text.
+const NUMBER_KEYS: [&str; 16] = [
+    "bytes",
+    "count",
+    "seq",
+    "records",
+    "broken_seq",
+    "steps_back",
+    "process",
+    "pids",
+    "inodes",
+    "inodes_total",
+    "inodes_used",
+    "cpu_seconds",
+    "cpu_seconds_per_hour",
+    "user_us",
+    "system_us",
+    "wall_us",
+];
+
 /// Columns, with as much room as their widest cell needs.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -73,13 +99,17 @@ pub(crate) fn print(text: &str) -> Result<(), Quit> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(crate::output::write_failed)
 }
 
-/// Keys in snake case, as everywhere else in Belljar's JSON.
+/// Keys in snake case, choices as words and numbers as numbers, as everywhere else in Belljar's JSON.
 fn renamed(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let field = |(key, value): (String, Value)| {
                 let name = snake(&key);
-                let value = if MAPS.contains(&name.as_str()) { value } else { renamed(value) };
+                let value = match value {
+                    value if MAPS.contains(&name.as_str()) => value,
+                    Value::String(text) => plain(&name, text),
+                    value => renamed(value),
+                };
                 (name, value)
             };
             Value::Object(fields.into_iter().map(field).collect())
@@ -87,6 +117,18 @@ fn renamed(value: Value) -> Value {
         Value::Array(items) => Value::Array(items.into_iter().map(renamed).collect()),
         other => other,
     }
+}
+
+fn plain(name: &str, text: String) -> Value {
+    if CHOICE_KEYS.contains(&name)
+        && let Some(word) = CHOICES.iter().find_map(|beginning| text.strip_prefix(beginning))
+    {
+        return word.to_ascii_lowercase().into();
+    }
+    if name.ends_with("_bytes") || NUMBER_KEYS.contains(&name) {
+        return text.parse::<u64>().map_or(Value::String(text), Value::from);
+    }
+    Value::String(text)
 }
 
 fn snake(key: &str) -> String {
@@ -149,8 +191,14 @@ mod tests {
 
     #[test]
     fn keys_are_in_snake_case_but_for_the_callers_own() {
-        let value = serde_json::json!({"createdAt": 1, "labels": {"myKey": "V"}, "a": [{"bC": 2}]});
-        let wanted = serde_json::json!({"created_at": 1, "labels": {"myKey": "V"}, "a": [{"b_c": 2}]});
+        let value = serde_json::json!({
+            "createdAt": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"bC": 2}],
+            "state": "SANDBOX_STATE_RUNNING", "name": "KEY_ROLE_USER", "diskBytes": "7", "seq": "18446744073709551615",
+        });
+        let wanted = serde_json::json!({
+            "created_at": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"b_c": 2}],
+            "state": "running", "name": "KEY_ROLE_USER", "disk_bytes": 7, "seq": u64::MAX,
+        });
         assert_eq!(renamed(value), wanted);
     }
 

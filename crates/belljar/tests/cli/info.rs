@@ -15,16 +15,18 @@ fn help_and_version() {
     Usage: belljar <COMMAND>
 
     Commands:
-      run        Run code in a sandbox
-      shell      Open an interactive terminal in a sandbox
-      doctor     Say what this machine can enforce, what is missing, and how to fix it
-      languages  List the languages that can be run here, with versions
-      serve      Turn this machine into a sandbox service that programs use over the network
-      config     Check, show or begin the service's configuration
-      sandbox    Make, use and end sandboxes that live on
-      key        Make keys to the service, list them, take them back
-      template   List what sandboxes can start from
-      audit      Read and check the audit trail
+      run         Run code in a sandbox
+      shell       Open an interactive terminal in a sandbox
+      doctor      Say what this machine can enforce, what is missing, and how to fix it
+      languages   List the languages that can be run here, with versions
+      serve       Turn this machine into a sandbox service that programs use over the network
+      config      Check, show or begin the service's configuration
+      sandbox     Make, use and end sandboxes that live on
+      key         Make keys to the service, list them, take them back
+      template    List what sandboxes can start from
+      audit       Read and check the audit trail
+      gc          Remove what is left over and in nobody's use
+      completion  Print a script that completes this command line in a shell
 
     Options:
       -h, --help     Print help

@@ -8,3 +8,4 @@ mod info;
 mod run;
 mod shell;
 mod streams;
+mod terminal;

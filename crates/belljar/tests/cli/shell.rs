@@ -1,88 +1,19 @@
 //! `belljar shell`, on a terminal of the test's own.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
-
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
-use rustix::pty::OpenptFlags;
-use rustix::termios::{LocalModes, Winsize};
 
-use crate::host::{DEADLINE, Host, is_running, marker, send, status_of, wait_for};
+use crate::host::{Host, is_running, marker, send, status_of, wait_for};
+use crate::terminal::Terminal;
 
 /// A terminal with a command on it.
-struct Terminal {
-    master: File,
-    slave: OwnedFd,
-    child: Child,
-    seen: String,
-}
-
-impl Terminal {
-    fn start(host: &Host, args: &[&str]) -> Self {
-        Self::start_command(host.belljar(args))
-    }
-
-    /// A terminal that is the command's controlling one, so that keys send signals.
-    fn start_controlling(host: &Host, args: &[&str]) -> Self {
-        let belljar = host.belljar(args);
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait"]).arg(belljar.get_program()).args(belljar.get_args());
-        Self::start_command(command)
-    }
-
-    fn start_command(mut command: Command) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags).unwrap();
-        rustix::pty::grantpt(&master).unwrap();
-        rustix::pty::unlockpt(&master).unwrap();
-        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
-        let copy = || Stdio::from(slave.try_clone().unwrap());
-        command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", "vt100");
-        let terminal =
-            Self { child: command.spawn().unwrap(), master: File::from(master), slave, seen: String::new() };
-        terminal.resize(24, 80);
-        terminal
-    }
-
-    fn resize(&self, rows: u16, columns: u16) {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&self.slave, size).unwrap();
-    }
-
-    fn is_raw(&self) -> bool {
-        !rustix::termios::tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON)
-    }
-
-    fn write(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// Waits until `wanted` is shown, and takes away everything up to its end.
-    #[track_caller]
-    fn expect(&mut self, wanted: &str) -> String {
-        let mut buffer = [0; 4096];
-        loop {
-            if let Some(at) = self.seen.find(wanted) {
-                let rest = self.seen.split_off(at + wanted.len());
-                return std::mem::replace(&mut self.seen, rest);
-            }
-            let patience = Timespec { tv_sec: DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
-            let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
-            let count = rustix::event::poll(&mut ready, Some(&patience)).unwrap();
-            assert_eq!(count, 1, "{wanted:?} is not in {:?}", self.seen);
-            let count = self.master.read(&mut buffer).unwrap();
-            self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    }
+fn start(host: &Host, args: &[&str]) -> Terminal {
+    Terminal::start(host.belljar(args))
 }
 
 #[test]
 fn a_shell_is_a_terminal() {
     let host = Host::new();
-    let mut terminal = Terminal::start(&host, &["shell"]);
+    let mut terminal = start(&host, &["shell"]);
     terminal.expect("$ ");
     assert!(terminal.is_raw());
     terminal.write("tty; echo $TERM:$HOME:$?\n");
@@ -106,13 +37,11 @@ fn a_shell_is_a_terminal() {
 #[test]
 fn a_command_can_stand_in_for_the_shell() {
     let host = Host::new();
-    let mut terminal = Terminal::start(
-        &host,
-        &["shell", "--env", "K=V", "--", "sh", "-c", "echo $K-$1; exit 4", "sh", "x y"],
-    );
+    let mut terminal =
+        start(&host, &["shell", "--env", "K=V", "--", "sh", "-c", "echo $K-$1; exit 4", "sh", "x y"]);
     terminal.expect("V-x y\r\n");
     assert_eq!(status_of(&mut terminal.child), 4);
-    let mut terminal = Terminal::start(&host, &["shell", "--", "no-such-program"]);
+    let mut terminal = start(&host, &["shell", "--", "no-such-program"]);
     terminal.expect("no-such-program");
     assert_eq!(status_of(&mut terminal.child), 127);
     assert!(!terminal.is_raw());
@@ -124,7 +53,7 @@ fn the_terminal_is_restored_when_a_signal_ends_it() {
     for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let marker = marker(&format!("shell-{status}"));
         let command = "trap '' TERM HUP INT; echo rea''dy; while :; do sleep 1; done";
-        let mut terminal = Terminal::start(&host, &["shell", "--", "sh", "-c", command, &marker]);
+        let mut terminal = start(&host, &["shell", "--", "sh", "-c", command, &marker]);
         terminal.expect("ready\r\n");
         assert!(terminal.is_raw());
         send(&terminal.child, signal);
@@ -136,7 +65,7 @@ fn the_terminal_is_restored_when_a_signal_ends_it() {
 
 #[test]
 fn a_shell_ends_with_its_time() {
-    let mut terminal = Terminal::start(&Host::new(), &["shell", "--timeout", "1", "--", "sleep", "1000"]);
+    let mut terminal = start(&Host::new(), &["shell", "--timeout", "1", "--", "sleep", "1000"]);
     terminal.expect("belljar: the shell was stopped after 1 s, the limit timeout");
     assert_eq!(status_of(&mut terminal.child), 124);
     assert!(!terminal.is_raw());
@@ -144,7 +73,7 @@ fn a_shell_ends_with_its_time() {
 
 #[test]
 fn run_without_a_script_on_a_terminal_is_wrong_usage() {
-    let mut terminal = Terminal::start(&Host::new(), &["run"]);
+    let mut terminal = start(&Host::new(), &["run"]);
     terminal.expect("belljar: give a script, -c CODE, or pipe a script in; belljar run --help says more");
     assert_eq!(status_of(&mut terminal.child), 2);
 }
@@ -152,7 +81,7 @@ fn run_without_a_script_on_a_terminal_is_wrong_usage() {
 #[test]
 fn a_run_on_a_terminal_reads_lines_and_sends_no_escapes() {
     let host = Host::new();
-    let mut terminal = Terminal::start(&host, &["run", "-c", "print('got', input()); raise SystemExit(3)"]);
+    let mut terminal = start(&host, &["run", "-c", "print('got', input()); raise SystemExit(3)"]);
     terminal.write("line\n");
     let shown = terminal.expect("got line\r\n");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
@@ -167,7 +96,7 @@ fn ctrl_c_stops_the_whole_tree() {
                 child = subprocess.Popen(['sh', '-c', 'sleep 1000; true', sys.argv[1]])\n\
                 print('ready', flush=True)\n\
                 child.wait()";
-    let mut terminal = Terminal::start_controlling(&host, &["run", "-c", code, &marker]);
+    let mut terminal = Terminal::start_controlling(&host.belljar(&["run", "-c", code, &marker]));
     terminal.expect("ready\r\n");
     assert!(is_running(&marker));
     terminal.write("\u{3}");
@@ -180,12 +109,12 @@ fn ctrl_c_stops_the_whole_tree() {
 fn a_long_start_is_shown_and_taken_away_again() {
     let host = Host::new();
     host.write("slow.c", "#include <stdio.h>\nint main(void) { puts(\"done\"); }");
-    let mut terminal = Terminal::start(&host, &["run", "--cpus", "0.05", "slow.c"]);
+    let mut terminal = start(&host, &["run", "--cpus", "0.05", "slow.c"]);
     terminal.expect("compiling");
     let shown = terminal.expect("done\r\n");
     assert!(shown.ends_with("\u{1b}[2Kdone\r\n"), "{shown:?}");
     assert_eq!(status_of(&mut terminal.child), 0);
-    let mut terminal = Terminal::start(&host, &["run", "--quiet", "--cpus", "0.05", "slow.c"]);
+    let mut terminal = start(&host, &["run", "--quiet", "--cpus", "0.05", "slow.c"]);
     assert_eq!(terminal.expect("done\r\n"), "done\r\n");
     assert_eq!(status_of(&mut terminal.child), 0);
 }

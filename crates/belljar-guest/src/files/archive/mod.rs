@@ -1,6 +1,9 @@
 //! Archives: packing trees into a tar, and unpacking tar and zip. Neither the tree nor the archive is trusted: both may
 //! have been made to trap whoever goes through them.
 
+mod host;
+#[cfg(test)]
+mod host_tests;
 mod merge;
 mod meter;
 mod names;
@@ -14,6 +17,7 @@ mod tests;
 mod unpack;
 mod zip_read;
 
+pub use host::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
 pub(super) use pack::pack;
 pub(super) use unpack::unpack;
 #[cfg(feature = "fuzzing")]

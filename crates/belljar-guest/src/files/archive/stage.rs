@@ -54,6 +54,11 @@ pub(super) struct Rules {
     pub(super) mode_mask: u32,
     pub(super) overwrite: bool,
     pub(super) links_may_lead_out: bool,
+    /// The target is one of the host's, which is more than the archive's owner may touch: directories that are there keep
+    /// their modes and times, and others may be at work in it while nothing may lead out of it.
+    pub(super) is_hosts: bool,
+    /// The longest file, holes included, in bytes.
+    pub(super) max_file_bytes: u64,
 }
 
 /// An archive on its way to its place.
@@ -70,6 +75,8 @@ pub(super) struct Stage {
     links: BTreeMap<Vec<u8>, (Vec<u8>, Attributes)>,
     dirs: BTreeMap<Vec<u8>, Attributes>,
     remembered: usize,
+    /// A symbolic link was refused because of where it leads.
+    refused_link: bool,
 }
 
 /// A file that is being unpacked.
@@ -102,6 +109,7 @@ impl Stage {
                         links: BTreeMap::new(),
                         dirs: BTreeMap::new(),
                         remembered: 0,
+                        refused_link: false,
                     });
                 }
             }
@@ -189,7 +197,10 @@ impl Stage {
         target: Vec<u8>,
         attributes: Attributes,
     ) -> Result<(), ConnectError> {
-        names::check_target(path, &target, self.rules.links_may_lead_out)?;
+        if let Err(error) = names::check_target(path, &target, self.rules.links_may_lead_out) {
+            self.refused_link = names::check_target(path, &target, true).is_ok();
+            return Err(error);
+        }
         let bytes = path.len() + target.len();
         if self.remembered + bytes > REMEMBERED_BYTES {
             return Err(ConnectError::resource_exhausted(format!(
@@ -227,6 +238,10 @@ impl Stage {
             }
         }
         self.last = None;
+        if self.rules.is_hosts {
+            let target = &self.target;
+            self.dirs.retain(|path, _| matches!(open_below(target.as_fd(), path), Err(Errno::NOENT)));
+        }
         super::merge::merge(self.root.as_fd(), self.target.as_fd(), self.rules.overwrite).await?;
         // Those below come first: a directory may close itself to its owner.
         for (number, (path, attributes)) in self.dirs.iter().rev().enumerate() {
@@ -234,7 +249,11 @@ impl Stage {
                 tokio::task::yield_now().await;
             }
             let fail = |errno| failure("set the mode of", path, errno);
-            let dir = open_dir(self.target.as_fd(), path.as_slice(), false).map_err(fail)?;
+            let dir = match self.rules.is_hosts {
+                true => open_below(self.target.as_fd(), path),
+                false => open_dir(self.target.as_fd(), path.as_slice(), false),
+            };
+            let dir = dir.map_err(fail)?;
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(self.masked(attributes.mode))).map_err(fail)?;
             if let Some(times) = times(attributes.modified) {
                 rustix::fs::futimens(&dir, &times).map_err(fail)?;
@@ -247,6 +266,16 @@ impl Stage {
     pub(super) async fn discard(mut self) {
         remove(self.target.as_fd(), &self.name).await;
         self.name.clear();
+    }
+
+    /// Whether a symbolic link was refused because of where it leads.
+    pub(super) fn refused_link(&self) -> bool {
+        self.refused_link
+    }
+
+    /// The longest file, holes included, in bytes.
+    pub(super) fn max_file_bytes(&self) -> u64 {
+        self.rules.max_file_bytes
     }
 
     fn masked(&self, mode: u32) -> u32 {
@@ -383,6 +412,16 @@ fn step(dir: BorrowedFd<'_>, name: &[u8], make: bool) -> Result<OwnedFd, Errno> 
         }
         other => other,
     }
+}
+
+/// Opens a directory below another one by way of directories alone, name by name.
+fn open_below(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut last: Option<OwnedFd> = None;
+    for part in path.split(|byte| *byte == b'/') {
+        let next = step(last.as_ref().map_or(dir, AsFd::as_fd), part, false)?;
+        last = Some(next);
+    }
+    open_dir(last.as_ref().map_or(dir, AsFd::as_fd), c".", false)
 }
 
 /// Makes a name that an earlier entry of the archive may have taken.

@@ -400,6 +400,13 @@ impl SparseFile {
         if self.parts.iter().map(|part| part.length).sum::<u64>() != self.size {
             return Err(bad("the parts of a file with holes do not add up to its size"));
         }
+        if self.real_size > stage.max_file_bytes() {
+            let (name, most) = (show(self.name.as_deref().unwrap_or_default()), stage.max_file_bytes());
+            return Err(ConnectError::resource_exhausted(format!(
+                "the file {name} has {} bytes; at most {most} are allowed",
+                self.real_size
+            )));
+        }
         let file = match &self.name {
             Some(name) => Some(stage.file(name, self.attributes)?),
             None => None,

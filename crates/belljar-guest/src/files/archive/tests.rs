@@ -65,7 +65,7 @@ fn into(path: &str) -> v1::UnpackOpen {
 }
 
 /// Everything below a directory, by path: kind, mode, time, content or target.
-fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, Vec<u8>)> {
+pub(super) fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -97,7 +97,7 @@ fn set_old(path: &Path) {
 }
 
 /// A tree with something of everything.
-fn make_tree(root: &Path) {
+pub(super) fn make_tree(root: &Path) {
     std::fs::create_dir_all(root.join("dir/sub")).unwrap();
     std::fs::create_dir(root.join("empty")).unwrap();
     std::fs::write(root.join("file"), "content").unwrap();
@@ -298,10 +298,10 @@ async fn deep_trees_go_in_and_out() {
 
 /// A tar from the outside, entry by entry.
 #[derive(Default)]
-struct Tar(Vec<u8>);
+pub(super) struct Tar(Vec<u8>);
 
 impl Tar {
-    fn add(mut self, kind: EntryType, name: &str, target: &str, content: &[u8]) -> Self {
+    pub(super) fn add(mut self, kind: EntryType, name: &str, target: &str, content: &[u8]) -> Self {
         let header = header(kind, name, target, content.len() as u64);
         self.0.extend_from_slice(header.as_bytes());
         self.0.extend_from_slice(content);
@@ -309,11 +309,11 @@ impl Tar {
         self
     }
 
-    fn file(self, name: &str, content: &str) -> Self {
+    pub(super) fn file(self, name: &str, content: &str) -> Self {
         self.add(EntryType::Regular, name, "", content.as_bytes())
     }
 
-    fn raw(mut self, header: &Header) -> Self {
+    pub(super) fn raw(mut self, header: &Header) -> Self {
         self.0.extend_from_slice(header.as_bytes());
         self
     }
@@ -323,13 +323,13 @@ impl Tar {
         self.add(EntryType::XHeader, "pax", "", content.as_bytes())
     }
 
-    fn end(mut self) -> Vec<u8> {
+    pub(super) fn end(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }
 }
 
-fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
+pub(super) fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_size(size);
@@ -355,7 +355,6 @@ fn pax(key: &str, value: &str) -> String {
 
 #[tokio::test]
 async fn hostile_archives_are_refused_and_leave_nothing() {
-    use EntryType as E;
     let (home, client) = start();
     std::fs::create_dir(home.path().join("outside")).unwrap();
     std::fs::write(home.path().join("outside/kept"), "kept").unwrap();
@@ -365,13 +364,35 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     symlink("../outside", target.join("out")).unwrap();
     std::fs::write(target.join("there"), "there").unwrap();
     let before = look(home.path());
+    for (what, archive, why) in hostile_archives() {
+        let error =
+            unpack(&client, into("t"), &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
+        let message = error.message.unwrap_or_default();
+        assert!(message.contains(why), "{what}: {message}");
+        assert_eq!(
+            look(home.path()).keys().collect::<Vec<_>>(),
+            before.keys().collect::<Vec<_>>(),
+            "{what} left something"
+        );
+        assert_eq!(std::fs::read(target.join("there")).unwrap(), b"there", "{what}");
+    }
+    // And a directory that was made for it goes again.
+    let bad = Tar::default().file("../x", "").end();
+    unpack(&client, into("new/deep/place"), &bad).await.unwrap_err();
+    assert!(!home.path().join("new").exists());
+}
+
+/// Archives that are refused, each with a word of the reason. Some count on what lies in the target: a directory `own`, a file
+/// `there`, and a link `out` to a directory beside the target.
+pub(super) fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    use EntryType as E;
     let broken_sum = {
         let mut header = header(E::Regular, "a", "", 0);
         header.as_mut_bytes()[0] = b'b';
         header
     };
     let first = Tar::default().file("good", "good");
-    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+    vec![
         ("up", Tar::default().file("good", "x").file("../up", "x").end(), "leads upwards"),
         ("up in the middle", Tar::default().file("a/../../up", "x").end(), "leads upwards"),
         ("absolute", Tar::default().file("/tmp/x", "x").end(), "absolute"),
@@ -522,23 +543,7 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
             Tar::default().file("new", "x").file("own", "x").end(),
             "a directory is there",
         ),
-    ];
-    for (what, archive, why) in cases {
-        let error =
-            unpack(&client, into("t"), &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
-        let message = error.message.unwrap_or_default();
-        assert!(message.contains(why), "{what}: {message}");
-        assert_eq!(
-            look(home.path()).keys().collect::<Vec<_>>(),
-            before.keys().collect::<Vec<_>>(),
-            "{what} left something"
-        );
-        assert_eq!(std::fs::read(target.join("there")).unwrap(), b"there", "{what}");
-    }
-    // And a directory that was made for it goes again.
-    let bad = Tar::default().file("../x", "").end();
-    unpack(&client, into("new/deep/place"), &bad).await.unwrap_err();
-    assert!(!home.path().join("new").exists());
+    ]
 }
 
 fn gzip(data: &[u8]) -> Vec<u8> {

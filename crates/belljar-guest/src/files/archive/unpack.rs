@@ -84,6 +84,8 @@ fn rules(open: &v1::UnpackOpen) -> Result<Rules, ConnectError> {
         mode_mask: mode(open.mode_mask, 0o777)?.as_raw_mode() & 0o777,
         overwrite: open.overwrite,
         links_may_lead_out: open.links_may_lead_out,
+        is_hosts: false,
+        max_file_bytes: u64::MAX,
     })
 }
 

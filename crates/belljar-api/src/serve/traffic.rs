@@ -1,0 +1,62 @@
+//! How many connections there are, and were.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The connections of a server at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// Open now. One that was upgraded, to a WebSocket or a tunnel, does not count any more.
+    pub open: usize,
+    /// Accepted since the start.
+    pub accepted: u64,
+}
+
+/// Counts connections.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    open: AtomicUsize,
+    accepted: AtomicU64,
+}
+
+/// A connection that counts as open for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Traffic>);
+
+impl Traffic {
+    /// A connection was accepted.
+    pub(crate) fn begin(self: &Arc<Self>) -> Counted {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(self))
+    }
+
+    /// How many there are.
+    pub(crate) fn now(&self) -> Connections {
+        Connections {
+            open: self.open.load(Ordering::Relaxed),
+            accepted: self.accepted.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_while_they_last() {
+        let traffic = Arc::new(Traffic::default());
+        let (first, second) = (traffic.begin(), traffic.begin());
+        drop(first);
+        assert_eq!(traffic.now(), Connections { open: 1, accepted: 2 });
+        drop(second);
+        assert_eq!(traffic.now(), Connections { open: 0, accepted: 2 });
+    }
+}

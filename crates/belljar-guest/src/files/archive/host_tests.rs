@@ -1,0 +1,145 @@
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+use std::path::Path;
+
+use tar::EntryType;
+
+use super::host::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
+use super::tests::{Tar, header, hostile_archives, look, make_tree};
+
+const RULES: UnpackRules =
+    UnpackRules { mode_mask: 0o755, max_bytes: 4 << 20, max_entries: 1000, links_may_lead_out: false };
+
+async fn unpack(target: &Path, rules: &UnpackRules, archive: &[u8]) -> Result<Unpacked, ArchiveError> {
+    let target = OwnedFd::from(std::fs::File::open(target).unwrap());
+    let mut unpacker = Unpacker::begin(target, rules).unwrap();
+    for piece in archive.chunks(700) {
+        if let Err(error) = unpacker.take(piece) {
+            unpacker.discard().await;
+            return Err(error);
+        }
+    }
+    unpacker.finish().await
+}
+
+async fn pack(tree: &Path) -> (Vec<u8>, u64) {
+    let mut packing = Packing::begin(tree).unwrap();
+    let mut archive = Vec::new();
+    while let Some(piece) = packing.next().await.unwrap() {
+        archive.extend_from_slice(&piece);
+    }
+    (archive, packing.left_out())
+}
+
+#[tokio::test]
+async fn a_tree_goes_there_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, copy) = (dir.path().join("tree"), dir.path().join("copy"));
+    make_tree(&tree);
+    std::fs::create_dir(&copy).unwrap();
+    let (archive, left_out) = pack(&tree).await;
+    let rules = UnpackRules { mode_mask: 0o777, ..RULES };
+    let unpacked = unpack(&copy, &rules, &archive).await.unwrap();
+    assert_eq!((unpacked.skipped, left_out), (0, 0));
+    assert_eq!(look(&copy), look(&tree));
+}
+
+#[tokio::test]
+async fn hostile_archives_change_nothing_of_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("outside")).unwrap();
+    std::fs::write(dir.path().join("outside/kept"), "kept").unwrap();
+    let target = dir.path().join("t");
+    std::fs::create_dir(&target).unwrap();
+    std::fs::create_dir(target.join("own")).unwrap();
+    symlink("../outside", target.join("out")).unwrap();
+    std::fs::write(target.join("there"), "there").unwrap();
+    let before = look(dir.path());
+    let names =
+        || look(dir.path()).into_iter().map(|(name, (kind, mode, _, content))| (name, kind, mode, content));
+    let untouched: Vec<_> = names().collect();
+    for (what, archive, why) in hostile_archives() {
+        // Here files are replaced, and only a tar is read.
+        if what == "file is there" {
+            continue;
+        }
+        let error =
+            unpack(&target, &RULES, &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
+        let error_is_of_a_tar = !["zstd", "xz", "cut gzip"].contains(&what);
+        assert!(!error_is_of_a_tar || error.to_string().contains(why), "{what}: {error}");
+        let outward = ["leads out", "is absolute", "may lead out"].contains(&why) && what.contains("link");
+        assert_eq!(error.is_outward_link(), outward, "{what}: {error}");
+        assert_eq!(names().collect::<Vec<_>>(), untouched, "{what} left something");
+    }
+    assert_eq!(look(dir.path()).len(), before.len());
+}
+
+#[tokio::test]
+async fn limits_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let many =
+        (0..=RULES.max_entries).fold(Tar::default(), |tar, number| tar.file(&format!("f{number}"), ""));
+    let holes = Tar::default().raw(&{
+        let mut header = header(EntryType::GNUSparse, "holes", "", 0);
+        header.as_gnu_mut().unwrap().set_real_size(1 << 40);
+        header.set_cksum();
+        header
+    });
+    let large = Tar::default().raw(&header(EntryType::Regular, "large", "", RULES.max_bytes + 1));
+    for (archive, why) in
+        [(many.end(), "1000 entries"), (holes.end(), "at most 4194304"), (large.end(), "max_bytes")]
+    {
+        let error = unpack(dir.path(), &RULES, &archive).await.unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(look(dir.path()).len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn links_that_lead_out_are_made_on_request_and_never_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, outside) = (dir.path().join("t"), dir.path().join("outside"));
+    std::fs::create_dir(&target).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    let outside_path = outside.to_str().unwrap();
+    let rules = UnpackRules { links_may_lead_out: true, ..RULES };
+    let link = || {
+        Tar::default().add(EntryType::Symlink, "l", "../outside", b"").add(EntryType::Symlink, "m", "/", b"")
+    };
+    unpack(&target, &rules, &link().end()).await.unwrap();
+    assert_eq!(std::fs::read_link(target.join("m")).unwrap(), Path::new("/"));
+    // In one archive, and in a second one into the same directory.
+    for tar in [link(), Tar::default()] {
+        let error = unpack(&target, &rules, &tar.file("l/x", "x").end()).await.unwrap_err();
+        assert!(error.to_string().contains("directory"), "{error}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{outside_path}");
+    }
+}
+
+#[tokio::test]
+async fn directories_that_are_there_keep_their_modes_and_new_ones_get_what_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let archive = Tar::default()
+        .add(EntryType::Directory, "own/", "", b"")
+        .add(EntryType::Directory, "own/new/", "", b"")
+        .file("own/new/file", "x")
+        .end();
+    // The archive says 6777 of each.
+    unpack(dir.path(), &RULES, &archive).await.unwrap();
+    let mode = |name: &str| dir.path().join(name).metadata().unwrap().mode() & 0o7777;
+    assert_eq!((mode("own"), mode("own/new"), mode("own/new/file")), (0o700, 0o755, 0o755));
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_it_is_broken_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut unpacker = Unpacker::begin(std::fs::File::open(dir.path()).unwrap().into(), &RULES).unwrap();
+    unpacker.take(&Tar::default().file("a", "x").end()[..1024]).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    unpacker.discard().await;
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert!(Packing::begin(&dir.path().join("missing")).is_err());
+}

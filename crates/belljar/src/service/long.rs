@@ -1,0 +1,79 @@
+//! Work that may take long: a line on the terminal says what is done, and how much of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::link::Link;
+use super::show::bytes;
+use crate::progress::Progress;
+
+/// How often the line is made anew.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Bytes that were moved. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moved(Arc<AtomicU64>);
+
+impl Moved {
+    pub(super) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+impl Link {
+    /// Does it, and says so on the terminal when it takes long.
+    pub(super) async fn long<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
+        self.long_move(what, &Moved::default(), work).await
+    }
+
+    /// The same, with the bytes that have been moved so far.
+    pub(super) async fn long_move<T>(&self, what: &str, moved: &Moved, work: impl Future<Output = T>) -> T {
+        let progress = Progress::new(what.to_owned(), self.quiet);
+        let telling = async {
+            loop {
+                tokio::time::sleep(STEP).await;
+                match moved.0.load(Ordering::Relaxed) {
+                    0 => {}
+                    count => progress.message(format!("{what}: {}", bytes(count))),
+                }
+            }
+        };
+        let done = tokio::select! {
+            done = work => done,
+            never = progress.keep_moving() => match never {},
+            () = telling => std::future::pending().await,
+        };
+        progress.clear();
+        done
+    }
+}
+
+/// What is read through it is counted.
+pub(super) struct Counted<R> {
+    source: R,
+    moved: Moved,
+}
+
+impl<R> Counted<R> {
+    pub(super) fn new(source: R, moved: &Moved) -> Self {
+        Self { source, moved: moved.clone() }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.source).poll_read(context, buffer));
+        self.moved.add(buffer.filled().len() - before);
+        Poll::Ready(read)
+    }
+}

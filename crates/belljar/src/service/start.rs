@@ -1,0 +1,209 @@
+//! The server of a home, for a command that names none: the one that is there, or one that is started for it.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::serve::{CLIENTS_FILE, HELD, HomeError, LOG_FILE, READY, SOCKET_FILE, connect, holder, prepare};
+
+/// How long a server may take to answer, from the first look for it.
+const MAX_START: Duration = Duration::from_secs(60);
+
+/// How often is looked for a server that somebody else starts.
+const STEP: Duration = Duration::from_millis(10);
+
+/// How long is waited for a server that somebody else starts, before the next attempt to start one.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The longest reason that is read of a server that cannot start, in bytes.
+const MAX_REASON: u64 = 16 * 1024;
+
+/// The store in the home, as it is unless the configuration names another.
+const STORE_FILE: &str = "belljar.db";
+
+/// Variables that a server in the background keeps of the command's environment, besides those of its configuration. What
+/// else stands there is no affair of a process that lives longer.
+const KEPT_VARIABLES: [&str; 8] =
+    ["HOME", "PATH", "TMPDIR", "TZ", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// The same, by their beginning: the configuration, and what says how to reach a PostgreSQL server.
+const KEPT_BEGINNINGS: [&str; 2] = ["BELLJAR_", "PG"];
+
+/// Those are the client's, and one of them is a secret.
+const CLIENT_VARIABLES: [&str; 2] = ["BELLJAR_API_KEY", "BELLJAR_API_URL"];
+
+/// Why no server can be reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The home cannot be used.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The lock of commands cannot be had.
+    #[error("cannot lock {path:?}")]
+    Lease { path: PathBuf, source: io::Error },
+    /// It is there and cannot be reached.
+    #[error("cannot connect to the server at {path:?}")]
+    Connect { path: PathBuf, source: io::Error },
+    /// There is none, and none can be started.
+    #[error("no server is running here, and none can be started in the background")]
+    Spawn(#[source] io::Error),
+    /// There is none, and the one that was started ended again.
+    #[error("no server is running here, and none can be started in the background: {reason}{}", see(.log))]
+    Refused { reason: String, log: Option<PathBuf> },
+    /// The server that has the home listens on no Unix socket.
+    #[error(
+        "the server of this home (process {pid}) has no Unix socket; name it with --server{}, and give a key with \
+         BELLJAR_API_KEY", url.as_ref().map(|url| format!(" {url}")).unwrap_or_default()
+    )]
+    NoSocket { pid: u32, url: Option<String> },
+    /// Nothing answers.
+    #[error("no server answers at {path:?} after {seconds} s; see {log:?}")]
+    Late { path: PathBuf, log: PathBuf, seconds: u64 },
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    /// Its socket.
+    pub(crate) socket: PathBuf,
+    /// Keeps a server in the background from ending, as long as this is held.
+    pub(crate) lease: Option<File>,
+    /// It was started for this command, and it is the first in this home.
+    pub(crate) is_first: bool,
+}
+
+/// Finds the server of this home, an absolute path, or starts one in the background.
+pub(crate) fn reach(home: &Path) -> Result<Reached, StartError> {
+    let begin = Instant::now();
+    let lease = lease(home, begin)?;
+    let mut socket = home.join(SOCKET_FILE);
+    let is_new = !home.join(STORE_FILE).exists();
+    let mut is_first = false;
+    let mut patient_until: Option<Instant> = None;
+    loop {
+        match connect(&socket) {
+            Ok(_) => return Ok(Reached { socket, lease, is_first }),
+            Err(error) if is_nobody(&error) => {}
+            Err(source) => return Err(StartError::Connect { path: socket, source }),
+        }
+        if begin.elapsed() > MAX_START {
+            let (log, seconds) = (home.join(LOG_FILE), MAX_START.as_secs());
+            return Err(StartError::Late { path: socket, log, seconds });
+        }
+        if patient_until.is_none_or(|until| Instant::now() > until) {
+            if lease.is_none() {
+                // It says why no server can use the directory.
+                prepare(home)?;
+            }
+            is_first = start(home)? && is_new;
+            patient_until = Some(Instant::now() + PATIENCE);
+            socket = elsewhere(home)?.unwrap_or(socket);
+        } else {
+            std::thread::sleep(STEP);
+        }
+    }
+}
+
+/// Says that there is a command, so that no server in the background ends now. In a home that is not this user's, there is none
+/// that could be started.
+fn lease(home: &Path, begin: Instant) -> Result<Option<File>, StartError> {
+    let is_own = |path: &Path| {
+        path.metadata().is_ok_and(|metadata| metadata.uid() == rustix::process::geteuid().as_raw())
+    };
+    if home.exists() && !is_own(home) {
+        return Ok(None);
+    }
+    prepare(home)?;
+    let path = home.join(CLIENTS_FILE);
+    let failed = |source| StartError::Lease { path: path.clone(), source };
+    let mut open = OpenOptions::new();
+    let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(failed)?;
+    loop {
+        match file.try_lock_shared() {
+            Ok(()) => return Ok(Some(file)),
+            // A server ends just now.
+            Err(TryLockError::WouldBlock) if begin.elapsed() < MAX_START => std::thread::sleep(STEP),
+            Err(TryLockError::WouldBlock) => return Err(failed(io::ErrorKind::TimedOut.into())),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+    }
+}
+
+/// Nobody listens there.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Where the server that has the home listens, if it says so. It may be none at all.
+fn elsewhere(home: &Path) -> Result<Option<PathBuf>, StartError> {
+    let Some(holder) = holder(home).filter(|holder| holder.serves) else { return Ok(None) };
+    match holder.socket {
+        Some(socket) => Ok(Some(PathBuf::from(socket))),
+        None => Err(StartError::NoSocket { pid: holder.pid, url: holder.url }),
+    }
+}
+
+/// Starts a server. Says false when another one has the home, or is about to.
+fn start(home: &Path) -> Result<bool, StartError> {
+    let mut server = spawn(home).map_err(StartError::Spawn)?;
+    match said(&mut server).map_err(StartError::Spawn)?.trim() {
+        READY => Ok(true),
+        HELD => {
+            let _ = server.wait();
+            Ok(false)
+        }
+        reason => {
+            let reason = if reason.is_empty() { "it ended without a word" } else { reason };
+            // It has none before it has read its configuration.
+            let log = Some(home.join(LOG_FILE)).filter(|log| log.exists());
+            Err(StartError::Refused { reason: reason.to_owned(), log })
+        }
+    }
+}
+
+fn see(log: &Option<PathBuf>) -> String {
+    log.as_ref().map(|log| format!("; see {log:?}")).unwrap_or_default()
+}
+
+fn spawn(home: &Path) -> io::Result<Child> {
+    // What this program was given by its caller must not stay open as long as the server lives.
+    let _ = belljar_local::cloexec_from(3);
+    let kept = std::env::vars_os().filter(|(name, _)| {
+        let Some(name) = name.to_str() else { return false };
+        let is_kept = KEPT_VARIABLES.contains(&name)
+            || KEPT_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+        is_kept && !CLIENT_VARIABLES.contains(&name)
+    });
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("belljar").arg("serve").arg("--background").arg("--home").arg(home).env_clear().envs(kept);
+    if let Some(config) = std::env::var_os("BELLJAR_CONFIG").filter(|path| !path.is_empty()) {
+        command.env("BELLJAR_CONFIG", std::path::absolute(config)?);
+    }
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+}
+
+/// What the server says until it lets go of its standard output.
+fn said(server: &mut Child) -> io::Result<String> {
+    let mut output = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let begin = Instant::now();
+    let mut said = Vec::new();
+    loop {
+        let left = MAX_START.saturating_sub(begin.elapsed());
+        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if rustix::event::poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready in time"));
+        }
+        let mut piece = [0; 1024];
+        match output.read(&mut piece)? {
+            length @ 1.. if (said.len() as u64) < MAX_REASON => said.extend_from_slice(&piece[..length]),
+            _ => return Ok(String::from_utf8_lossy(&said).into_owned()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The server in the background: started by the first command that needs it, one for all, and gone when nobody does.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::world::{DEADLINE, Done, Home, eventually, stop};
+
+const FIRST: &str = "belljar: a server runs in the background now";
+
+#[test]
+fn a_command_starts_a_server_that_ends_by_itself() {
+    let home = Home::new();
+    let first = home.run("sandbox create");
+    assert_eq!(first.status, Some(0), "{first:?}");
+    assert!(first.stderr.starts_with(FIRST) && first.stderr.lines().count() == 1, "{first:?}");
+    let second = home.run("sandbox ls -q");
+    assert_eq!((second.stdout, second.stderr.as_str()), (first.stdout.clone(), ""));
+    let (pid, holder) = home.holder().unwrap();
+    assert_eq!(holder["background"], true);
+    assert_eq!(holder["socket"].as_str(), home.path().join("belljar.sock").to_str());
+    // It listens on its socket and nowhere else, and has left the session of the command.
+    assert_eq!(holder["url"], serde_json::Value::Null);
+    assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid);
+    // A sandbox keeps it, for much longer than it would stay without one.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        assert_eq!(home.holder().unwrap().0, pid);
+        assert!(home.is_held());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    home.good(&format!("sandbox kill {}", first.stdout.trim()));
+    eventually(|| if home.is_held() { Err("it does not end".to_owned()) } else { Ok(()) });
+    for socket in ["belljar.sock", "handover.sock"] {
+        assert!(!home.path().join(socket).exists(), "{socket}");
+    }
+    // The next one says nothing: it is known by then.
+    let again = home.run("sandbox ls");
+    assert_eq!((again.status, again.stderr.as_str()), (Some(0), ""));
+    assert_ne!(home.holder().unwrap().0, pid);
+}
+
+#[test]
+fn commands_at_once_start_one_server() {
+    let home = Home::new();
+    let mut running: Vec<_> = (0..12)
+        .map(|_| {
+            let mut command = home.belljar(&["sandbox", "create", "-q"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in running.drain(..) {
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert_eq!(home.good("sandbox ls -q").lines().count(), 12);
+    let log = std::fs::read_to_string(home.path().join("belljar.log")).unwrap();
+    assert_eq!(log.matches("serving").count(), 1, "{log}");
+}
+
+#[test]
+fn commands_come_and_go_while_servers_do() {
+    // Each time anew the command may meet a server that is just about to end.
+    let home = Home::new();
+    let begin = Instant::now();
+    let mut servers = std::collections::BTreeSet::new();
+    let mut pause = Duration::from_millis(1000);
+    while begin.elapsed() < Duration::from_secs(15) && servers.len() < 6 {
+        let done = home.run("sandbox ls -q");
+        assert_eq!((done.status, done.stdout.as_str()), (Some(0), ""), "{done:?}");
+        servers.insert(home.holder().unwrap().0.as_raw_nonzero());
+        std::thread::sleep(pause);
+        pause += Duration::from_millis(37);
+    }
+    assert!(servers.len() > 1, "no server ended");
+}
+
+#[test]
+fn deadlines_hold_without_a_command() {
+    let home = Home::new();
+    let id = home.create("--timeout 1s");
+    let socket = home.path().join("belljar.sock");
+    eventually(|| if socket.exists() { Err("the server stays".to_owned()) } else { Ok(()) });
+    let info = home.run(&format!("sandbox info {id}"));
+    info.refused(125, &["its time was over"]);
+}
+
+#[test]
+fn a_server_that_is_started_by_hand_takes_over() {
+    let home = Home::new();
+    let id = home.create("");
+    home.inside(&id, "echo made > note");
+    home.good(&format!("sandbox exec -d {id} -- sleep 300"));
+    let (background, _) = home.holder().unwrap();
+    let (server, said) = home.serve(&[]);
+    assert!(home.read("serve.err").contains(&format!(
+        "waiting for the server in the background (process {}) to end",
+        background.as_raw_nonzero()
+    )));
+    assert_eq!(home.holder().unwrap().0, rustix::process::Pid::from_child(&server));
+    assert_eq!(home.inside(&id, "cat note"), "made\n");
+    // What `cat` ran as comes after it in the list, so it is looked for by hand.
+    let listed = home.good(&format!("sandbox ps {id}"));
+    assert!(listed.lines().any(|line| line.contains("running") && line.contains("sleep 300")), "{listed}");
+    // By its address and with its key as well.
+    let address = said.split_once("http://").unwrap().1.lines().next().unwrap();
+    let key = said.split_once("BELLJAR_API_KEY=").unwrap().1.split(' ').next().unwrap();
+    let mut command = home.belljar(&["sandbox", "ls", "-q", "--server", &format!("http://{address}")]);
+    let listed = command.env("BELLJAR_API_KEY", key).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), id, "{listed:?}");
+    stop(server);
+    // And back again.
+    assert_eq!(home.inside(&id, "cat note"), "made\n");
+    assert_eq!(home.holder().unwrap().1["background"], true);
+}
+
+#[test]
+fn a_server_is_found_where_it_says_that_it_listens() {
+    let home = Home::new();
+    let socket = home.file("elsewhere.sock");
+    let (server, _) = home.serve(&["--socket", socket.to_str().unwrap()]);
+    let id = home.create("");
+    assert_eq!(home.good("sandbox ls -q").trim(), id);
+    assert!(!home.path().join("belljar.sock").exists());
+    home.good(&format!("sandbox kill {id}"));
+    stop(server);
+    let (server, said) = home.serve(&["--socket", ""]);
+    let address = said.split_once("http://").unwrap().1.lines().next().unwrap();
+    let refused = home.run("sandbox ls");
+    refused.refused(125, &["has no Unix socket", &format!("--server http://{address}"), "BELLJAR_API_KEY"]);
+    stop(server);
+}
+
+#[test]
+fn a_socket_may_have_a_long_path() {
+    let home = Home::new();
+    let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));
+    let mut command = home.belljar(&["sandbox", "ls", "-q", "--home", long.to_str().unwrap()]);
+    let done = command.env("BELLJAR_SERVER_LINGER", "1s").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    eventually(|| if long.join("belljar.sock").exists() { Err("it stays".to_owned()) } else { Ok(()) });
+}
+
+#[test]
+fn the_command_is_told_why_no_server_can_start() {
+    let home = Home::new();
+    let none = "no server is running here, and none can be started in the background: ";
+    home.write("home/belljar.toml", "[server]\nlinger = 'soon'\n");
+    home.run("sandbox ls").refused(125, &[none, "belljar.toml:2:10: server.linger: \"soon\" is not allowed"]);
+    home.write("home/belljar.toml", "[store]\nurl = 'sqlite:/dev/null/x.db'\n");
+    home.run("sandbox create").refused(125, &[none, "/dev/null", "belljar.log"]);
+    home.write("file", "");
+    let file = home.file("file");
+    let refused = home.run_args(&["sandbox", "ls", "--home", file.to_str().unwrap()]);
+    refused.refused(125, &["is no directory; name another one with BELLJAR_HOME or --home"]);
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    home.run("sandbox ls").refused(125, &["may be written by others (mode 0777); chmod go-w it"]);
+}
+
+#[test]
+fn nothing_of_the_command_stays_with_the_server() {
+    let home = Home::new();
+    let mut shell = std::process::Command::new("sh");
+    let belljar = home.belljar(&["sandbox", "create"]);
+    shell.args(["-c", "exec 7>&1; \"$0\" sandbox create 2>/dev/null"]).arg(belljar.get_program());
+    for (name, value) in belljar.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        shell.env(name, value);
+    }
+    shell.env("SOME_SECRET", "s3cret").env("BELLJAR_API_URL", "");
+    let begin = Instant::now();
+    // It ends when nobody has the writing end any more, so not before the server, if that had it.
+    let output = shell.output().unwrap();
+    assert!(output.status.success() && begin.elapsed() < DEADLINE / 2, "{output:?}");
+    assert!(home.is_held());
+    let (pid, _) = home.holder().unwrap();
+    let of = |what: &str| std::fs::read(format!("/proc/{}/{what}", pid.as_raw_nonzero())).unwrap();
+    let environment = String::from_utf8_lossy(&of("environ")).into_owned();
+    assert!(environment.contains("BELLJAR_HOME=") && !environment.contains("SECRET"), "{environment}");
+    assert!(!environment.contains("BELLJAR_API"), "{environment}");
+    assert_eq!(String::from_utf8_lossy(&of("comm")), "belljar\n");
+    let cwd = std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).unwrap();
+    assert_eq!(cwd, std::path::Path::new("/"));
+}
+
+#[test]
+fn a_server_that_was_killed_is_followed_by_one_that_takes_its_sandboxes_over() {
+    let home = Home::new();
+    let id = home.create("");
+    home.inside(&id, "echo made > note");
+    let (pid, _) = home.holder().unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let done: Done = home.run_args(&["sandbox", "exec", &id, "--", "cat", "note"]);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), "made\n"), "{done:?}");
+    assert_ne!(home.holder().unwrap().0, pid);
+}

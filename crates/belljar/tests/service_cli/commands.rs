@@ -1,0 +1,342 @@
+//! What each command does, and what it prints.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::world::{Home, eventually};
+
+#[test]
+fn exec_passes_streams_words_and_the_status_on() {
+    let home = Home::new();
+    let id = home.create("-e MADE=here");
+    let done = home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((done.status, done.stdout.as_str(), done.stderr.as_str()), (Some(3), "out\n", "err\n"));
+    let done = home.feed(&format!("sandbox exec {id} -- sha256sum"), &vec![b'x'; 1 << 20]);
+    assert!(done.stdout.starts_with("8f990ba0b577b51cf009ea049368c16b"), "{done:?}");
+    let words = home.run_args(&[
+        "sandbox",
+        "exec",
+        &id,
+        "-e",
+        "A=1",
+        "--cwd",
+        "/tmp",
+        "--",
+        "sh",
+        "-c",
+        "echo $A$MADE; pwd; echo \"$1\"",
+        "sh",
+        "two words",
+    ]);
+    assert_eq!(words.good(), "1here\n/tmp\ntwo words\n");
+    let mut inherits =
+        home.belljar(&["sandbox", "exec", &id, "--env", "FROM_HERE", "--", "sh", "-c", "echo $FROM_HERE"]);
+    let inherits = inherits.env("FROM_HERE", "value").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&inherits.stdout), "value\n");
+    assert_eq!(home.run_args(&["sandbox", "exec", &id, "-c", "--", "echo a | tr a b"]).good(), "b\n");
+    let late = home.run(&format!("sandbox exec {id} --timeout 300ms -- sleep 50"));
+    assert_eq!(late.status, Some(124), "{late:?}");
+    assert!(late.stderr.contains("its time was over"), "{late:?}");
+    assert_eq!(home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "kill -9 $$"]).status, Some(137));
+    let missing = home.run(&format!("sandbox exec {id} -- no-such-program"));
+    assert!(missing.stderr.contains("no-such-program") && missing.status != Some(0), "{missing:?}");
+}
+
+#[test]
+fn a_background_command_goes_on_and_is_listed() {
+    let home = Home::new();
+    let id = home.create("");
+    for flag in ["-d", "--detach", "--background"] {
+        let number = home.good(&format!("sandbox exec {flag} {id} -- sleep 200"));
+        let number: u64 = number.trim().parse().unwrap();
+        let listed = home.good(&format!("sandbox ps {id}"));
+        let line = listed.lines().find(|line| line.split_whitespace().next() == Some(&number.to_string()));
+        assert!(line.is_some_and(|line| line.contains("running") && line.ends_with("sleep 200")), "{listed}");
+    }
+    let process = home.json(&format!("sandbox ps {id}"));
+    assert_eq!(process["argv"], serde_json::json!(["sleep", "200"]));
+    assert_eq!((process["running"].as_bool(), process["exit_code"].is_null()), (Some(true), true));
+    let started = home.run_args(&["sandbox", "exec", "-d", &id, "--format", "json", "--", "true"]).good();
+    let started: Value = serde_json::from_str(&started).unwrap();
+    assert!(started["process"].as_u64().is_some(), "{started}");
+}
+
+#[test]
+fn sandboxes_are_listed_by_label_and_state() {
+    let home = Home::new();
+    let first = home.create("--name one --label job=42 --label who=me");
+    let second = home.create("--name two --label job=43");
+    assert_eq!(home.good("sandbox ls -q --label job=42").trim(), first);
+    assert_eq!(home.good("sandbox ls -q --label job=42 --label who=you"), "");
+    assert_eq!(home.json("sandbox ls --label job=43")["name"], "two");
+    let table = home.good("sandbox ls");
+    let row = table.lines().find(|line| line.starts_with(&first)).unwrap();
+    assert!(table.starts_with("ID ") && row.contains("one ") && row.ends_with("job=42,who=me"), "{table}");
+    assert_eq!(home.good("sandbox pause one").trim(), first);
+    assert_eq!(home.good("sandbox ls -q --state paused").trim(), first);
+    assert_eq!(home.good("sandbox list -q --state running").trim(), second);
+    assert_eq!(home.good("sandbox kill two").trim(), "two");
+    assert_eq!(home.good("sandbox ls -q").trim(), first);
+    let all = home.good("sandbox ls --all");
+    let gone = all.lines().find(|line| line.starts_with(&second)).unwrap();
+    assert!(gone.contains("gone") && gone.contains("ended on request"), "{all}");
+    let again = home.good("sandbox create --name one --or-get -q");
+    assert_eq!(again.trim(), first);
+}
+
+#[test]
+fn a_sandbox_is_looked_at_changed_paused_and_resumed() {
+    let home = Home::new();
+    let id = home.create("--timeout 10m --memory 128m --cpus 0.5 --pids 50 --disk 64m --tmp 32m");
+    let info = home.good(&format!("sandbox info {id}"));
+    for (name, value) in [
+        ("id", id.as_str()),
+        ("state", "running"),
+        ("memory", "128.0 MiB"),
+        ("cpus", "0.5"),
+        ("pids", "50"),
+        ("disk", "64.0 MiB"),
+        ("network", "disabled"),
+    ] {
+        assert!(
+            info.lines().any(|line| line.split_whitespace().next() == Some(name) && line.ends_with(value)),
+            "{name}: {info}"
+        );
+    }
+    assert!(info.contains("wall "), "{info}");
+    assert_eq!(home.json(&format!("sandbox pause {id}"))["state"], "paused");
+    assert_eq!(home.json(&format!("sandbox info {id}"))["state"], "paused");
+    assert_eq!(home.json(&format!("sandbox resume {id}"))["state"], "running");
+    let set = home.json(&format!(
+        "sandbox set {id} --timeout 1h --idle-timeout 20m --on-timeout pause --memory 256m --label a=b"
+    ));
+    assert_eq!(
+        (set["limits"]["memory_bytes"].as_u64(), set["labels"]["a"].as_str(), set["on_timeout"].as_str()),
+        (Some(256 << 20), Some("b"), Some("pause")),
+        "{set}"
+    );
+    assert!(home.json(&format!("sandbox set {id} --label a-"))["labels"].is_null());
+    let logs = home.good(&format!("sandbox logs {id}"));
+    for event in ["created", "paused", "resumed"] {
+        assert!(logs.contains(event), "{logs}");
+    }
+    let stats = home.json(&format!("sandbox stats {id}"));
+    assert_eq!(
+        (stats["memory_limit_bytes"].as_u64(), stats["pids_limit"].as_u64()),
+        (Some(256 << 20), Some(50)),
+        "{stats}"
+    );
+    let table = home.good(&format!("sandbox stats {id}"));
+    assert!(
+        table.contains("memory") && table.contains("256.0 MiB") && table.contains("disk /home/user"),
+        "{table}"
+    );
+}
+
+#[test]
+fn logs_go_on_when_asked_to() {
+    let home = Home::new();
+    let id = home.create("");
+    let mut command = home.belljar(&["sandbox", "logs", "-f", &id]);
+    let out = home.file("logs");
+    let mut following =
+        command.stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+    let has = |word: &str| {
+        eventually(|| if home.read("logs").contains(word) { Ok(()) } else { Err(home.read("logs")) })
+    };
+    has("created");
+    home.good(&format!("sandbox pause {id}"));
+    has("paused");
+    home.good(&format!("sandbox kill {id}"));
+    eventually(|| following.try_wait().unwrap().ok_or_else(|| "the log does not end".to_owned()));
+}
+
+#[test]
+fn files_are_kept_as_templates_and_copied() {
+    let home = Home::new();
+    let id = home.create("--label kind=original");
+    home.inside(&id, "mkdir d && echo content > d/file");
+    let template = home.good(&format!("sandbox snapshot {id} --name base --note first"));
+    assert!(template.trim().starts_with("tpl_"), "{template}");
+    let table = home.good("template ls");
+    assert!(table.contains("base") && table.contains("first") && table.contains(&id), "{table}");
+    assert_eq!(home.json("template info base")["id"].as_str(), Some(template.trim()));
+    let copy = home.create("--template base");
+    assert_eq!(home.inside(&copy, "cat d/file"), "content\n");
+    let forks = home.good(&format!("sandbox fork {id} -n 3 --label kind=fork"));
+    assert_eq!(forks.lines().count(), 3);
+    for fork in forks.lines() {
+        assert_eq!(home.inside(fork, "cat d/file"), "content\n");
+    }
+    assert_eq!(home.good("sandbox ls -q --label kind=fork").lines().count(), 3);
+    assert_eq!(home.good("template rm base"), "");
+    assert!(!home.good("template ls").contains("base"));
+    home.run("template info base").refused(125, &["there is no template"]);
+    assert_eq!(home.good("sandbox kill --label kind=fork").lines().count(), 3);
+    assert_eq!(home.good("sandbox kill --all").lines().count(), 2);
+    assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+#[test]
+fn ports_are_published_and_taken_back() {
+    let home = Home::new();
+    let id = home.create("");
+    let place = home.good(&format!("sandbox port {id} 8000"));
+    assert_eq!(place.trim(), format!("/v1/sandboxes/{id}/ports/8000/proxy/"));
+    home.good(&format!("sandbox port {id} 9000 --public"));
+    let table = home.good(&format!("sandbox port {id}"));
+    assert!(table.contains("with a token") && table.contains("anybody"), "{table}");
+    assert!(!home.good(&format!("sandbox port {id} 8000 --token 1h")).trim().is_empty());
+    assert_eq!(home.good(&format!("sandbox port {id} 8000 --remove")), "");
+    assert!(!home.good(&format!("sandbox port {id}")).contains("8000"));
+}
+
+#[test]
+fn keys_open_what_they_are_for() {
+    let home = Home::new();
+    let id = home.create("");
+    let reader = home.good("key create --role read --name looks").trim().to_owned();
+    let with = |key: &str, line: &str| {
+        let args: Vec<_> = line.split(' ').collect();
+        let output = home.belljar(&args).env("BELLJAR_API_KEY", key).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    assert!(reader.starts_with("bj_"));
+    assert_eq!(with(&reader, "sandbox ls -q").1.trim(), id);
+    let refused = with(&reader, &format!("sandbox kill {id}"));
+    assert_eq!((refused.0, refused.1.as_str()), (Some(125), ""), "{refused:?}");
+    assert!(refused.2.contains("user"), "{refused:?}");
+    let table = home.good("key ls");
+    let row = table.lines().find(|line| line.contains("looks")).unwrap();
+    assert!(row.contains("read") && row.ends_with("yes") && !table.contains(&reader), "{table}");
+    let key = row.split_whitespace().next().unwrap();
+    home.good(&format!("key revoke {key}"));
+    assert!(home.good("key ls").contains("taken back"));
+    assert_eq!(with(&reader, "sandbox ls").0, Some(125));
+    let made = home.json("key create --role user --max-sandboxes 1 --expires 1h");
+    let user = made["key"].as_str().unwrap();
+    let first = with(user, "sandbox create");
+    assert_eq!(first.0, Some(0), "{first:?}");
+    let second = with(user, "sandbox create");
+    assert_eq!(second.0, Some(125), "{second:?}");
+    // The operator sees both, the key its own tenant's.
+    assert_eq!(home.good("sandbox ls -q").lines().count(), 2);
+}
+
+#[test]
+fn the_audit_trail_is_read_checked_and_exported() {
+    let home = Home::new();
+    let id = home.create("");
+    for number in 0..3 {
+        home.inside(&id, &format!("echo {number}"));
+    }
+    home.good(&format!("sandbox kill {id}"));
+    let last = home.good("audit tail -n 1");
+    assert_eq!(last.lines().count(), 1, "{last}");
+    let record: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(
+        (record["action"].as_str(), record["sandbox"].as_str()),
+        (Some("sandbox.kill"), Some(id.as_str()))
+    );
+    let tail = home.good("audit tail -n 200");
+    let seq = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap();
+    assert!(tail.lines().map(seq).eq(1..=record["seq"].as_u64().unwrap()), "{tail}");
+    assert_eq!(home.good(&format!("audit tail --sandbox {id} --action sandbox.create")).lines().count(), 1);
+    let whole = home.good("audit verify");
+    assert!(whole.starts_with(&format!("whole: {} records", tail.lines().count())), "{whole}");
+    assert_eq!(home.json("audit verify")["whole"], true);
+    let exported = home.good("audit export");
+    home.write("trail.jsonl", &exported);
+    assert!(home.good("audit verify --file trail.jsonl").starts_with("whole: "));
+    home.write("trail.jsonl", &exported.replacen("sandbox.create", "sandbox.delete", 1));
+    let broken = home.run("audit verify --file trail.jsonl");
+    broken.refused(1, &["broken at"]);
+}
+
+#[test]
+fn the_trail_is_followed_from_its_last_records_on() {
+    let home = Home::new();
+    home.good("sandbox kill --all");
+    let first = home.create("");
+    let second = home.create("");
+    let mut command = home.belljar(&["audit", "tail", "-f", "-n", "1"]);
+    let out = home.file("tail");
+    let mut following =
+        command.stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+    let has = |word: &str| {
+        eventually(|| if home.read("tail").contains(word) { Ok(()) } else { Err(home.read("tail")) })
+    };
+    has(&second);
+    home.good(&format!("sandbox kill {second}"));
+    has("sandbox.kill");
+    assert!(!home.read("tail").contains(&first));
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+#[test]
+fn completion_is_printed_for_each_shell() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = home.good(&format!("completion {shell}"));
+        assert!(script.contains("snapshot") && script.contains("outward-links"), "{shell}");
+    }
+    home.write("completion.bash", &home.good("completion bash"));
+    let line = "source completion.bash; COMP_WORDS=(belljar sandbox sna); COMP_CWORD=2; _belljar belljar sna sandbox; \
+                echo ${COMPREPLY[*]}";
+    let output =
+        std::process::Command::new("bash").args(["-c", line]).current_dir(home.dir.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "snapshot\n", "{output:?}");
+    // No server is started for it.
+    assert!(!home.path().join("belljar.sock").exists());
+}
+
+#[test]
+fn what_is_left_over_is_removed_and_nothing_else() {
+    let home = Home::new();
+    let id = home.create("");
+    home.inside(&id, "echo content > file");
+    let template = home.good(&format!("sandbox snapshot {id} --name base")).trim().to_owned();
+    assert_eq!(home.good("gc"), "");
+    assert!(home.run("gc --dry-run").stderr.contains("nothing is left over"));
+    home.write("home/templates/tpl_00000000000000000000.tar", &"x".repeat(5000));
+    home.write("home/belljar.log.old", "old");
+    home.write("home/templates/mine/note", "a directory of somebody");
+    let left = home.path().join("templates/tpl_00000000000000000000.tar");
+    let said = home.run("gc --dry-run");
+    assert!(
+        said.stdout.contains("archive") && said.stdout.contains("4.9 KiB") && said.stdout.contains("log "),
+        "{said:?}"
+    );
+    assert!(said.stderr.contains("4.9 KiB can be freed"), "{said:?}");
+    assert!(left.exists() && home.path().join("belljar.log.old").exists());
+    assert_eq!(home.good("gc -q --dry-run").lines().count(), 2);
+    let last = home.json("gc --dry-run");
+    assert_eq!(
+        (last["kind"].as_str(), last["bytes"].as_u64(), last["count"].as_u64()),
+        (Some("log"), Some(3), Some(1))
+    );
+    let said = home.run("gc");
+    assert!(said.status == Some(0) && said.stderr.contains("freed"), "{said:?}");
+    assert!(!left.exists() && !home.path().join("belljar.log.old").exists());
+    assert!(home.path().join(format!("templates/{template}.tar")).exists());
+    assert!(home.path().join("templates/mine/note").exists());
+    let copy = home.create("--template base");
+    assert_eq!(home.inside(&copy, "cat file"), "content\n");
+    // Only administrators, and it is on record.
+    let user = home.good("key create --role user").trim().to_owned();
+    let refused = home.belljar(&["gc"]).env("BELLJAR_API_KEY", user).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert_eq!(
+        home.good("audit tail --action server.collect")
+            .lines()
+            .filter(|line| line.contains("\"ok\""))
+            .count(),
+        2
+    );
+}

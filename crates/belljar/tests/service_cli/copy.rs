@@ -1,0 +1,180 @@
+//! Files and directories, in and out. What comes out is hostile.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use crate::world::Home;
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().mode() & 0o7777
+}
+
+#[test]
+fn files_go_in_and_out() {
+    let home = Home::new();
+    let id = home.create("");
+    home.write("a.csv", "1,2\n");
+    home.good(&format!("sandbox cp a.csv {id}:"));
+    home.good(&format!("sandbox cp a.csv {id}:b.csv"));
+    home.good(&format!("sandbox cp a.csv {id}:/tmp"));
+    home.good(&format!("sandbox cp a.csv {id}:new/dir/"));
+    assert_eq!(home.inside(&id, "cat a.csv b.csv /tmp/a.csv new/dir/a.csv"), "1,2\n".repeat(4));
+    home.inside(&id, "printf 'x\\0y' > bytes; chmod 600 bytes");
+    home.good(&format!("sandbox cp {id}:bytes ."));
+    home.good(&format!("sandbox cp {id}:bytes other"));
+    assert_eq!((home.read("bytes"), home.read("other")), ("x\0y".to_owned(), "x\0y".to_owned()));
+    assert_eq!(home.good(&format!("sandbox cp {id}:bytes -")), "x\0y");
+    home.feed(&format!("sandbox cp - {id}:from/stdin"), b"piped").good();
+    assert_eq!(home.inside(&id, "cat from/stdin"), "piped");
+    // A link inside is not followed on the way out.
+    home.inside(&id, "ln -s /etc/passwd link");
+    home.run(&format!("sandbox cp {id}:link .")).refused(125, &["a symbolic link"]);
+    assert!(!home.file("link").exists());
+}
+
+#[test]
+fn directories_go_in_with_what_they_hold() {
+    let home = Home::new();
+    let id = home.create("");
+    home.write("tree/file", "content\n");
+    home.write("tree/sub/deep", "deep\n");
+    std::fs::create_dir(home.file("tree/empty")).unwrap();
+    symlink("file", home.file("tree/link")).unwrap();
+    symlink("/etc/passwd", home.file("tree/outward")).unwrap();
+    set_mode(&home.file("tree/file"), 0o751);
+    set_mode(&home.file("tree/sub"), 0o700);
+    set_mode(&home.file("tree"), 0o710);
+    home.good(&format!("sandbox cp tree {id}:"));
+    let look = "find tree | sort | xargs stat -c '%n %a %F'";
+    assert_eq!(
+        home.inside(&id, look),
+        "tree 710 directory\ntree/empty 755 directory\ntree/file 751 regular file\ntree/link 777 symbolic link\n\
+         tree/outward 777 symbolic link\ntree/sub 700 directory\ntree/sub/deep 644 regular file\n"
+    );
+    // Under another name, then into it as it is there now, then only what is in it.
+    home.good(&format!("sandbox cp tree {id}:other"));
+    home.good(&format!("sandbox cp tree {id}:other"));
+    home.good(&format!("sandbox cp tree/. {id}:content"));
+    assert_eq!(
+        home.inside(&id, "cat other/file other/tree/sub/deep content/file"),
+        "content\ndeep\ncontent\n"
+    );
+    // What is there is replaced, and what else is there stays.
+    home.inside(&id, "echo old > content/file; echo mine > content/mine");
+    home.good(&format!("sandbox cp tree/. {id}:content"));
+    assert_eq!(home.inside(&id, "cat content/file content/mine"), "content\nmine\n");
+    home.run(&format!("sandbox cp tree {id}:content/file")).refused(125, &["is no directory"]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        home.file("tree/fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    home.run(&format!("sandbox cp tree {id}:")).refused(1, &["1 left out: FIFOs, sockets"]);
+}
+
+#[test]
+fn directories_come_out_with_what_they_hold() {
+    let home = Home::new();
+    let id = home.create("");
+    let make = "mkdir -p out/sub out/empty; echo a > out/a; echo b > out/sub/b; ln -s a out/link; ln -s ../a out/sub/up; \
+                chmod 4777 out/a; chmod 750 out/sub; touch -d @1000000000 out/a; ln out/a out/same";
+    home.inside(&id, make);
+    home.good(&format!("sandbox cp {id}:out ."));
+    assert_eq!((home.read("out/a"), home.read("out/sub/up")), ("a\n".to_owned(), "a\n".to_owned()));
+    assert_eq!(std::fs::read_link(home.file("out/link")).unwrap(), Path::new("a"));
+    let metadata = home.file("out/a").metadata().unwrap();
+    // As the umask allows, and never set-user-ID.
+    assert_eq!((metadata.mode() & 0o7022, metadata.mtime(), metadata.nlink()), (0, 1_000_000_000, 2));
+    assert_eq!(mode(&home.file("out/sub")) & 0o700, 0o700);
+    assert!(home.file("out/empty").is_dir());
+    home.good(&format!("sandbox cp {id}:out renamed"));
+    home.good(&format!("sandbox cp {id}:out renamed"));
+    home.good(&format!("sandbox cp {id}:out/. content"));
+    for name in ["renamed/a", "renamed/out/sub/b", "content/a"] {
+        assert!(home.file(name).is_file(), "{name}");
+    }
+    // Directories that are there keep their modes.
+    set_mode(&home.file("content/sub"), 0o700);
+    home.write("content/mine", "mine");
+    home.good(&format!("sandbox cp {id}:out/. content"));
+    assert_eq!((mode(&home.file("content/sub")), home.read("content/mine").as_str()), (0o700, "mine"));
+    // As an archive, there and back.
+    let listed = std::process::Command::new("sh")
+        .args(["-c", &format!("\"$0\" sandbox cp {id}:out - > out.tar && tar tf out.tar | sort")])
+        .arg(home.belljar(&[]).get_program())
+        .env("BELLJAR_HOME", home.path())
+        .current_dir(home.dir.path())
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&listed.stdout),
+        "a\nempty/\nlink\nsame\nsub/\nsub/b\nsub/up\n",
+        "{listed:?}"
+    );
+    let archive = std::fs::read(home.file("out.tar")).unwrap();
+    home.feed(&format!("sandbox cp - {id}:unpacked/"), &archive).good();
+    assert_eq!(home.inside(&id, "cat unpacked/sub/up"), "a\n");
+}
+
+#[test]
+fn what_comes_out_stays_where_it_was_sent() {
+    let home = Home::new();
+    let id = home.create("");
+    home.write("secret", "secret");
+    let cases: [(&str, &str); 4] = [
+        ("ln -s /etc/passwd evil/link", "is absolute"),
+        ("ln -s ../../secret evil/link", "leads out of the directory"),
+        ("mkdir evil/d; ln -s .. evil/d/up; ln -s d/up/../../secret evil/link", "may lead out"),
+        ("truncate -s 1T evil/holes", "at most"),
+    ];
+    for (number, (make, why)) in cases.iter().enumerate() {
+        home.inside(&id, &format!("rm -rf evil; mkdir evil; echo good > evil/a; {make}"));
+        let refused = home.run(&format!("sandbox cp {id}:evil out{number}"));
+        refused.refused(125, &["does not come out", why]);
+        assert_eq!(refused.stderr.contains("--outward-links"), make.contains("ln -s"), "{refused:?}");
+        assert!(!home.file(&format!("out{number}")).exists(), "{make} left something");
+    }
+    // Asked for, such a link is made, and nothing is ever written through it: not by this copy, and not by a next one.
+    std::fs::create_dir(home.file("outside")).unwrap();
+    home.inside(&id, "rm -rf evil; mkdir evil; ln -s ../outside evil/d");
+    home.good(&format!("sandbox cp --outward-links {id}:evil links"));
+    assert_eq!(std::fs::read_link(home.file("links/d")).unwrap(), Path::new("../outside"));
+    home.inside(&id, "rm evil/d; mkdir evil/d; echo x > evil/d/x");
+    home.run(&format!("sandbox cp {id}:evil/. links")).refused(125, &["that is no directory"]);
+    assert_eq!(std::fs::read_dir(home.file("outside")).unwrap().count(), 0);
+    // The place itself may be a link of the user's own, but not one that lies where the directory goes.
+    symlink("outside", home.file("evil")).unwrap();
+    home.run(&format!("sandbox cp {id}:evil .")).refused(125, &["is no directory"]);
+    assert_eq!(std::fs::read_dir(home.file("outside")).unwrap().count(), 0);
+    // Devices, sockets and FIFOs stay inside.
+    home.inside(&id, "rm -rf evil; mkdir evil; mkfifo evil/fifo; echo a > evil/a");
+    let left = home.run(&format!("sandbox cp {id}:evil left"));
+    left.refused(1, &["1 left out"]);
+    assert!(home.file("left/a").is_file() && !home.file("left/fifo").exists());
+}
+
+#[test]
+fn odd_names_come_out_as_they_are_and_are_shown_as_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let home = Home::new();
+    let id = home.create("");
+    let names = r#"'-rf' ' x ' "$(printf 'a\033[31m')" "$(printf 'new\nline')" "$(printf '\377')""#;
+    home.inside(&id, &format!("mkdir odd; cd odd; for name in {names}; do echo 1 > ./\"$name\"; done"));
+    home.good(&format!("sandbox cp {id}:odd ."));
+    let mut names: Vec<_> = std::fs::read_dir(home.file("odd"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().as_bytes().to_vec())
+        .collect();
+    names.sort();
+    assert_eq!(names, [&b" x "[..], b"-rf", b"a\x1b[31m", b"new\nline", b"\xff"]);
+    home.inside(&id, "cd odd; ln -s / \"$(printf 'l\\033[31m')\"");
+    let refused = home.run(&format!("sandbox cp {id}:odd again"));
+    assert!(refused.stderr.contains("l\\u{1b}[31m") && !refused.stderr.contains('\u{1b}'), "{refused:?}");
+}

@@ -1,0 +1,121 @@
+//! What the pages say is what there is.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::world::Home;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Runs a line as somebody would who has `belljar` on the path.
+fn run(home: &Home, script: &str) -> (bool, String) {
+    let belljar = home.belljar(&[]);
+    let dir = Path::new(belljar.get_program()).parent().unwrap().to_owned();
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["-eu", "-o", "pipefail", "-c", script]).current_dir(home.dir.path());
+    for (name, value) in belljar.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.env("PATH", path).stdin(std::process::Stdio::null()).output().unwrap();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.success(), text)
+}
+
+#[test]
+fn the_readmes_commands_work_as_written() {
+    let home = Home::new();
+    let id = home.create("");
+    home.write("sales.csv", "1,2\n");
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let lines: Vec<_> = readme
+        .lines()
+        .filter(|line| {
+            ["belljar sandbox ", "belljar key ", "belljar audit "].iter().any(|begin| line.starts_with(begin))
+        })
+        .collect();
+    assert!(lines.len() >= 5, "{lines:?}");
+    for line in lines {
+        let line = line.replace("ID", &id);
+        let (good, text) = run(&home, &line);
+        assert!(good, "{line}: {text}");
+    }
+}
+
+#[test]
+fn the_scripts_of_the_page_on_commands_work_as_written() {
+    let home = Home::new();
+    let page = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
+    let scripts: Vec<_> =
+        page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!scripts.is_empty());
+    // One after the other, as somebody would type them.
+    let (good, text) = run(&home, &scripts.concat());
+    assert!(good, "{text}");
+}
+
+#[test]
+fn every_key_of_the_json_is_documented() {
+    let home = Home::new();
+    let id = home.create("--name work --label job=42 --timeout 10m --idle-timeout 5m");
+    home.good(&format!("sandbox exec -d {id} -- sleep 100"));
+    home.inside(&id, "true");
+    let page = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
+    let documented: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let commands = [
+        "sandbox info ID",
+        "sandbox ls",
+        "sandbox stats ID",
+        "sandbox ps ID",
+        "sandbox logs ID",
+        "sandbox snapshot ID --name base --note text",
+        "sandbox port ID 8000",
+        "sandbox port ID 8000 --token 1h",
+        "sandbox port ID",
+        "sandbox fork ID",
+        "sandbox pause ID",
+        "key create --name n --expires 1h --max-memory 1g --max-sandboxes 9 --max-disk 1g --max-cpu-per-hour 9",
+        "key create --max-executions-per-minute 9",
+        "key ls",
+        "template ls",
+        "audit verify",
+        "gc --dry-run",
+    ];
+    home.write("home/belljar.log.old", "old");
+    let mut missing = BTreeSet::new();
+    for command in commands {
+        let mut keys = BTreeSet::new();
+        gather(&home.json(&command.replace("ID", &id)), &mut keys);
+        assert!(!keys.is_empty(), "{command}");
+        missing.extend(
+            keys.into_iter()
+                .filter(|key| !documented.contains(key.as_str()))
+                .map(|key| format!("{command}: {key}")),
+        );
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+fn gather(value: &Value, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                keys.insert(key.clone());
+                if key != "labels" {
+                    gather(value, keys);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| gather(item, keys)),
+        _ => {}
+    }
+}

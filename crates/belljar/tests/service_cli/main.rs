@@ -1,0 +1,14 @@
+//! The commands that speak with the service, as somebody types them: without a server, with one, and with wrong words. Each
+//! test has a home of its own, and so a server in the background of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+
+mod background;
+mod commands;
+mod copy;
+mod documented;
+mod help;
+mod refused;
+#[path = "../cli/terminal.rs"]
+mod terminal;
+mod terminals;
+mod world;

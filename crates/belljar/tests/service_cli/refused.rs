@@ -1,0 +1,110 @@
+//! What cannot be: each refusal names what to do.
+
+use crate::world::Home;
+
+#[test]
+fn unknown_things_are_named() {
+    let home = Home::new();
+    for line in [
+        "info nosuch",
+        "exec nosuch -- true",
+        "cp nosuch:x .",
+        "pause nosuch",
+        "stats nosuch",
+        "logs nosuch",
+        "snapshot nosuch",
+        "fork nosuch",
+        "port nosuch 80",
+        "kill nosuch",
+        "ps nosuch",
+        "set nosuch --timeout 1h",
+    ] {
+        home.run(&format!("sandbox {line}")).refused(125, &["there is no sandbox \"nosuch\""]);
+    }
+    home.write("file", "");
+    home.run("sandbox cp file nosuch:x").refused(125, &["there is no sandbox \"nosuch\""]);
+    home.run("template rm nosuch").refused(125, &["nosuch"]);
+    home.run("sandbox create --template nosuch").refused(125, &["nosuch"]);
+    home.run("key revoke nosuch").refused(125, &["nosuch"]);
+    let id = home.create("");
+    home.good(&format!("sandbox kill {id}"));
+    home.run(&format!("sandbox info {id}")).refused(125, &["ended on request"]);
+    home.run(&format!("sandbox kill {id} {id}")).refused(125, &[&id]);
+}
+
+#[test]
+fn wrong_words_start_no_server() {
+    let home = Home::new();
+    let cases: [(&str, &[&str]); 12] = [
+        ("sandbox", &["Usage: belljar sandbox"]),
+        ("sandbox crate", &["unrecognized subcommand 'crate'", "create"]),
+        ("sandbox create --timout 1h", &["unexpected argument '--timout'", "--timeout"]),
+        ("sandbox exec x", &["required", "<CMD>"]),
+        ("sandbox kill", &["required"]),
+        ("sandbox kill x --all", &["cannot be used with"]),
+        ("sandbox create --or-get", &["--name"]),
+        ("sandbox ls --format xml", &["invalid value 'xml'", "table, json"]),
+        ("sandbox port x 70000", &["70000"]),
+        ("sandbox fork x -n many", &["many"]),
+        ("key create --quiet=1", &["--quiet"]),
+        ("completion tcsh", &["invalid value 'tcsh'", "bash"]),
+    ];
+    for (line, words) in cases {
+        home.run(line).refused(2, words);
+    }
+    assert!(!home.path().join("serve.lock").exists());
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_is_allowed() {
+    let home = Home::new();
+    let cases: [(&str, &[&str]); 11] = [
+        ("sandbox create --timeout soon", &["--timeout", "\"soon\" is not allowed"]),
+        ("sandbox create --memory much", &["--memory", "\"much\" is not allowed"]),
+        ("sandbox create --cpus none", &["--cpus"]),
+        ("sandbox create --label x", &["--label", "KEY=VALUE"]),
+        ("sandbox create --env NOT_SET_ANYWHERE", &["--env", "is not set here"]),
+        ("sandbox create --on-timeout sleep", &["--on-timeout", "kill or pause"]),
+        ("sandbox ls --state sleeping", &["--state", "running, paused"]),
+        ("sandbox set x", &["nothing is to be set"]),
+        ("sandbox shell x", &["needs a terminal", "sandbox exec"]),
+        ("sandbox cp a b", &["one of the two places must be SANDBOX:PATH"]),
+        ("key create --role king", &["--role", "admin, user or read"]),
+    ];
+    for (line, words) in cases {
+        home.run(line).refused(2, words);
+    }
+    home.run("sandbox create --file nosuch.csv").refused(125, &["nosuch.csv"]);
+    assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let home = Home::new();
+    for line in ["sandbox ls", "sandbox create", "sandbox exec x -- true", "key ls", "audit tail"] {
+        let (command, rest) = line
+            .split_once(" -- ")
+            .map_or((line, String::new()), |(command, rest)| (command, format!(" -- {rest}")));
+        for server in ["http://127.0.0.1:1", "unix:/nowhere/belljar.sock"] {
+            let refused = home.run(&format!("{command} --server {server}{rest}"));
+            refused.refused(125, &["cannot reach the server at", server]);
+        }
+    }
+    home.run("sandbox ls --server somewhere")
+        .refused(125, &["\"somewhere\" is no address of a server; give http://HOST:PORT"]);
+    // None was started instead.
+    assert!(!home.path().join("serve.lock").exists());
+}
+
+#[test]
+fn a_wrong_key_is_refused_and_not_passed_over() {
+    let home = Home::new();
+    home.create("");
+    let key = format!("bj_{}", "0".repeat(64));
+    for args in [["sandbox", "ls"], ["key", "ls"], ["audit", "verify"]] {
+        let output = home.belljar(&args).env("BELLJAR_API_KEY", &key).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{stderr}");
+        assert!(stderr.contains("key") && !stderr.contains(&key), "{stderr}");
+    }
+}

@@ -1,0 +1,215 @@
+//! A home, and commands in it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take that a test waits for.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A home. When it is dropped, its sandboxes end, and then the server in its background does by itself.
+pub(crate) struct Home {
+    pub(crate) dir: TempDir,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self::configured("[server]\nlinger = '1s'\n")
+    }
+
+    pub(crate) fn configured(text: &str) -> Self {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let home = Self { dir: TempDir::new().unwrap() };
+        std::fs::DirBuilder::new().mode(0o700).create(home.path()).unwrap();
+        std::fs::write(home.path().join("belljar.toml"), text).unwrap();
+        home
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// A file beside the home, in the directory where commands run.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        let path = self.file(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// The tool, with nothing of this test's own environment that concerns it.
+    pub(crate) fn belljar(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("BELLJAR_") && name != "BELLJAR_CGROUP" {
+                command.env_remove(name);
+            }
+        }
+        command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env("BELLJAR_HOME", self.path());
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command, its words separated by spaces.
+    pub(crate) fn run(&self, line: &str) -> Done {
+        self.run_args(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    pub(crate) fn run_args(&self, args: &[&str]) -> Done {
+        Done::of(self.belljar(args).output().unwrap())
+    }
+
+    /// Runs a command that must end well, and gives what it wrote.
+    #[track_caller]
+    pub(crate) fn good(&self, line: &str) -> String {
+        self.run(line).good()
+    }
+
+    /// The same for a command that writes JSON: its last value.
+    #[track_caller]
+    pub(crate) fn json(&self, line: &str) -> Value {
+        let text = self.good(&format!("{line} --format json"));
+        let last = text.lines().last().unwrap_or_else(|| panic!("{line} wrote nothing"));
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last}"))
+    }
+
+    /// Runs a command with this on its standard input.
+    pub(crate) fn feed(&self, line: &str, input: &[u8]) -> Done {
+        let args: Vec<_> = line.split(' ').collect();
+        let mut command = self.belljar(&args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // It may end without having read all of it.
+        let feeding = std::thread::spawn(move || {
+            let _ = stdin.write_all(&input);
+        });
+        let done = Done::of(child.wait_with_output().unwrap());
+        feeding.join().unwrap();
+        done
+    }
+
+    /// Makes a sandbox, and gives its id.
+    #[track_caller]
+    pub(crate) fn create(&self, more: &str) -> String {
+        self.good(format!("sandbox create {more}").trim()).trim().to_owned()
+    }
+
+    /// Runs a line in a sandbox's shell, and gives what it wrote.
+    #[track_caller]
+    pub(crate) fn inside(&self, sandbox: &str, line: &str) -> String {
+        self.run_args(&["sandbox", "exec", sandbox, "--", "sh", "-c", line]).good()
+    }
+
+    /// What the server that has the home says of itself.
+    pub(crate) fn holder(&self) -> Option<(Pid, Value)> {
+        let text = std::fs::read_to_string(self.path().join("serve.lock")).ok()?;
+        let (pid, rest) = text.split_once('\n')?;
+        Some((Pid::from_raw(pid.parse().ok()?)?, serde_json::from_str(rest).ok()?))
+    }
+
+    /// Whether a server has the home.
+    pub(crate) fn is_held(&self) -> bool {
+        let lock = std::fs::File::open(self.path().join("serve.lock"));
+        lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+    }
+
+    /// Starts a server by hand, with its sandboxes kept, and waits until it answers. Gives it and what it said.
+    pub(crate) fn serve(&self, more: &[&str]) -> (Child, String) {
+        let out = self.file("serve.out");
+        let args = [&["serve", "--listen", "127.0.0.1:0", "--pool", "0"], more].concat();
+        let mut command = self.belljar(&args);
+        command.stdout(std::fs::File::create(&out).unwrap());
+        command.stderr(std::fs::File::create(self.file("serve.err")).unwrap());
+        let mut child = command.spawn().unwrap();
+        let said = eventually(|| {
+            let (said, log) = (std::fs::read_to_string(&out).unwrap(), self.read("serve.err"));
+            assert_eq!(child.try_wait().unwrap(), None, "{said} {log}");
+            if said.contains("Belljar serves") && said.ends_with('\n') { Ok(said) } else { Err(log) }
+        });
+        (child, said)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if !self.is_held() {
+            return;
+        }
+        let ended = self.run("sandbox kill --all");
+        let begin = Instant::now();
+        while self.is_held() && begin.elapsed() < DEADLINE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if self.is_held() && !std::thread::panicking() {
+            panic!("the server in the background does not end: {ended:?}");
+        }
+    }
+}
+
+impl Done {
+    fn of(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn good(self) -> String {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// It was refused with this status, and says all of this on standard error; nothing is on standard output.
+    #[track_caller]
+    pub(crate) fn refused(&self, status: i32, words: &[&str]) {
+        assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is not in {:?}", self.stderr);
+        }
+    }
+}
+
+/// Ends a server that was started by hand.
+pub(crate) fn stop(mut server: Child) {
+    rustix::process::kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let status =
+        eventually(|| server.try_wait().unwrap().ok_or_else(|| "the server does not end".to_owned()));
+    assert_eq!(status.code(), Some(0));
+}
+
+/// Waits for something that will be.
+#[track_caller]
+pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
+    let begin = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(why) => assert!(begin.elapsed() < DEADLINE, "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
