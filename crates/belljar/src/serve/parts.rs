@@ -7,7 +7,7 @@ use belljar_config::{OnExit, StoreDurability};
 use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
 use belljar_local::{LauncherConfig, LocalConfig};
 use belljar_model::{ModelError, MountPolicy};
-use belljar_store::{AuditOptions, Durability, MirrorOptions, StoreError, StoreUrl};
+use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, StoreError, StoreUrl};
 
 use crate::config::Loaded;
 use crate::message::Quit;
@@ -36,6 +36,11 @@ pub(crate) fn durability(loaded: &Loaded) -> Durability {
         StoreDurability::Process => Durability::Process,
         StoreDurability::Power => Durability::Power,
     }
+}
+
+/// With which key it is sealed.
+pub(crate) fn store_key(loaded: &Loaded) -> KeyFile {
+    KeyFile::at(loaded.config.store.key_file.clone())
 }
 
 /// How the audit trail is kept.

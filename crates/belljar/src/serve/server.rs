@@ -75,7 +75,12 @@ impl Server {
     /// Opens everything. Sandboxes of an earlier server are taken over here.
     async fn open(loaded: &Loaded) -> Result<Self, Quit> {
         let listening = Listening::open(loaded).await?;
-        let store = Store::open_with(&parts::store_url(loaded)?, parts::durability(loaded)).await?;
+        let store = Store::open_with(
+            &parts::store_url(loaded)?,
+            parts::durability(loaded),
+            &parts::store_key(loaded),
+        )
+        .await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
         let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engine).await?;
