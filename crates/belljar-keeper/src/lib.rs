@@ -5,6 +5,7 @@ mod audit;
 mod caller;
 mod config;
 mod create;
+mod denials;
 mod entry;
 mod error;
 mod exec;
@@ -28,7 +29,7 @@ mod token;
 
 pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
-pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification};
+pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification, is_without};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use config::{HeadRoom, KeeperConfig};
 pub use create::Created;

@@ -20,6 +20,7 @@ use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 
 use crate::config::{Current, KeeperConfig};
+use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -62,6 +63,7 @@ impl Keeper {
             gate,
             pool,
             keys: Keys::default(),
+            denials: Denials::default(),
             tokens: Tokens::new(secret),
             spent: Spent::default(),
             metrics: Metrics::new(),
@@ -79,6 +81,7 @@ impl Keeper {
         keeper.register_own_metrics();
         keeper.fill_pool();
         keeper.keep_touching();
+        keeper.keep_telling_denials();
         keeper.keep_sweeping();
         Ok(keeper)
     }
@@ -254,6 +257,8 @@ impl Keeper {
             }
         }
         self.write_touched().await;
+        self.tell_denials().await;
+        self.inner.denials.end();
         done
     }
 

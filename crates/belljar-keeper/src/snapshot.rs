@@ -60,7 +60,7 @@ impl Keeper {
         id: &str,
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
-        caller.require(Role::User, "making a snapshot")?;
+        self.require(caller, Role::User, "making a snapshot")?;
         if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
         }
@@ -130,7 +130,7 @@ impl Keeper {
         id: &str,
         request: ForkRequest,
     ) -> Result<Vec<Result<SandboxInfo>>> {
-        caller.require(Role::User, "forking a sandbox")?;
+        self.require(caller, Role::User, "forking a sandbox")?;
         if !(1..=MAX_FORKS).contains(&request.count) {
             let reason = format!("{} is not allowed; give 1 to {MAX_FORKS}", request.count);
             return Err(KeeperError::field("count", reason));
