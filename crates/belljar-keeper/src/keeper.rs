@@ -223,21 +223,25 @@ impl Keeper {
         if entry.state() == SandboxState::Gone {
             return Ok(());
         }
-        if entry.state() != SandboxState::Stopping {
-            let written = self.write(entry, |row| {
-                row.state = SandboxState::Stopping;
-                row.reason = Some(reason.to_owned());
-            });
-            if let Err(KeeperError::TakenOver { id }) = written.await {
-                // It is the other keeper's to end.
-                self.let_go(entry);
-                return Err(KeeperError::TakenOver { id });
-            }
+        let stopping = |row: &mut SandboxRow| {
+            row.state = SandboxState::Stopping;
+            row.reason = Some(reason.to_owned());
+        };
+        if entry.state() != SandboxState::Stopping
+            && let Err(KeeperError::TakenOver { id }) = self.write(entry, stopping).await
+        {
+            // It is the other keeper's to end.
+            self.let_go(entry);
+            return Err(KeeperError::TakenOver { id });
         }
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
             self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
             sandbox.stop().instrument(step!("engine.stop")).await?;
+        }
+        if entry.state() != SandboxState::Stopping {
+            // There was no space to write it. It has ended all the same, and the record takes both steps or none.
+            self.write(entry, stopping).await?;
         }
         self.gone(entry).await
     }

@@ -43,6 +43,8 @@ const LOST: &[&str] = &[
 /// One step, and what came of it; nothing for a file whose sandbox ended while it was on its way.
 async fn any_step(client: &Client, id: &str, random: &mut Random) -> (&'static str, Option<Answer>) {
     let of = |rest: &str| format!("/v1/sandboxes/{id}{rest}");
+    // A connection that ended with an early answer to an upload is no matter of the next step.
+    let client = &client.apart();
     let post = async |rest: &str, body: Value| client.try_json("POST", &of(rest), &body).await;
     let (what, answered) = match random.below(12) {
         0..3 => ("exec", post("/exec", json!({ "command": "echo one; echo two" })).await),
@@ -214,6 +216,156 @@ fn c14_without_head_room_the_machine_is_filled() {
         crate::until("it answers", async || client.try_call("GET", "/health").await.is_ok()).await;
         client.sandbox(&json!({ "timeout": 3600 })).await;
         crate::crash::leave(server, &home).await;
+    });
+}
+
+/// A small file system for a home.
+struct SmallDisk {
+    path: std::path::PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(path: std::path::PathBuf) -> Self {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=24m,mode=0700", "belljar-test"]).arg(&path);
+        assert!(mount.status().is_ok_and(|status| status.success()), "it cannot be mounted");
+        Self { path }
+    }
+
+    fn fill(&self) {
+        use std::io::Write as _;
+        let mut file = std::fs::File::create(self.path.join("fill")).expect("it can be made");
+        for size in [1 << 16, 1 << 12, 1] {
+            while file.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.path.join("fill")).expect("it is there");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+#[test]
+fn c14_a_full_disk_stops_what_is_new_and_not_what_ends() {
+    if crate::skipped("C14") {
+        return;
+    }
+    run(async {
+        let mut home = Home::new(&["sandboxes.pool=0", "head_room.disk=0", "head_room.inodes_percent=0"]);
+        let disk = SmallDisk::mount(home.path());
+        let server = home.start();
+        server.ready().await;
+        let client = server.admin();
+        let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+        client.post(&format!("/v1/sandboxes/{id}/processes"), &json!({ "argv": ["sleep", "600"] })).await;
+        disk.fill();
+        // Until what the database has in hand is used up.
+        crate::until("it is full", async || {
+            let made = client.post("/v1/sandboxes", &json!({ "timeout": 60 })).await;
+            assert!(matches!(made.status.as_u16(), 201 | 503 | 507), "{made:?}");
+            made.status == 507
+        })
+        .await;
+        for path in ["/exec", "/snapshot", "/fork"] {
+            let body = if path == "/exec" { json!({ "command": "true" }) } else { json!({}) };
+            let refused = client.post(&format!("/v1/sandboxes/{id}{path}"), &body).await;
+            assert!(matches!(refused.status.as_u16(), 500 | 503 | 507), "{path}: {refused:?}");
+            assert_ne!(refused.code(), "internal", "{path}: {refused:?}");
+        }
+        assert_eq!(client.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
+        assert_eq!(client.get("/health").await.status, 200);
+        // It ends, whatever can be written about that.
+        let ended = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+        assert!(matches!(ended.status.as_u16(), 204 | 507), "{ended:?}");
+        crate::until("its processes are gone", async || !home.alive().contains(&id)).await;
+        disk.free();
+        crate::until("the books agree", async || {
+            let again = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+            matches!(again.status.as_u16(), 204 | 404 | 410)
+        })
+        .await;
+        let next = client.sandbox(&json!({ "timeout": 3600 })).await;
+        assert_eq!(client.sh(&next, "echo lives").await, "lives\n");
+        let verified = client.call("POST", "/v1/audit/verify").await.json();
+        assert_eq!(verified["ok"], true, "{verified}");
+        assert!(!home.log().contains("panicked"), "{}", home.log());
+        crate::crash::leave(server, &home).await;
+        drop(disk);
+    });
+}
+
+/// Descriptors of a server that has few.
+const FEW: u32 = 200;
+
+/// Has clients take all connections that there are, and says how the sandbox's owner fares meanwhile: what came of another
+/// sandbox, of a command, and of ending it.
+async fn crowd(without: Option<&'static str>) -> Vec<u16> {
+    let mut home = Home::new(&["sandboxes.pool=0", "server.max_connections_per_client=10000"]);
+    home.descriptors = Some(FEW);
+    home.without = without;
+    let server = home.start();
+    server.ready().await;
+    let client = server.admin();
+    let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+    let mut held = Vec::new();
+    for _ in 0..FEW * 2 {
+        let mut stream = TcpStream::connect(server.address).await.expect("the kernel takes it");
+        // One that is held counts until it is closed.
+        let _ = stream.write_all(b"GET /health HTTP/1.1\r\n").await;
+        held.push(stream);
+    }
+    crate::until("the crowd is there", async || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).map_or(0, Iterator::count);
+        open >= FEW as usize / 2
+    })
+    .await;
+    let made = client.post("/v1/sandboxes", &json!({ "timeout": 60 })).await;
+    let ran = client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({ "command": "true" })).await;
+    let kept = client.post(&format!("/v1/sandboxes/{id}/snapshot"), &json!({})).await;
+    let ended = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+    let statuses = [made, ran, kept, ended].map(|answer| answer.status.as_u16()).to_vec();
+    drop(held);
+    crate::until("others are served again", async || {
+        let other = client.apart();
+        let asked = tokio::time::timeout(Duration::from_secs(5), other.try_call("GET", "/health")).await;
+        matches!(asked, Ok(Ok(answer)) if answer.status == 200)
+    })
+    .await;
+    assert!(!home.log().contains("panicked"), "{}", home.log());
+    if without.is_some() {
+        // It may have lost sight of what its launcher holds; that ends with the home.
+        server.stop();
+        return statuses;
+    }
+    crate::crash::leave(server, &home).await;
+    statuses
+}
+
+#[test]
+fn c14_a_crowd_takes_no_descriptors_from_sandboxes() {
+    if crate::skipped("C14") {
+        return;
+    }
+    run(async {
+        assert_eq!(crowd(None).await, [201, 200, 201, 204]);
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c14_without_their_share_sandboxes_have_no_descriptors() {
+    if crate::skipped("C14") {
+        return;
+    }
+    run(async {
+        let statuses = crowd(Some("service:descriptors")).await;
+        assert!(statuses.iter().any(|status| *status >= 500), "{statuses:?}");
     });
 }
 
