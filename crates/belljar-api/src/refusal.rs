@@ -31,6 +31,11 @@ impl From<KeeperError> for Problem {
                 Self::new(code, error.to_string()).with_retry_after(Some(Duration::from_secs(1)))
             }
             // The caller gets to know that it failed; why is in the log, under the request's id.
+            KeeperError::Audit(audit) if audit.is_full() => {
+                tracing::error!(error = belljar_keeper::chain(&error), "a request is not in the audit trail");
+                let detail = format!("{}; there is no space for a record of it", code.title());
+                Self::new(code, detail).with_status(StatusCode::INSUFFICIENT_STORAGE)
+            }
             KeeperError::Engine(_) | KeeperError::Store(_) | KeeperError::File { .. }
                 if code.status().is_server_error() =>
             {

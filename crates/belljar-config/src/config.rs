@@ -86,6 +86,8 @@ pub struct StoreConfig {
     pub url: Secret,
     /// What an acknowledged write survives.
     pub durability: StoreDurability,
+    /// The file with the key that the store is sealed with.
+    pub key_file: PathBuf,
     /// This server's name in the store.
     pub keeper: String,
 }

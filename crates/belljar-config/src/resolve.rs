@@ -130,6 +130,7 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     StoreConfig {
         url: Secret::new(url),
         durability: reader.word("store.durability", StoreDurability::Process, &words),
+        key_file: reader.path("store.key_file", Some("store.key")).unwrap_or_else(|| home.join("store.key")),
         keeper: reader.value("store.keeper", "local".to_owned(), |text| {
             let fits = (1..=63).contains(&text.len())
                 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));

@@ -45,6 +45,7 @@ pub const SETTINGS: &[Setting] = &[
     flag("server.open_docs", "true", "Whether /openapi.json and /docs need no key."),
     text("store.url", "\"\"", "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE; \"\" is sqlite in $BELLJAR_HOME.").showing(Showing::Address),
     text("store.durability", "\"process\"", "What an acknowledged write survives: process (the end of the server) or power (its loss, too)."),
+    text("store.key_file", "\"$BELLJAR_HOME/store.key\"", "The key that the store is sealed with. Servers that share a store have copies of one."),
     text("store.keeper", "\"local\"", "This server's name in the store. Servers that share a PostgreSQL store need one each."),
     text("sandboxes.engine", "\"local\"", "What builds the walls: local; process and none have fewer and none.").alias("BELLJAR_ENGINE"),
     number("sandboxes.default_timeout", "\"5m\"", "Life of a sandbox for which none was asked.").reloaded(),

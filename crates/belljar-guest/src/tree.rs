@@ -1,7 +1,7 @@
 //! Which processes belong together, and ending them. What is read of `/proc` was written by the kernel, but its
 //! names were chosen by user code.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
@@ -122,32 +122,45 @@ impl Proc {
 
     /// A process, its descendants and everybody in its session. One that has been reaped is left out, and so are those
     /// whose parent has its number by now: the number stays with the session for as long as anybody is in it.
-    fn tree_of(&self, pid: i32, is_reaped: bool) -> HashSet<i32> {
+    fn tree_of(&self, pid: i32, is_reaped: bool) -> Vec<i32> {
         let root = (!is_reaped).then_some(pid);
         match self.all() {
-            Ok(all) => descendants(&all, root, Some(pid)),
+            Ok(all) => downwards(&all, root, Some(pid)),
             Err(_) => root.into_iter().collect(),
         }
     }
 
-    /// Sends `signal` to the whole tree of `pid`; hands back how many there were. Those that fork meanwhile are caught
-    /// by looking again until nobody new is there.
+    /// Sends `signal` to the whole tree of `pid`, parents before their children; hands back how many there were. Those that
+    /// fork meanwhile are caught by looking again until nobody new is there.
+    ///
+    /// A tree that is to be killed is stopped first: a shell whose child has died would go on with its line, if only for as
+    /// long as it takes to come to the shell itself.
     pub(crate) fn signal_tree(&self, pid: i32, is_reaped: bool, signal: i32) -> u32 {
+        if signal == SIGKILL {
+            self.signal_each(pid, is_reaped, |member| belljar_linux::kill(member, SIGSTOP));
+        }
+        self.signal_each(pid, is_reaped, |member| {
+            let sent = belljar_linux::kill(member, signal);
+            if signal == SIGKILL {
+                return sent;
+            }
+            // Stopped processes act on a signal only when they go on.
+            sent.and(belljar_linux::kill(member, SIGCONT))
+        })
+    }
+
+    fn signal_each(&self, pid: i32, is_reaped: bool, send: impl Fn(i32) -> Result<(), Errno>) -> u32 {
         let own = std::process::id().cast_signed();
         let mut signalled = HashSet::new();
         for _ in 0..TREE_PASSES {
-            let fresh: Vec<i32> = self
-                .tree_of(pid, is_reaped)
-                .into_iter()
-                .filter(|member| *member != own && !signalled.contains(member))
-                .collect();
+            let mut fresh = self.tree_of(pid, is_reaped);
+            fresh.retain(|member| *member != own && !signalled.contains(member));
             if fresh.is_empty() {
                 break;
             }
             for member in fresh {
-                // Stopped processes act on a signal only when they go on.
-                let _ = belljar_linux::kill(member, signal);
-                let _ = belljar_linux::kill(member, SIGCONT);
+                // One that has ended meanwhile needs none.
+                let _ = send(member);
                 signalled.insert(member);
             }
         }
@@ -214,20 +227,31 @@ pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// Looks at a tree that keeps growing while it is signalled.
 const TREE_PASSES: u32 = 16;
 
 fn descendants(all: &[Stat], root: Option<i32>, session: Option<i32>) -> HashSet<i32> {
+    downwards(all, root, session).into_iter().collect()
+}
+
+/// As [`descendants`], parents before their children.
+fn downwards(all: &[Stat], root: Option<i32>, session: Option<i32>) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(stat.pid);
     }
-    let mut members = HashSet::new();
-    let mut todo: Vec<i32> = root.into_iter().collect();
-    todo.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
-    while let Some(pid) = todo.pop() {
-        if members.insert(pid) {
+    let mut heads: HashSet<i32> = root.into_iter().collect();
+    heads.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
+    // Members of the session are mostly below each other.
+    let is_below: HashSet<i32> =
+        all.iter().filter(|stat| heads.contains(&stat.parent)).map(|stat| stat.pid).collect();
+    let mut todo: VecDeque<i32> = heads.difference(&is_below).copied().collect();
+    let (mut seen, mut members) = (HashSet::new(), Vec::new());
+    while let Some(pid) = todo.pop_front() {
+        if seen.insert(pid) {
+            members.push(pid);
             todo.extend(children.get(&pid).into_iter().flatten());
         }
     }
@@ -248,6 +272,34 @@ mod tests {
         assert_eq!(Stat::parse("7 (x) R"), None);
     }
 
+    /// A shell that is killed with its tree must not see that its child has died: it would go on with its line.
+    #[test]
+    fn a_shell_does_not_outlive_its_child_in_a_killed_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let proc = Proc::new(proc, false);
+        let went_on = (0..300)
+            .filter(|number| {
+                let mark = dir.path().join(number.to_string());
+                let mut shell = std::process::Command::new("/bin/sh")
+                    .args(["-c", "sleep 60; : > \"$0\"; sleep 60"])
+                    .arg(&mark)
+                    .spawn()
+                    .unwrap();
+                let pid = shell.id().cast_signed();
+                let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+                while proc.below(pid).is_empty() {
+                    assert!(std::time::Instant::now() < end, "the shell starts nothing");
+                    std::thread::yield_now();
+                }
+                assert!(proc.signal_tree(pid, false, SIGKILL) >= 2);
+                shell.wait().unwrap();
+                mark.exists()
+            })
+            .count();
+        assert_eq!(went_on, 0, "of 300 shells went on");
+    }
+
     #[test]
     fn a_tree_is_descendants_and_session() {
         let stat = |pid, parent, session| Stat {
@@ -263,7 +315,9 @@ mod tests {
             active: false,
         };
         let all = [stat(1, 0, 1), stat(5, 1, 5), stat(6, 5, 5), stat(7, 6, 7), stat(8, 1, 5), stat(9, 1, 9)];
-        let mut tree: Vec<i32> = descendants(&all, Some(5), Some(5)).into_iter().collect();
+        let mut tree = downwards(&all, Some(5), Some(5));
+        let place = |pid| tree.iter().position(|member| *member == pid);
+        assert!(place(5) < place(6) && place(6) < place(7), "parents come first: {tree:?}");
         tree.sort_unstable();
         assert_eq!(tree, [5, 6, 7, 8], "8 was orphaned but is still of the session; 9 is a stranger");
     }

@@ -85,7 +85,7 @@ impl Keeper {
         after: Option<i64>,
         limit: u32,
     ) -> Result<Vec<AuditRecord>> {
-        caller.require(Role::Admin, "reading the audit trail")?;
+        self.require(caller, Role::Admin, "reading the audit trail")?;
         Ok(self.inner.audit.tail(filter, after, limit.clamp(1, MAX_RECORDS)).await?)
     }
 
@@ -99,7 +99,7 @@ impl Keeper {
         first: i64,
         last: Option<i64>,
     ) -> Result<impl Stream<Item = std::result::Result<String, StoreError>> + Send + use<>> {
-        caller.require(Role::Admin, "exporting the audit trail")?;
+        self.require(caller, Role::Admin, "exporting the audit trail")?;
         Ok(self.inner.audit.export(first, last))
     }
 
@@ -108,7 +108,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin.
     pub async fn audit_head(&self, caller: &Caller) -> Result<Head> {
-        caller.require(Role::Admin, "reading the audit trail")?;
+        self.require(caller, Role::Admin, "reading the audit trail")?;
         Ok(self.inner.audit.head().await?)
     }
 
@@ -122,7 +122,7 @@ impl Keeper {
         from: i64,
         known: Option<Head>,
     ) -> Result<Verification> {
-        caller.require(Role::Admin, "checking the audit trail")?;
+        self.require(caller, Role::Admin, "checking the audit trail")?;
         Ok(self.inner.audit.verify(from, known).await?)
     }
 }

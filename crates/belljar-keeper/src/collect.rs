@@ -59,7 +59,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::Forbidden`] for who is no administrator; the store or the disk failed.
     pub async fn collect(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
-        caller.require(Role::Admin, "removing what is left over")?;
+        self.require(caller, Role::Admin, "removing what is left over")?;
         let collected = self.collect_all(dry_run).await;
         if !dry_run {
             let removed = collected.as_ref().map_or(0, |all| all.iter().map(|one| one.count).sum::<u64>());

@@ -1,6 +1,6 @@
 //! Requests that happen once, however often they are sent.
 
-use belljar_store::{Claimed, Store, StoreError};
+use belljar_store::{Claimed, Store, StoreError, is_without};
 use jiff::Timestamp;
 
 use crate::error::KeeperError;
@@ -29,7 +29,10 @@ impl Keeper {
         if request.key.is_empty() || request.key.len() > 255 {
             return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
         }
-        let scope = scope(tenant, what);
+        let mut scope = scope(tenant, what);
+        if is_without("idempotency") {
+            scope.push_str(&Timestamp::now().to_string());
+        }
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
         let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{AuditLog, SandboxRow, Store, StoreError};
+use belljar_store::{AuditLog, SandboxRow, Store, StoreError, is_without};
 use jiff::Timestamp;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::collect::Archives;
 use crate::config::Current;
+use crate::denials::Denials;
 use crate::entry::{Entry, Use, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     pub(crate) pool: Pool,
     pub(crate) keys: Keys,
+    pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,
     pub(crate) spent: Spent,
     pub(crate) metrics: Metrics,
@@ -190,6 +192,7 @@ impl Keeper {
     /// that may only look.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
         if caller.role < Role::User {
+            self.note_forbidden(caller, "using a sandbox");
             return Err(KeeperError::Forbidden { action: "using a sandbox", needed: Role::User });
         }
         let entry = self.find(caller, id).await?;
@@ -223,7 +226,7 @@ impl Keeper {
     }
 
     async fn kill_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
-        caller.require(Role::User, "ending a sandbox")?;
+        self.require(caller, Role::User, "ending a sandbox")?;
         let entry = self.find(caller, id).await?;
         let ending = self.end(&entry, "ended on request");
         let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
@@ -239,21 +242,25 @@ impl Keeper {
         if entry.state() == SandboxState::Gone {
             return Ok(());
         }
-        if entry.state() != SandboxState::Stopping {
-            let written = self.write(entry, |row| {
-                row.state = SandboxState::Stopping;
-                row.reason = Some(reason.to_owned());
-            });
-            if let Err(KeeperError::TakenOver { id }) = written.await {
-                // It is the other keeper's to end.
-                self.let_go(entry);
-                return Err(KeeperError::TakenOver { id });
-            }
+        let stopping = |row: &mut SandboxRow| {
+            row.state = SandboxState::Stopping;
+            row.reason = Some(reason.to_owned());
+        };
+        if entry.state() != SandboxState::Stopping
+            && let Err(KeeperError::TakenOver { id }) = self.write(entry, stopping).await
+        {
+            // It is the other keeper's to end.
+            self.let_go(entry);
+            return Err(KeeperError::TakenOver { id });
         }
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
             self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
             sandbox.stop().instrument(step!("engine.stop")).await?;
+        }
+        if entry.state() != SandboxState::Stopping {
+            // There was no space to write it. It has ended all the same, and the record takes both steps or none.
+            self.write(entry, stopping).await?;
         }
         self.gone(entry).await
     }
@@ -290,7 +297,7 @@ impl Keeper {
     }
 
     async fn pause_to_its_end(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        caller.require(Role::User, "pausing a sandbox")?;
+        self.require(caller, Role::User, "pausing a sandbox")?;
         let entry = self.find(caller, id).await?;
         let paused = self.freeze(&entry).await;
         self.audit(caller, "sandbox.pause", Some(&entry.id), &paused, Vec::new()).await?;
@@ -340,7 +347,7 @@ impl Keeper {
         id: &str,
         timeout: Option<Duration>,
     ) -> Result<SandboxInfo> {
-        caller.require(Role::User, "resuming a sandbox")?;
+        self.require(caller, Role::User, "resuming a sandbox")?;
         let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
         let entry = self.find(caller, id).await?;
         let resumed = self.thaw(&entry, timeout).await;
@@ -402,7 +409,7 @@ impl Keeper {
         id: &str,
         timeout: Duration,
     ) -> Result<SandboxInfo> {
-        caller.require(Role::User, "setting a timeout")?;
+        self.require(caller, Role::User, "setting a timeout")?;
         let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
         let entry = self.find(caller, id).await?;
         {
@@ -573,8 +580,8 @@ impl Caller {
     /// Whether the sandbox may be known to it.
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
         match &self.only {
-            Some(only) => only == id,
-            None => self.role == Role::Admin || self.tenant == tenant,
+            Some(only) => only == id || is_without("token-scope"),
+            None => self.role == Role::Admin || self.tenant == tenant || is_without("tenants"),
         }
     }
 }

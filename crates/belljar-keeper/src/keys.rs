@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_model::Role;
-use belljar_store::{KeyRow, StoreError};
+use belljar_store::{KeyRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -104,28 +104,63 @@ impl Keeper {
         client: &str,
         request_id: &str,
     ) -> std::result::Result<Caller, Denied> {
+        let (outcome, row) = self.recognize(credential, client, request_id).await;
+        if let Err(why) = outcome {
+            self.note_denied(why, row.as_ref(), client, request_id);
+        }
+        outcome
+    }
+
+    /// As [`Keeper::authenticate`], without a note for the trail; and the row of the key, if there is one.
+    pub(crate) async fn recognize(
+        &self,
+        credential: &str,
+        client: &str,
+        request_id: &str,
+    ) -> (std::result::Result<Caller, Denied>, Option<KeyRow>) {
+        if is_without("keys") {
+            return (Ok(Caller::operator(client, request_id)), None);
+        }
+        let (row, only) = match self.presented(credential).await {
+            Ok(found) => found,
+            Err(why) => return (Err(why), None),
+        };
+        let recognized = check_row(&row).map(|()| {
+            self.touch(&row.id);
+            caller(&row, only, client, request_id)
+        });
+        (recognized, Some(row))
+    }
+
+    /// The key that a credential is, or with which it was made. It may have ended.
+    async fn presented(
+        &self,
+        credential: &str,
+    ) -> std::result::Result<(KeyRow, Option<belljar_model::SandboxId>), Denied> {
         let (row, only) = if credential.starts_with(TOKEN_PREFIX) {
             let token = self.read_token(credential).ok_or(Denied::Unknown)?;
             if token.scope != Scope::Sandbox {
                 return Err(Denied::Unknown);
             }
-            (self.key_of(&token).await?, Some(token.sandbox))
+            (self.any_key_of(&token).await?, Some(token.sandbox))
         } else {
             (self.key_by_secret(credential).await?, None)
         };
-        check_row(&row)?;
-        self.touch(&row.id);
-        Ok(caller(&row, only, client, request_id))
+        Ok((row, only))
     }
 
     /// The key with which a token was made. The token ends with it.
     pub(crate) async fn key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
+        let row = self.any_key_of(token).await?;
+        check_row(&row).map(|()| row)
+    }
+
+    async fn any_key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
         if token.key == Caller::operator("", "").key {
             return Ok(operator_row());
         }
         let row = self.inner.store.keys().get(&token.key).await.map_err(|_| Denied::Unavailable)?;
-        let row = row.ok_or(Denied::Unknown)?;
-        check_row(&row).map(|()| row)
+        row.ok_or(Denied::Unknown)
     }
 
     pub(crate) fn read_token(&self, text: &str) -> Option<Token> {
@@ -183,7 +218,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; a name that is too long is refused.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<(KeyInfo, String)> {
-        caller.require(Role::Admin, "making a key")?;
+        self.require(caller, Role::Admin, "making a key")?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
                 let reason = format!(
@@ -240,7 +275,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin.
     pub async fn keys(&self, caller: &Caller) -> Result<Vec<KeyInfo>> {
-        caller.require(Role::Admin, "listing keys")?;
+        self.require(caller, Role::Admin, "listing keys")?;
         self.write_touched().await;
         Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
     }
@@ -250,7 +285,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`].
     pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
-        caller.require(Role::Admin, "taking a key back")?;
+        self.require(caller, Role::Admin, "taking a key back")?;
         let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(StoreError::NotFound { .. }) => {

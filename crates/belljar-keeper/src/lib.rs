@@ -6,6 +6,7 @@ mod caller;
 mod collect;
 mod config;
 mod create;
+mod denials;
 mod entry;
 mod error;
 mod exec;
@@ -29,7 +30,7 @@ mod token;
 
 pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
-pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification};
+pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification, is_without};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig};

@@ -34,7 +34,7 @@ impl Keeper {
     /// # Errors
     /// A cursor that is not ours is refused.
     pub async fn list(&self, caller: &Caller, query: ListSandboxes) -> Result<Page<SandboxInfo>> {
-        caller.require(Role::Read, "listing sandboxes")?;
+        self.require(caller, Role::Read, "listing sandboxes")?;
         let states = if query.states.is_empty() {
             SandboxState::ALL.into_iter().filter(|state| *state != SandboxState::Gone).collect()
         } else {
@@ -85,7 +85,7 @@ impl Keeper {
         id: &str,
         update: SandboxUpdate,
     ) -> Result<SandboxInfo> {
-        caller.require(Role::User, "changing a sandbox")?;
+        self.require(caller, Role::User, "changing a sandbox")?;
         let entry = self.find(caller, id).await?;
         let changed = self.change(caller, &entry, update).await;
         self.audit(caller, "sandbox.update", Some(&entry.id), &changed, Vec::new()).await?;

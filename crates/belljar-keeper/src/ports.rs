@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::EngineError;
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{PortRow, PortVisibility};
+use belljar_store::{PortRow, PortVisibility, is_without};
 use bytes::Bytes;
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::info::PublishedPort;
 use crate::keeper::{Entered, Keeper, Result, not_found};
-use crate::keys::caller as caller_of;
+use crate::keys::{Denied, caller as caller_of};
 use crate::steps::to_its_end;
 use crate::token::{Scope, Token};
 
@@ -78,7 +78,7 @@ impl Keeper {
         port: u16,
         public: bool,
     ) -> Result<PublishedPort> {
-        caller.require(Role::User, "publishing a port")?;
+        self.require(caller, Role::User, "publishing a port")?;
         if port == 0 {
             return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
         }
@@ -113,7 +113,7 @@ impl Keeper {
     }
 
     async fn unpublish_to_its_end(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
-        caller.require(Role::User, "taking a port back")?;
+        self.require(caller, Role::User, "taking a port back")?;
         let entry = self.find(caller, id).await?;
         let _step = entry.step.lock().await;
         if !entry.live().ports.contains_key(&port) {
@@ -145,7 +145,7 @@ impl Keeper {
     /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look at what is known outside; and what goes
     /// wrong in one that runs.
     pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
-        caller.require(Role::User, "looking into a sandbox")?;
+        self.require(caller, Role::User, "looking into a sandbox")?;
         let entry = self.find(caller, id).await?;
         let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {
@@ -206,7 +206,7 @@ impl Keeper {
     }
 
     async fn issue(&self, caller: &Caller, id: &str, scope: Scope, expires: Duration) -> Result<IssuedToken> {
-        caller.require(Role::User, "making a token")?;
+        self.require(caller, Role::User, "making a token")?;
         if expires < Duration::from_secs(1) || expires > MAX_TOKEN_LIFE {
             return Err(KeeperError::field("expires", "it is not allowed; give a time from 1 s to 7 days"));
         }
@@ -249,7 +249,7 @@ impl Keeper {
         let entry = found.ok_or_else(|| not_found(id))?;
         let public = entry.live().ports.get(&port).copied();
         let allowed = match public {
-            None => false,
+            None => is_without("published-ports"),
             Some(true) => true,
             Some(false) => match credential {
                 None => false,
@@ -276,7 +276,8 @@ impl Keeper {
         {
             return token.sandbox == *sandbox && self.key_of(&token).await.is_ok();
         }
-        match self.authenticate(credential, client, request_id).await {
+        // Whoever is refused here is looked at once more, and noted then.
+        match self.recognize(credential, client, request_id).await.0 {
             Ok(caller) => caller.may_use() && caller.may_see(tenant, sandbox),
             Err(_) => false,
         }
@@ -288,8 +289,12 @@ impl Keeper {
     /// [`KeeperError::NotFound`] for a signature that is not ours or whose time is over; else as [`Keeper::enter`].
     pub async fn open_signed(&self, token: &str, client: &str, request_id: &str) -> Result<SignedFile> {
         let missing = || KeeperError::NotFound { what: "signed file", id: String::new() };
-        let token = self.read_token(token).ok_or_else(missing)?;
-        let row = self.key_of(&token).await.map_err(|_| missing())?;
+        let denied = |why| {
+            self.note_denied(why, None, client, request_id);
+            missing()
+        };
+        let token = self.read_token(token).ok_or_else(|| denied(Denied::Unknown))?;
+        let row = self.key_of(&token).await.map_err(denied)?;
         let caller = caller_of(&row, Some(token.sandbox.clone()), client, request_id);
         let (path, operation) = match token.scope {
             Scope::ReadFile(path) => (path, FileOperation::Read),

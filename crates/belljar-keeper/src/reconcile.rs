@@ -21,6 +21,7 @@ use jiff::Timestamp;
 
 use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
+use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::gate::Gate;
@@ -63,6 +64,7 @@ impl Keeper {
             gate,
             pool,
             keys: Keys::default(),
+            denials: Denials::default(),
             tokens: Tokens::new(secret),
             spent: Spent::default(),
             metrics: Metrics::new(),
@@ -81,6 +83,7 @@ impl Keeper {
         keeper.register_own_metrics();
         keeper.fill_pool();
         keeper.keep_touching();
+        keeper.keep_telling_denials();
         keeper.keep_sweeping();
         Ok(keeper)
     }
@@ -256,6 +259,8 @@ impl Keeper {
             }
         }
         self.write_touched().await;
+        self.tell_denials().await;
+        self.inner.denials.end();
         done
     }
 

@@ -127,7 +127,7 @@ impl Keeper {
         id: &str,
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
-        caller.require(Role::User, "making a snapshot")?;
+        self.require(caller, Role::User, "making a snapshot")?;
         if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
         }
@@ -192,7 +192,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]. Those that could not be made are told one by one.
     pub async fn fork(&self, caller: &Caller, id: &str, request: ForkRequest) -> Result<Forks> {
-        caller.require(Role::User, "forking a sandbox")?;
+        self.require(caller, Role::User, "forking a sandbox")?;
         if !(1..=MAX_FORKS).contains(&request.count) {
             let reason = format!("{} is not allowed; give 1 to {MAX_FORKS}", request.count);
             return Err(KeeperError::field("count", reason));

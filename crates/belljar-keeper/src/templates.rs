@@ -53,7 +53,7 @@ impl Keeper {
     /// # Errors
     /// The store failed.
     pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
-        caller.require(Role::Read, "listing templates")?;
+        self.require(caller, Role::Read, "listing templates")?;
         let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
         Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
     }
@@ -63,7 +63,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`].
     pub async fn template(&self, caller: &Caller, id: &str) -> Result<TemplateInfo> {
-        caller.require(Role::Read, "looking at a template")?;
+        self.require(caller, Role::Read, "looking at a template")?;
         if id == DEFAULT_TEMPLATE {
             return Ok(default_template());
         }
@@ -75,7 +75,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`]; the one that comes with Belljar stays.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
-        caller.require(Role::User, "removing a template")?;
+        self.require(caller, Role::User, "removing a template")?;
         if id == DEFAULT_TEMPLATE {
             return Err(KeeperError::Policy {
                 field: "template",

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{
-    AuditLog, AuditOptions, Details, Durability, KeyRow, MirrorOptions, NewRecord, SandboxRow, Store,
-    StoreUrl,
+    AuditLog, AuditOptions, Details, Durability, KeyFile, KeyRow, MirrorOptions, NewRecord, SandboxRow,
+    Store, StoreUrl,
 };
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn measure(dir: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
     for rows in [Durability::Process, Durability::Power] {
         let path = dir.join(format!("latency-{rows:?}.db"));
-        let store = Store::open_with(&StoreUrl::sqlite(&path)?, rows).await?;
+        let store =
+            Store::open_with(&StoreUrl::sqlite(&path)?, rows, &KeyFile::at(dir.join("latency.key"))).await?;
         say(&format!("rows survive the loss of: {rows:?}"))?;
         sandboxes(&store, "", 0).await?;
         keys(&store).await?;

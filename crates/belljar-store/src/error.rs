@@ -145,6 +145,33 @@ pub enum StoreError {
         /// What to use instead.
         instead: &'static str,
     },
+    /// The store is sealed, and its key is not where it should be.
+    #[error(
+        "the store is sealed, and its key is not in {}; put the key file back there from where you keep it (docs/operating/backup.md), or name it with store.key_file", path.display()
+    )]
+    KeyMissing {
+        /// Where the key should be.
+        path: PathBuf,
+    },
+    /// The store is sealed with another key.
+    #[error(
+        "the store is sealed with another key than the one in {}; put the store's own key file there (with several keepers, that of the first), or name it with store.key_file", path.display()
+    )]
+    KeyWrong {
+        /// Where the key is.
+        path: PathBuf,
+    },
+    /// The file with the key cannot be taken.
+    #[error("the store's key cannot be taken from {}: {why}", path.display())]
+    KeyRefused {
+        /// Where the key should be.
+        path: PathBuf,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
+    /// The cryptographic library failed.
+    #[error("the cryptographic library cannot seal a value")]
+    Sealing,
     /// The operating system gives no random numbers.
     #[error("the operating system gives no random numbers")]
     Random(#[source] io::Error),

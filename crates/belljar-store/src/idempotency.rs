@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use crate::database::Database;
 use crate::error::{StoreError, failed};
 use crate::reader::{Reader, no_nul, stored_time};
+use crate::seal::{Place, Sealer};
 
 /// How often a claim is tried again while others claim and abandon the same key.
 const TRIES: u32 = 16;
@@ -54,7 +55,11 @@ pub enum Claimed {
 #[derive(Debug, Clone, Copy)]
 pub struct Idempotency<'s> {
     pub(crate) database: &'s Database,
+    pub(crate) sealer: &'s Sealer,
 }
+
+/// The column with what may be secret: an answer may hold all that a program wrote.
+pub(crate) const RESPONSE: &str = "idempotency.response";
 
 impl Idempotency<'_> {
     /// Claims to answer a request. Of any number at once, one gets [`Claimed::New`].
@@ -87,7 +92,8 @@ impl Idempotency<'_> {
     /// [`StoreError::NotFound`] if nobody is about to answer it, and those of writing.
     pub async fn finish(&self, scope: &str, key: &str, response: &[u8]) -> Result<(), StoreError> {
         let text = "UPDATE idempotency SET response = $3 WHERE scope = $1 AND name = $2 AND response IS NULL";
-        let statement = sqlx::query(text).bind(scope).bind(key).bind(response);
+        let response = self.sealer.seal(Place::new(RESPONSE, &[scope, key]), response)?;
+        let statement = sqlx::query(text).bind(scope).bind(key).bind(response.as_bytes());
         match self.database.write(statement).await.map_err(failed("keep an answer"))? {
             0 => Err(StoreError::NotFound { what: "request under way with the key", id: key.to_owned() }),
             _ => Ok(()),
@@ -121,9 +127,19 @@ impl Idempotency<'_> {
     ///
     /// Those of writing.
     pub async fn answer_all(&self, owner: &str, response: &[u8]) -> Result<u64, StoreError> {
-        let text = "UPDATE idempotency SET response = $2 WHERE owner = $1 AND response IS NULL";
-        let statement = sqlx::query(text).bind(owner).bind(response);
-        self.database.write(statement).await.map_err(failed("answer requests"))
+        let text = "SELECT scope, name FROM idempotency WHERE owner = $1 AND response IS NULL";
+        let rows = self.database.read("answer requests", sqlx::query(text).bind(owner)).await?;
+        let mut answered = 0;
+        for row in &rows {
+            let row = Reader { table: "idempotency", row };
+            match self.finish(&row.text("scope")?, &row.text("name")?, response).await {
+                Ok(()) => answered += 1,
+                // Somebody else has done so meanwhile.
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(answered)
     }
 
     /// Removes what has expired, and says how much it was.
@@ -174,7 +190,8 @@ impl Idempotency<'_> {
         if row.bytes_32("request")? != claim.request {
             return Ok(Some(Claimed::Mismatch));
         }
-        let response = row.optional_bytes("response")?;
-        Ok(Some(response.map_or(Claimed::Running, |response| Claimed::Done { response })))
+        let Some(sealed) = row.optional_bytes("response")? else { return Ok(Some(Claimed::Running)) };
+        let response = self.sealer.open(Place::new(RESPONSE, &[claim.scope, claim.key]), &sealed)?;
+        Ok(Some(Claimed::Done { response }))
     }
 }

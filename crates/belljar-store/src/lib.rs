@@ -20,10 +20,12 @@ mod random;
 mod reader;
 mod sandboxes;
 mod schema;
+mod seal;
 mod store;
 mod templates;
 mod url;
 mod wal;
+mod without;
 
 pub use audit::{
     AuditError, AuditFilter, AuditLog, AuditOptions, AuditRecord, Broken, DetailValue, Details, Expected,
@@ -38,6 +40,8 @@ pub use keys::{KeyRow, Keys};
 pub use meta::Meta;
 pub use ports::{PortRow, PortVisibility, Ports};
 pub use sandboxes::{Cursor, ListQuery, Order, SandboxRow, Sandboxes};
+pub use seal::KeyFile;
 pub use store::Store;
 pub use templates::{TemplateKind, TemplateRow, Templates};
 pub use url::StoreUrl;
+pub use without::is_without;

@@ -10,6 +10,7 @@ use crate::database::{Backend, Database, Statement};
 use crate::error::{StoreError, failed, is_clash};
 use crate::filter::Filter;
 use crate::reader::{Reader, no_nul, stored_optional_time, stored_time};
+use crate::seal::{Place, Sealer};
 
 /// The record of a sandbox. Times are stored to the microsecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +109,11 @@ impl Default for ListQuery {
 #[derive(Debug, Clone, Copy)]
 pub struct Sandboxes<'s> {
     pub(crate) database: &'s Database,
+    pub(crate) sealer: &'s Sealer,
 }
+
+/// The column with what may be secret.
+pub(crate) const SPEC: &str = "sandboxes.spec";
 
 const INSERT: &str = "INSERT INTO sandboxes (tenant, key_id, keeper, name, state, reason, template, spec, settings, labels, \
      created_at, updated_at, started_at, deadline_at, paused_at, ended_at, id, generation) \
@@ -174,7 +179,7 @@ impl Sandboxes<'_> {
             query.and("tenant = ?", &[tenant.to_owned()])?;
         }
         let row = self.database.read_one("read a sandbox", query.finish()).await?;
-        row.as_ref().map(sandbox).transpose()
+        row.as_ref().map(|row| self.sandbox(row)).transpose()
     }
 
     /// All sandboxes of a keeper that are not gone, the oldest first.
@@ -264,7 +269,8 @@ impl Sandboxes<'_> {
     async fn write(&self, text: &'static str, row: &SandboxRow) -> Result<u64, StoreError> {
         check(row)?;
         let labels = labels_text(&row.labels)?;
-        self.database.write(bound(text, row, &labels)).await.map_err(|error| match &row.name {
+        let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
+        self.database.write(bound(text, row, &labels, &spec)).await.map_err(|error| match &row.name {
             Some(name) if is_clash(&error, "sandboxes_name", "sandboxes.name") => {
                 StoreError::NameTaken { what: "sandbox", name: name.clone() }
             }
@@ -277,11 +283,17 @@ impl Sandboxes<'_> {
 
     async fn read(&self, query: Filter) -> Result<Vec<SandboxRow>, StoreError> {
         let rows = self.database.read("list sandboxes", query.finish()).await?;
-        rows.iter().map(sandbox).collect()
+        rows.iter().map(|row| self.sandbox(row)).collect()
+    }
+
+    fn sandbox(&self, row: &AnyRow) -> Result<SandboxRow, StoreError> {
+        let mut row = sandbox(row)?;
+        row.spec = self.sealer.open_text(Place::new(SPEC, &[row.id.as_str()]), &row.spec)?;
+        Ok(row)
     }
 }
 
-fn bound<'q>(text: &'static str, row: &'q SandboxRow, labels: &'q str) -> Statement<'q> {
+fn bound<'q>(text: &'static str, row: &'q SandboxRow, labels: &'q str, spec: &'q str) -> Statement<'q> {
     sqlx::query(text)
         .bind(&row.tenant)
         .bind(&row.key_id)
@@ -290,7 +302,7 @@ fn bound<'q>(text: &'static str, row: &'q SandboxRow, labels: &'q str) -> Statem
         .bind(row.state.as_str())
         .bind(&row.reason)
         .bind(&row.template)
-        .bind(&row.spec)
+        .bind(spec)
         .bind(&row.settings)
         .bind(labels)
         .bind(stored_time(row.created_at))
@@ -325,6 +337,7 @@ fn labels_text(labels: &BTreeMap<String, String>) -> Result<String, StoreError> 
     })
 }
 
+/// The row as it is stored, with its specification sealed.
 fn sandbox(row: &AnyRow) -> Result<SandboxRow, StoreError> {
     let row = Reader { table: "sandboxes", row };
     Ok(SandboxRow {

@@ -12,6 +12,7 @@ use crate::keys::Keys;
 use crate::meta::Meta;
 use crate::ports::Ports;
 use crate::sandboxes::Sandboxes;
+use crate::seal::{self, KeyFile, Sealer};
 use crate::templates::Templates;
 use crate::url::StoreUrl;
 
@@ -19,17 +20,20 @@ use crate::url::StoreUrl;
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) database: Arc<Database>,
+    sealer: Arc<Sealer>,
 }
 
 impl Store {
     /// Opens a store, makes it if there is none, and brings its tables up to date. Ordinary rows survive the death of the
-    /// process; keys, settings and the audit trail a loss of power.
+    /// process; keys, settings and the audit trail a loss of power. What may be secret is sealed with the key in the file, which
+    /// is made if neither it nor the store is there.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`], [`StoreError::File`], [`StoreError::SchemaTooNew`], [`StoreError::Migrate`].
-    pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        Self::open_with(url, Durability::Process).await
+    /// [`StoreError::Open`], [`StoreError::File`], [`StoreError::SchemaTooNew`], [`StoreError::Migrate`];
+    /// [`StoreError::KeyMissing`], [`StoreError::KeyWrong`], [`StoreError::KeyRefused`].
+    pub async fn open(url: &StoreUrl, key: &KeyFile) -> Result<Self, StoreError> {
+        Self::open_with(url, Durability::Process, key).await
     }
 
     /// Opens a store, and says what its ordinary rows survive.
@@ -37,8 +41,19 @@ impl Store {
     /// # Errors
     ///
     /// Those of [`Store::open`].
-    pub async fn open_with(url: &StoreUrl, durability: Durability) -> Result<Self, StoreError> {
-        Ok(Self { database: Arc::new(Database::open(url, durability).await?) })
+    pub async fn open_with(
+        url: &StoreUrl,
+        durability: Durability,
+        key: &KeyFile,
+    ) -> Result<Self, StoreError> {
+        let database = Database::open(url, durability).await?;
+        match seal::establish(&database, key).await {
+            Ok(sealer) => Ok(Self { database: Arc::new(database), sealer: Arc::new(sealer) }),
+            Err(error) => {
+                database.close().await;
+                Err(error)
+            }
+        }
     }
 
     /// A store that ends with this process, for tests.
@@ -47,7 +62,9 @@ impl Store {
     ///
     /// [`StoreError::Open`] and [`StoreError::Migrate`].
     pub async fn in_memory() -> Result<Self, StoreError> {
-        Self::open(&StoreUrl::memory()).await
+        let database = Database::open(&StoreUrl::memory(), Durability::Process).await?;
+        let sealer = seal::establish_in_memory(&database).await?;
+        Ok(Self { database: Arc::new(database), sealer: Arc::new(sealer) })
     }
 
     /// Where it is.
@@ -57,7 +74,7 @@ impl Store {
 
     /// The records of sandboxes.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
-        Sandboxes { database: &self.database }
+        Sandboxes { database: &self.database, sealer: &self.sealer }
     }
 
     /// The keys with which callers prove who they are.
@@ -67,12 +84,12 @@ impl Store {
 
     /// What sandboxes are made from.
     pub fn templates(&self) -> Templates<'_> {
-        Templates { database: &self.database }
+        Templates { database: &self.database, sealer: &self.sealer }
     }
 
     /// Requests that callers may repeat.
     pub fn idempotency(&self) -> Idempotency<'_> {
-        Idempotency { database: &self.database }
+        Idempotency { database: &self.database, sealer: &self.sealer }
     }
 
     /// Ports of sandboxes that may be reached from outside.

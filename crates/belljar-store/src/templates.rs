@@ -11,6 +11,7 @@ use crate::database::Database;
 use crate::error::{StoreError, failed, is_clash};
 use crate::filter::Filter;
 use crate::reader::{Reader, no_nul, stored_time};
+use crate::seal::{Place, Sealer};
 
 /// Where a template comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,11 @@ pub struct TemplateRow {
 #[derive(Debug, Clone, Copy)]
 pub struct Templates<'s> {
     pub(crate) database: &'s Database,
+    pub(crate) sealer: &'s Sealer,
 }
+
+/// The column with what may be secret.
+pub(crate) const SPEC: &str = "templates.spec";
 
 const SELECT: &str =
     "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note FROM templates";
@@ -97,6 +102,7 @@ impl Templates<'_> {
             ("the specification", &row.spec),
             ("the note", &row.note),
         ])?;
+        let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
         let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let statement = sqlx::query(text)
@@ -107,7 +113,7 @@ impl Templates<'_> {
             .bind(row.source_sandbox.as_ref().map(SandboxId::as_str))
             .bind(&row.digest)
             .bind(row.bytes)
-            .bind(&row.spec)
+            .bind(&spec)
             .bind(stored_time(row.created_at))
             .bind(&row.note);
         let written = self.database.write(statement).await;
@@ -135,7 +141,7 @@ impl Templates<'_> {
         query.push(" ORDER BY CASE WHEN id = ? THEN 0", &[text])?;
         query.push(" WHEN tenant = ? THEN 1 ELSE 2 END LIMIT 1", &[tenant.to_owned()])?;
         let row = self.database.read_one("read a template", query.finish()).await?;
-        row.as_ref().map(template).transpose()
+        row.as_ref().map(|row| self.template(row)).transpose()
     }
 
     /// The templates that a tenant may use, or all; the oldest first.
@@ -150,7 +156,13 @@ impl Templates<'_> {
         }
         query.push::<i64>(" ORDER BY created_at, id", &[])?;
         let rows = self.database.read("list templates", query.finish()).await?;
-        rows.iter().map(template).collect()
+        rows.iter().map(|row| self.template(row)).collect()
+    }
+
+    fn template(&self, row: &AnyRow) -> Result<TemplateRow, StoreError> {
+        let mut row = template(row)?;
+        row.spec = self.sealer.open_text(Place::new(SPEC, &[row.id.as_str()]), &row.spec)?;
+        Ok(row)
     }
 
     /// Removes a template. Sandboxes that were made from it stay.
@@ -167,6 +179,7 @@ impl Templates<'_> {
     }
 }
 
+/// The row as it is stored, with its specification sealed.
 fn template(row: &AnyRow) -> Result<TemplateRow, StoreError> {
     let row = Reader { table: "templates", row };
     Ok(TemplateRow {

@@ -37,6 +37,8 @@ mod samples;
 mod sandboxes;
 #[path = "store/schema.rs"]
 mod schema;
+#[path = "store/sealing.rs"]
+mod sealing;
 #[path = "store/templates.rs"]
 mod templates;
 #[path = "store/tls.rs"]
@@ -104,6 +106,11 @@ const CASES: &[(&str, Run)] = cases![
     mirror::one_process_writes_the_file,
     mirror::each_keeper_has_a_whole_file,
     mirror::a_file_that_cannot_be_written_is_reported,
+    sealing::what_may_be_secret_is_nowhere_in_plain,
+    sealing::what_is_plain_is_sealed_and_scrubbed,
+    sealing::sealed_values_stay_in_their_rows,
+    sealing::a_key_that_is_missing_or_wrong_is_refused,
+    sealing::one_of_several_keepers_makes_the_key,
     templates::a_template_comes_back_as_it_was,
     templates::ones_own_template_comes_before_a_builtin,
     ports::ports_are_published_and_taken_back,

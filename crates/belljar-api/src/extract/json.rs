@@ -75,8 +75,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 async fn json_bytes<S: Sync>(request: Request, state: &S) -> Result<Vec<u8>, Problem> {
+    let most = if belljar_keeper::is_without("body-bounds") { usize::MAX } else { MAX_JSON_BYTES };
     let is_json = is_json(request.headers());
-    let body = RawBody::from_request(request, state).await?.read(MAX_JSON_BYTES).await?;
+    let body = RawBody::from_request(request, state).await?.read(most).await?;
     if body.is_empty() {
         return Ok(b"{}".to_vec());
     }

@@ -32,9 +32,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let upgrade = WebSocketUpgrade::from_request_parts(parts, state).await.map_err(|_| no_upgrade())?;
+        let most = if belljar_keeper::is_without("message-bounds") { usize::MAX } else { MAX_MESSAGE_BYTES };
         let upgrade = upgrade
-            .max_message_size(MAX_MESSAGE_BYTES)
-            .max_frame_size(MAX_MESSAGE_BYTES)
+            .max_message_size(most)
+            .max_frame_size(most)
             .write_buffer_size(0)
             .max_write_buffer_size(MAX_WAITING_BYTES);
         Ok(Self(upgrade))

@@ -65,7 +65,7 @@ pub(super) async fn version() -> axum::Json<VersionBody> {
 pub(super) async fn metrics(State(shared): State<Shared>, caller: Option<Auth>) -> Result<Response, Problem> {
     if !shared.config.open_metrics {
         let Some(Auth(caller)) = caller else { return Err(crate::guard::denied()) };
-        caller.require(Role::Admin, "reading the server's figures")?;
+        shared.keeper.require(&caller, Role::Admin, "reading the server's figures")?;
     }
     let mut response = shared.keeper.prometheus().into_response();
     let kind = HeaderValue::from_static("text/plain; version=1.0.0; charset=utf-8");
@@ -88,7 +88,7 @@ pub(super) async fn me(
     State(shared): State<Shared>,
     Auth(caller): Auth,
 ) -> Result<axum::Json<MeBody>, Problem> {
-    caller.require(Role::Read, "looking at a key")?;
+    shared.keeper.require(&caller, Role::Read, "looking at a key")?;
     let usage = shared.keeper.usage(&caller).await?;
     Ok(axum::Json(MeBody::new(caller, &usage)))
 }

@@ -9,6 +9,7 @@ mod list;
 pub(crate) mod path;
 mod read;
 mod search;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -23,6 +24,7 @@ use rustix::fs::{AtFlags, CWD};
 
 pub(crate) use entry::open_dir;
 pub(crate) use path::failure;
+pub(crate) use temporary::Temporary;
 
 use entry::{Link, entry_at};
 use path::resolve;

@@ -9,13 +9,13 @@ use belljar_proto::{ConnectError, InboundStream, v1};
 use futures::StreamExt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::rand::GetRandomFlags;
 
 use super::ITSELF;
 use super::change::make_parents;
 use super::entry::{entry, stat_open};
 use super::path::{failure, mode, resolve, split, split_named};
 use super::read::check_regular;
+use super::temporary::Temporary;
 
 /// How a new file's permission bits are, when nothing else is asked for.
 const DEFAULT_MODE: u32 = 0o644;
@@ -56,11 +56,11 @@ struct Target {
     /// Where the next bytes go, unless the kernel keeps the position.
     offset: Option<u64>,
     /// `None` when it is written in place.
-    temporary: Option<Temporary>,
+    temporary: Option<Unnamed>,
 }
 
 /// A file that does not have its name yet. It is removed when this is dropped.
-struct Temporary {
+struct Unnamed {
     dir: OwnedFd,
     /// Empty once it has been renamed.
     name: Vec<u8>,
@@ -104,8 +104,9 @@ impl Target {
             _ => wanted,
         };
         let (dir, target) = find_place(&path, open.exclusive).map_err(fail)?;
-        let (file, name) = create_temporary(dir.as_fd()).map_err(fail)?;
-        let temporary = Temporary { dir, name, target, mode, exclusive: open.exclusive };
+        let kind = if existing.is_some() { Temporary::Replacement } else { Temporary::New };
+        let (file, name) = create_temporary(dir.as_fd(), kind).map_err(fail)?;
+        let temporary = Unnamed { dir, name, target, mode, exclusive: open.exclusive };
         Ok(Self { file, offset: None, temporary: Some(temporary) })
     }
 
@@ -151,7 +152,7 @@ impl Target {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for Unnamed {
     fn drop(&mut self) {
         if !self.name.is_empty() {
             // Nobody is left to tell; the name can be gone already.
@@ -192,12 +193,10 @@ fn find_place(path: &Path, exclusive: bool) -> Result<(OwnedFd, Vec<u8>), Errno>
     Err(Errno::LOOP)
 }
 
-fn create_temporary(dir: BorrowedFd<'_>) -> Result<(OwnedFd, Vec<u8>), Errno> {
+fn create_temporary(dir: BorrowedFd<'_>, kind: Temporary) -> Result<(OwnedFd, Vec<u8>), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..NAME_ATTEMPTS {
-        let mut random = [0u8; 8];
-        rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-        let name = format!(".belljar-{:016x}", u64::from_ne_bytes(random)).into_bytes();
+        let name = kind.name()?;
         match rustix::fs::openat(dir, name.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),

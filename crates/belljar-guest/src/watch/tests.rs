@@ -79,6 +79,46 @@ async fn a_directory_reports_what_happens_in_it_and_not_below() {
     assert_eq!(events, expected);
 }
 
+/// A file that the guest writes has another name until it is whole.
+#[tokio::test]
+async fn names_of_what_is_not_whole_are_not_seen() {
+    for recursive in [false, true] {
+        let mut watched = Watched::start(recursive, |home| {
+            std::fs::write(home.join(".belljar-00000000000000aa"), "left behind").unwrap();
+        })
+        .await;
+        let (new, other) =
+            (watched.path(".belljar-0123456789abcdef"), watched.path(".belljar-fedcba9876543210~"));
+        std::fs::write(&new, "one").unwrap();
+        std::fs::rename(&new, watched.path("file")).unwrap();
+        // One that breaks off, and a place where an archive is unpacked.
+        std::fs::write(&new, "three").unwrap();
+        std::fs::remove_file(&new).unwrap();
+        std::fs::create_dir(&new).unwrap();
+        std::fs::create_dir(new.join("dir")).unwrap();
+        std::fs::write(new.join("dir/inner"), "").unwrap();
+        std::fs::rename(new.join("dir"), watched.path("dir")).unwrap();
+        std::fs::remove_dir(&new).unwrap();
+        // What only looks like one is seen.
+        std::fs::write(watched.path(".belljar-notes"), "").unwrap();
+        std::fs::create_dir(watched.path("end")).unwrap();
+        let events = watched.until(CREATED, "end").await;
+        let told = |path: &str| {
+            events.iter().filter(|(_, at, _)| at == path).map(|(kind, ..)| *kind).collect::<Vec<_>>()
+        };
+        assert_eq!(told("file"), [CREATED, CHANGED], "{events:?}");
+        assert_eq!(told(".belljar-notes"), [CREATED], "{events:?}");
+        assert_eq!(told("dir"), [MOVED_TO], "{events:?}");
+        assert!(events.iter().all(|(_, at, _)| !at.contains("0123456789abcdef")), "{events:?}");
+        // What takes the place of something is no new name.
+        std::fs::write(&other, "two").unwrap();
+        std::fs::rename(&other, watched.path("file")).unwrap();
+        let events = watched.until(CHANGED, "file").await;
+        assert!(events.iter().all(|(_, at, _)| at == "file" || at == "dir/inner"), "{events:?}");
+        assert!(!events.contains(&seen(CREATED, "file", false)), "{events:?}");
+    }
+}
+
 #[tokio::test]
 async fn new_directories_are_watched_with_what_was_made_in_them_before() {
     let mut watched =

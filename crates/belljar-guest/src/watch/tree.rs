@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::files::open_dir;
+use crate::files::{Temporary, open_dir};
 
 /// The most directories that one call watches.
 pub(super) const MAX_WATCHES: usize = 8192;
@@ -45,6 +45,8 @@ pub(super) struct Tree {
     reading: Option<(Dir, Scan)>,
     /// A directory that left its place; where it went is in the very next event, or it is out of the tree.
     moving: Option<(u32, Vec<u8>)>,
+    /// A file that left its temporary name; its own is in the very next event.
+    arriving: Option<(u32, Temporary)>,
     events: VecDeque<v1::WatchEvent>,
     ended: bool,
 }
@@ -83,6 +85,7 @@ impl Tree {
             scans: VecDeque::new(),
             reading: None,
             moving: None,
+            arriving: None,
             events: VecDeque::new(),
             ended: false,
         };
@@ -152,8 +155,18 @@ impl Tree {
         let Some(name) = name else { return Ok(()) };
         let path = join(base, &name);
         let directory = flags.contains(ReadFlags::ISDIR);
+        let arriving = self.arriving.take().filter(|(from, _)| *from == cookie).map(|(_, replaces)| replaces);
+        if let Some(temporary) = Temporary::named(&name) {
+            // What leaves such a name is news under the next one.
+            if flags.contains(ReadFlags::MOVED_FROM) {
+                self.arriving = Some((cookie, temporary));
+            }
+            return Ok(());
+        }
         let follow = directory && self.recursive;
-        if flags.contains(ReadFlags::CREATE) {
+        if let Some(arrived) = arriving.filter(|_| flags.contains(ReadFlags::MOVED_TO)) {
+            self.arrive(path, directory, arrived)?;
+        } else if flags.contains(ReadFlags::CREATE) {
             let added = if follow { self.add(&path)? } else { Added::No };
             // A directory that is known was found, and reported, by reading the one above it.
             if !matches!(added, Added::Known) {
@@ -181,6 +194,20 @@ impl Tree {
             self.report(Kind::WATCH_KIND_REMOVED, &path, directory);
         } else {
             self.report(Kind::WATCH_KIND_CHANGED, &path, directory);
+        }
+        Ok(())
+    }
+
+    /// Takes in what was written under a temporary name and has its own now: that is how writing it looks from outside.
+    fn arrive(&mut self, path: Vec<u8>, directory: bool, arrived: Temporary) -> Result<(), Errno> {
+        use v1::WatchKind as Kind;
+        if arrived == Temporary::New {
+            self.report(Kind::WATCH_KIND_CREATED, &path, directory);
+        }
+        if !directory {
+            self.report(Kind::WATCH_KIND_CHANGED, &path, false);
+        } else if self.recursive && matches!(self.add(&path)?, Added::New) {
+            self.scan_later(path, Report::All);
         }
         Ok(())
     }
@@ -267,7 +294,7 @@ impl Tree {
             };
             let entry = entry?;
             let name = entry.file_name();
-            if name == c"." || name == c".." {
+            if name == c"." || name == c".." || Temporary::named(name.to_bytes()).is_some() {
                 continue;
             }
             let path = join(&scan.path, name.to_bytes());

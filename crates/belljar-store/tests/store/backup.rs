@@ -50,7 +50,7 @@ pub(crate) async fn a_backup_is_whole_while_others_write(ground: Ground) {
     futures::future::select(Box::pin(write), Box::pin(copy)).await;
     assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
 
-    let copy = Store::open(&StoreUrl::sqlite(&to).unwrap()).await.unwrap();
+    let copy = Store::open(&StoreUrl::sqlite(&to).unwrap(), &ground.key()).await.unwrap();
     let query = ListQuery { order: Order::OldestFirst, limit: 1_000_000, ..ListQuery::default() };
     let rows = copy.sandboxes().list(&query).await.unwrap();
     assert!(rows.len() > 50, "{}", rows.len());
@@ -130,7 +130,7 @@ pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
     open(&store).await.append(record(99)).await.unwrap();
     store.close().await;
     run(commands[1]);
-    let store = Store::open(&restored.parse().unwrap()).await.unwrap();
+    let store = Store::open(&restored.parse().unwrap(), &ground.key()).await.unwrap();
     check(&store, secret, 10).await;
 }
 

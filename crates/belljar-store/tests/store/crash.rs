@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use belljar_store::{
-    AuditFilter, AuditLog, AuditOptions, DetailValue, MirrorOptions, MirrorState, Store, StoreUrl,
+    AuditFilter, AuditLog, AuditOptions, DetailValue, KeyFile, MirrorOptions, MirrorState, Store, StoreUrl,
 };
 use futures::future::join_all;
 
@@ -13,7 +13,7 @@ use crate::audit::{export, record, verdict};
 use crate::ground::Ground;
 use crate::samples::{id, sandbox};
 
-/// The first argument of the process that is going to be killed. Then come the store's address, the file, and a number.
+/// The first argument of the process that is going to be killed. Then come the store's address, its key, the file, and a number.
 pub(crate) const FLAG: &str = "--belljar-store-crash-child";
 
 const ROUNDS: u32 = 50;
@@ -26,11 +26,11 @@ const SPAN: u32 = 100_000;
 
 /// Writes, and says so after each acknowledgement, until it is killed.
 pub(crate) fn child(arguments: &[String]) -> ExitCode {
-    let [url, mirror, first] = arguments else { return ExitCode::from(2) };
+    let [url, key, mirror, first] = arguments else { return ExitCode::from(2) };
     let first: u32 = first.parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Store::open(&url.parse::<StoreUrl>().unwrap()).await.unwrap();
+        let store = Store::open(&url.parse::<StoreUrl>().unwrap(), &KeyFile::at(key)).await.unwrap();
         let options = AuditOptions { mirror: Some(MirrorOptions::new(mirror)), ..AuditOptions::default() };
         let log = AuditLog::open(&store, options).await.unwrap();
         say("ready");
@@ -104,6 +104,7 @@ async fn run_and_kill(ground: &Ground, round: u32, after: Duration) -> Vec<Strin
     let mut child = Command::new(std::env::current_exe().unwrap())
         .arg(FLAG)
         .arg(ground.address().await)
+        .arg(ground.key().path())
         .arg(ground.dir.path().join("audit.jsonl"))
         .arg((round * SPAN).to_string())
         .stdout(Stdio::piped())

@@ -88,7 +88,7 @@ impl SmallStore {
         let address = server.address("postgres");
         meddle_with(&address, "SELECT 1").await.unwrap();
         let url: StoreUrl = address.parse().unwrap();
-        Store::open(&url).await.unwrap().close().await;
+        Store::open(&url, &ground.key()).await.unwrap().close().await;
         let owner = fs::metadata(server.dir()).unwrap();
         let options = format!(",uid={},gid={},mode=0700", owner.uid(), owner.gid());
         let disk = SmallDisk::new(server.dir().join("small"), &options);
@@ -114,7 +114,7 @@ pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
     }
     for durability in [Durability::Process, Durability::Power] {
         let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
-        let store = Store::open_with(&url, durability).await.unwrap();
+        let store = Store::open_with(&url, durability, &ground.key()).await.unwrap();
         let mut row = big(0);
         store.sandboxes().insert(&row).await.unwrap();
         let mut number = 0;
@@ -140,7 +140,7 @@ pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
         row.updated_at = time(9);
         store.sandboxes().update(&mut row).await.unwrap();
         store.close().await;
-        let store = Store::open_with(&url, durability).await.unwrap();
+        let store = Store::open_with(&url, durability, &ground.key()).await.unwrap();
         for kept in 1..=number {
             assert_eq!(store.sandboxes().get(&id(kept)).await.unwrap(), Some(big(kept)));
         }
@@ -159,7 +159,7 @@ pub(crate) async fn the_audit_goes_on_when_there_is_space_again(ground: Ground) 
         return;
     }
     let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
-    let store = Store::open(&url).await.unwrap();
+    let store = Store::open(&url, &ground.key()).await.unwrap();
     let log = open(&store).await;
     let mut acknowledged = 0;
     let error = loop {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_store::{Store, StoreUrl};
+use belljar_store::{KeyFile, Store, StoreUrl};
 
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 
@@ -35,6 +35,7 @@ impl fmt::Display for Backend {
 pub(crate) struct Ground {
     pub(crate) backend: Backend,
     pub(crate) dir: tempfile::TempDir,
+    keys: tempfile::TempDir,
     url: OnceLock<String>,
 }
 
@@ -45,7 +46,8 @@ impl Ground {
             server()?;
         }
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-        Ok(Self { backend, dir, url: OnceLock::new() })
+        let keys = tempfile::tempdir().map_err(|error| error.to_string())?;
+        Ok(Self { backend, dir, keys, url: OnceLock::new() })
     }
 
     /// The address as text.
@@ -66,7 +68,12 @@ impl Ground {
 
     /// Opens the store, as often as it is asked for.
     pub(crate) async fn store(&self) -> Store {
-        Store::open(&self.url().await).await.unwrap()
+        Store::open(&self.url().await, &self.key()).await.unwrap()
+    }
+
+    /// The file with the store's key.
+    pub(crate) fn key(&self) -> KeyFile {
+        KeyFile::at(self.keys.path().join("store.key"))
     }
 
     /// The file of SQLite.
@@ -94,6 +101,7 @@ impl Ground {
     /// A database with the same rows. Nobody may have this one open.
     pub(crate) async fn copy(&self) -> Self {
         let copy = Self::new(self.backend).unwrap();
+        fs::copy(self.key().path(), copy.key().path()).unwrap();
         match self.backend {
             Backend::Sqlite => {
                 fs::create_dir_all(copy.file().parent().unwrap()).unwrap();

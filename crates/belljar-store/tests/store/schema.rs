@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use belljar_store::{Durability, Store, StoreError, StoreUrl};
+use belljar_store::{Durability, KeyFile, Store, StoreError, StoreUrl};
 
 use crate::ground::Ground;
 use crate::samples::sandbox;
@@ -14,7 +14,7 @@ pub(crate) async fn a_newer_schema_is_refused_by_name(ground: Ground) {
             "INSERT INTO _sqlx_migrations ({columns}) SELECT 999, 'later', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1"
         ))
         .await;
-    match Store::open(&ground.url().await).await.unwrap_err() {
+    match Store::open(&ground.url().await, &ground.key()).await.unwrap_err() {
         StoreError::SchemaTooNew { found: 999, known: 1, .. } => {}
         other => panic!("{other:?}"),
     }
@@ -26,13 +26,14 @@ pub(crate) async fn a_newer_schema_is_refused_by_name(ground: Ground) {
 pub(crate) async fn an_edited_schema_is_refused(ground: Ground) {
     ground.store().await.close().await;
     ground.meddle(&format!("UPDATE _sqlx_migrations SET checksum = {}", ground.bytes("00"))).await;
-    let error = Store::open(&ground.url().await).await.unwrap_err();
+    let error = Store::open(&ground.url().await, &ground.key()).await.unwrap_err();
     assert!(matches!(error, StoreError::Migrate { .. }), "{error:?}");
 }
 
 pub(crate) async fn a_store_is_opened_many_times_at_once(ground: Ground) {
     let url = ground.url().await;
-    let stores = futures::future::join_all((0..4).map(|_| Store::open(&url))).await;
+    let key = ground.key();
+    let stores = futures::future::join_all((0..4).map(|_| Store::open(&url, &key))).await;
     for (number, store) in (0..).zip(stores) {
         store.unwrap().sandboxes().insert(&sandbox(number)).await.unwrap();
     }
@@ -40,7 +41,7 @@ pub(crate) async fn a_store_is_opened_many_times_at_once(ground: Ground) {
 
 pub(crate) async fn rows_survive_closing(ground: Ground) {
     for (number, durability) in [(1, Durability::Process), (2, Durability::Power)] {
-        let store = Store::open_with(&ground.url().await, durability).await.unwrap();
+        let store = Store::open_with(&ground.url().await, durability, &ground.key()).await.unwrap();
         store.sandboxes().insert(&sandbox(number)).await.unwrap();
         store.close().await;
         assert!(store.ping().await.is_err());
@@ -71,15 +72,18 @@ pub(crate) async fn files_are_their_owners_alone(ground: Ground) {
 pub(crate) async fn odd_paths_are_paths(ground: Ground) {
     for name in ["a b", "ä", "x?mode=memory", "100%", "#1", "'; --"] {
         let path = ground.dir.path().join(name).join("belljar.db");
-        let store = Store::open(&StoreUrl::sqlite(&path).unwrap()).await.unwrap();
+        let store = Store::open(&StoreUrl::sqlite(&path).unwrap(), &KeyFile::at(path.with_extension("key")))
+            .await
+            .unwrap();
         store.sandboxes().insert(&sandbox(1)).await.unwrap();
         assert!(path.exists(), "{name}");
     }
     let file = ground.dir.path().join("plain");
     fs::write(&file, "this is not a database, but it is long enough to be looked at as one".repeat(40))
         .unwrap();
-    let error = Store::open(&StoreUrl::sqlite(&file).unwrap()).await.unwrap_err();
+    let error = Store::open(&StoreUrl::sqlite(&file).unwrap(), &ground.key()).await.unwrap_err();
     assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
-    let error = Store::open(&StoreUrl::sqlite(&file.join("below.db")).unwrap()).await.unwrap_err();
+    let error =
+        Store::open(&StoreUrl::sqlite(&file.join("below.db")).unwrap(), &ground.key()).await.unwrap_err();
     assert!(matches!(error, StoreError::File { action: "create", .. }), "{error:?}");
 }

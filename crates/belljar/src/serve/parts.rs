@@ -7,7 +7,7 @@ use belljar_config::{OnExit, StoreDurability};
 use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
 use belljar_local::{LauncherConfig, LocalConfig};
 use belljar_model::{ModelError, MountPolicy};
-use belljar_store::{AuditOptions, Durability, MirrorOptions, StoreError, StoreUrl};
+use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, StoreError, StoreUrl, is_without};
 
 use crate::config::Loaded;
 use crate::message::Quit;
@@ -36,6 +36,11 @@ pub(crate) fn durability(loaded: &Loaded) -> Durability {
         StoreDurability::Process => Durability::Process,
         StoreDurability::Power => Durability::Power,
     }
+}
+
+/// With which key it is sealed.
+pub(crate) fn store_key(loaded: &Loaded) -> KeyFile {
+    KeyFile::at(loaded.config.store.key_file.clone())
 }
 
 /// How the audit trail is kept.
@@ -132,13 +137,23 @@ pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
         open_metrics: loaded.config.metrics.open,
         open_docs: server.open_docs,
         operator_socket: server.operator_socket,
-        max_connections: server.max_connections,
+        max_connections: server.max_connections.min(connections_by_descriptors()),
         max_connections_per_client: server.max_connections_per_client,
         max_requests_per_connection: server.max_requests_per_connection,
         max_streams_per_key: server.max_streams_per_key,
         max_failed_attempts: server.max_failed_attempts,
         drain: server.drain,
     }
+}
+
+/// How many connections there may be for the descriptors that the process may have: half of them. The other half is for
+/// sandboxes, files and the launcher, without which nothing could be ended any more.
+fn connections_by_descriptors() -> usize {
+    if is_without("descriptors") {
+        return usize::MAX;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX).max(1))
 }
 
 /// What becomes of sandboxes when the server stops.

@@ -94,7 +94,12 @@ impl Server {
     /// Opens everything. Sandboxes of an earlier server are taken over here.
     async fn open(loaded: &Loaded, passed: Passed, background: Option<Background>) -> Result<Self, Quit> {
         let listening = Listening::open(loaded, passed).await?;
-        let store = Store::open_with(&parts::store_url(loaded)?, parts::durability(loaded)).await?;
+        let store = Store::open_with(
+            &parts::store_url(loaded)?,
+            parts::durability(loaded),
+            &parts::store_key(loaded),
+        )
+        .await?;
         let name = store.hold_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
         let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));

@@ -1,5 +1,6 @@
 //! The service as a whole: real server processes, real sandboxes, clients that use it, and clients and sandboxes that attack it.
-//! What each case covers is in `docs/hostile-c.md`.
+//! What each case covers is in `docs/hostile-c.md` and
+//! `docs/hostile-x.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case that fails says so")]
 
@@ -8,10 +9,14 @@ mod check;
 mod client;
 mod crash;
 mod doors;
+mod files;
 mod load;
+mod mutations;
 mod pages;
 mod policy;
+mod races;
 mod raw;
+mod secrets;
 mod server;
 
 use std::io::Write as _;

@@ -23,6 +23,8 @@ pub(crate) struct Home {
     pub(crate) flags: Vec<String>,
     /// Walls that are left out, in builds where that can be.
     pub(crate) without: Option<&'static str>,
+    /// The most descriptors of the server, if it has fewer than the machine would give it.
+    pub(crate) descriptors: Option<u32>,
     /// The first administrator's key, once a server has told it.
     pub(crate) key: Option<String>,
 }
@@ -48,7 +50,7 @@ impl Home {
         ];
         let flags =
             always.iter().chain(settings).flat_map(|one| ["--set".to_owned(), (*one).to_owned()]).collect();
-        Self { dir, flags, without: None, key: None }
+        Self { dir, flags, without: None, descriptors: None, key: None }
     }
 
     /// The server's own directory.
@@ -71,7 +73,14 @@ impl Home {
     /// Starts a process, without waiting for anything.
     pub(crate) fn spawn(&self) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"));
-        let mut command = Command::new(BELLJAR);
+        let mut command = match self.descriptors {
+            None => Command::new(BELLJAR),
+            Some(most) => {
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--nofile={most}:{most}")).arg(BELLJAR);
+                command
+            }
+        };
         command
             .arg("serve")
             .arg("--home")

@@ -15,13 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use belljar_proto::ConnectError;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::rand::GetRandomFlags;
 
 use super::{bad, names};
-use crate::files::ITSELF;
 use crate::files::change::remove_tree;
 use crate::files::entry::{kind, open_dir};
 use crate::files::path::{failure, show, split};
+use crate::files::{ITSELF, Temporary};
 
 /// What symbolic links, and modes of directories, may take in memory until they are made, in bytes.
 const REMEMBERED_BYTES: usize = 32 << 20;
@@ -91,9 +90,7 @@ impl Stage {
     /// Makes the place in an open directory.
     pub(super) fn open(target: OwnedFd, made: MadeDirs, rules: Rules) -> Result<Self, Errno> {
         for _ in 0..NAME_ATTEMPTS {
-            let mut random = [0u8; 8];
-            rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-            let name = format!(".belljar-{:016x}", u64::from_ne_bytes(random)).into_bytes();
+            let name = Temporary::New.name()?;
             match rustix::fs::mkdirat(&target, name.as_slice(), Mode::RWXU) {
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),

@@ -1,0 +1,271 @@
+//! Each wall of the service taken away alone: then the attack that it keeps out succeeds. The attacks themselves, with all walls, are
+//! in the other files.
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::raw::{flood, send};
+use crate::run;
+use crate::server::{Home, Server};
+
+/// A server without one wall, and two tenants with a sandbox each.
+struct World {
+    home: Home,
+    server: Server,
+    admin: Client,
+    first: Client,
+    second: Client,
+    /// The first tenant's sandbox.
+    id: String,
+}
+
+impl World {
+    async fn without(wall: &'static str) -> Self {
+        let mut home = Home::new(&[
+            "sandboxes.pool=0",
+            "server.domain=sandboxes.test",
+            "sandboxes.mounts.read=/usr/share",
+        ]);
+        home.without = Some(wall);
+        let server = home.start();
+        server.ready().await;
+        let admin = server.admin();
+        let first = admin.with_key(&admin.new_key("user", "first").await.1);
+        let second = admin.with_key(&admin.new_key("user", "second").await.1);
+        let id = first.sandbox(&json!({ "timeout": 3600 })).await;
+        first
+            .send(first.request("PUT", &format!("/v1/sandboxes/{id}/files/content?path=a.txt")), "secret")
+            .await;
+        Self { home, server, admin, first, second, id }
+    }
+
+    fn file(&self) -> String {
+        format!("/v1/sandboxes/{}/files/content?path=a.txt", self.id)
+    }
+
+    async fn leave(self) {
+        drop((self.first, self.second, self.admin));
+        crate::crash::leave(self.server, &self.home).await;
+    }
+}
+
+/// Runs an attack on a server that lacks a wall.
+fn attack(case: &str, wall: &'static str, attack: impl AsyncFnOnce(&World)) {
+    if crate::skipped(case) {
+        return;
+    }
+    if !cfg!(feature = "mutation") && !wall.is_empty() {
+        crate::say(&format!("SKIPPED {case}: this build has no way to take a wall away"));
+        return;
+    }
+    run(async {
+        let world = World::without(wall).await;
+        attack(&world).await;
+        world.leave().await;
+    });
+}
+
+#[test]
+fn c01_without_the_look_at_keys_any_key_opens() {
+    attack("C01", "service:keys", async |world| {
+        let wrong = world.admin.with_key(&format!("bj_{}", "0".repeat(64)));
+        assert_eq!(wrong.get(&world.file()).await.text(), "secret");
+    });
+}
+
+#[test]
+fn c01_without_roles_a_key_that_may_look_makes_keys() {
+    attack("C01", "service:roles", async |world| {
+        let read = world.admin.with_key(&world.admin.new_key("read", "first").await.1);
+        let made = read.post("/v1/keys", &json!({ "name": "x", "role": "admin" })).await;
+        assert_eq!(made.status, 201, "{made:?}");
+    });
+}
+
+#[test]
+fn c02_x02_without_tenants_a_foreign_sandbox_is_found() {
+    attack("C02, X02", "service:tenants", async |world| {
+        assert_eq!(world.second.get(&world.file()).await.text(), "secret");
+    });
+}
+
+#[test]
+fn x11_without_its_scope_a_token_opens_the_sibling() {
+    attack("X11", "service:token-scope", async |world| {
+        let sibling = world.first.sandbox(&json!({ "timeout": 3600 })).await;
+        let made = world.first.post(&format!("/v1/sandboxes/{sibling}/tokens"), &json!({})).await.json();
+        let token = world.admin.with_key(made["token"].as_str().expect("it is told"));
+        assert_eq!(token.get(&world.file()).await.text(), "secret");
+    });
+}
+
+#[test]
+fn x11_without_its_mark_a_token_can_be_forged() {
+    attack("X11", "service:token-mac", async |world| {
+        let made = world.first.post(&format!("/v1/sandboxes/{}/tokens", world.id), &json!({})).await.json();
+        let token = made["token"].as_str().expect("it is told");
+        // Another time of its end, the mark being of no use then.
+        let mut letters: Vec<char> = token.chars().collect();
+        let last = letters.len() - 8;
+        letters[last] = if letters[last] == 'A' { 'B' } else { 'A' };
+        let forged: String = letters.into_iter().collect();
+        assert_eq!(world.admin.with_key(&forged).get(&world.file()).await.text(), "secret");
+    });
+}
+
+#[test]
+fn c05_without_a_bound_bodies_are_taken() {
+    attack("C05", "service:body-bounds", async |world| {
+        let (address, key) = (world.server.address, &world.server.key);
+        let head = format!(
+            "POST /v1/sandboxes HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: 134217728\r\n\r\n"
+        );
+        let (heard, sent) = flood(address, head.as_bytes(), &[b' '; 65536], 128 << 20).await;
+        assert!(sent >= 128 << 20, "only {sent} bytes were taken: {}", heard.text());
+    });
+}
+
+#[test]
+fn c19_without_the_policy_a_tenant_mounts_the_host() {
+    attack("C19", "service:policy", async |world| {
+        let body = json!({ "timeout": 3600, "mounts": ["/usr/share:/mnt"] });
+        let id = world.first.sandbox(&body).await;
+        assert_eq!(
+            world.first.sh(&id, "test -d /mnt/doc -o -d /mnt/misc && echo mounted").await,
+            "mounted\n"
+        );
+    });
+}
+
+/// What a page of another origin gets, with a key that it has been told.
+async fn browse(world: &World, host: &str, headers: &str) -> String {
+    let key = &world.server.key;
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n{headers}Connection: close\r\n\r\n",
+        world.file()
+    );
+    send(world.server.address, request.as_bytes()).await.text()
+}
+
+#[test]
+fn c23_without_the_look_at_hosts_a_rebound_name_gets_in() {
+    attack("C23", "service:hosts", async |world| {
+        let answer = browse(world, "evil.example", "").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    });
+}
+
+#[test]
+fn c23_without_the_look_at_origins_a_page_gets_in() {
+    attack("C23", "service:origins", async |world| {
+        let own = world.server.address.to_string();
+        let answer = browse(world, &own, "Origin: http://evil.example\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    });
+}
+
+/// A server inside that says where it is.
+async fn listen(world: &World) {
+    let program = "import http.server\nclass H(http.server.SimpleHTTPRequestHandler): pass\n\
+                   http.server.ThreadingHTTPServer(('0.0.0.0', 2280), H).serve_forever()";
+    let (client, id) = (&world.first, &world.id);
+    client.send(client.request("PUT", &format!("/v1/sandboxes/{id}/files/content?path=s.py")), program).await;
+    let started =
+        client.post(&format!("/v1/sandboxes/{id}/processes"), &json!({ "argv": ["python3", "s.py"] })).await;
+    assert_eq!(started.status, 201, "{started:?}");
+    crate::until("the server listens", async || {
+        let ports = client.get(&format!("/v1/sandboxes/{id}/ports")).await.json();
+        ports["listening"].as_array().is_some_and(|ports| ports.contains(&json!(2280)))
+    })
+    .await;
+}
+
+fn proxy(world: &World, port: &str) -> String {
+    format!("/v1/sandboxes/{}/ports/{port}/proxy/a.txt", world.id)
+}
+
+#[test]
+fn n24_a_port_has_one_form_and_needs_a_key() {
+    attack("N24", "", async |world| {
+        listen(world).await;
+        let stranger = world.server.stranger();
+        let attempt = async |client: &Client, port: &str| {
+            let answer = client.get(&proxy(world, port)).await;
+            assert!(!answer.text().contains("secret"), "{port}: {answer:?}");
+            (answer.status.as_u16(), answer.code())
+        };
+        let missing = (404, "port_not_found".to_owned());
+        // It listens on all addresses inside, and is not published.
+        assert_eq!(attempt(&world.first, "2280").await, missing);
+        assert_eq!(attempt(&stranger, "2280").await.0, 401);
+        let published =
+            world.first.post(&format!("/v1/sandboxes/{}/ports", world.id), &json!({ "port": 2280 })).await;
+        assert_eq!(published.status, 201, "{published:?}");
+        assert_eq!(attempt(&stranger, "2280").await.0, 401);
+        assert_eq!(attempt(&world.second, "2280").await, missing);
+        assert_eq!(world.first.get(&proxy(world, "2280")).await.text(), "secret");
+        for form in [
+            "02280",
+            "+2280",
+            "%32280",
+            "-2280",
+            "2280%20",
+            "%202280",
+            "2280%00",
+            "67816",
+            "0x8e8",
+            "2280.0",
+            "2280,80",
+            "22_80",
+            "2.28e3",
+            "%EF%BC%92280",
+            "2280%2F",
+            "2280;80",
+            "",
+        ] {
+            let told = attempt(&world.first, form).await;
+            assert!(matches!(told.0, 400 | 404), "{form}: {told:?}");
+            let request = http::Request::builder()
+                .uri("/a.txt")
+                .header("host", format!("{}-{}.sandboxes.test", form.replace('%', ""), world.id))
+                .header("x-belljar-token", world.first.key.as_deref().unwrap_or_default());
+            if form.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !form.is_empty() {
+                let answer = world.first.send(request, "").await;
+                assert!(answer.status.is_client_error(), "{form}: {answer:?}");
+            }
+        }
+        // A token for one port opens no other, and not the interface.
+        let made = world
+            .first
+            .post(&format!("/v1/sandboxes/{}/ports/2280/tokens", world.id), &json!({}))
+            .await
+            .json();
+        let holder = world.admin.with_key(made["token"].as_str().expect("it is told"));
+        assert_eq!(holder.get(&proxy(world, "2280")).await.text(), "secret");
+        holder.get(&world.file()).await.assert(401, "unauthenticated");
+        let other =
+            world.first.post(&format!("/v1/sandboxes/{}/ports", world.id), &json!({ "port": 2281 })).await;
+        assert_eq!(other.status, 201, "{other:?}");
+        assert!(attempt(&holder, "2281").await.0 >= 401);
+    });
+}
+
+#[test]
+fn n24_without_publication_every_port_is_open() {
+    attack("N24", "service:published-ports", async |world| {
+        listen(world).await;
+        assert_eq!(world.server.stranger().get(&proxy(world, "2280")).await.text(), "secret");
+    });
+}
+
+#[test]
+fn n24_without_its_form_a_port_has_other_names() {
+    attack("N24", "service:port-form", async |world| {
+        listen(world).await;
+        world.first.post(&format!("/v1/sandboxes/{}/ports", world.id), &json!({ "port": 2280 })).await;
+        for form in ["02280", "+2280"] {
+            assert_eq!(world.first.get(&proxy(world, form)).await.text(), "secret", "{form}");
+        }
+    });
+}
