@@ -35,6 +35,15 @@ test: ## Installs what the tests need, and runs all of them.
 	@$(MAKE) --no-print-directory lint build
 	@echo "== Running the tests"
 	@BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
+	@$(MAKE) --no-print-directory sdks
+
+# The debug binary is the one that the tests have built.
+sdks: ## Runs the tests of both SDKs, each against servers of its own.
+	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@echo "== Running the tests of the Python SDK (about a minute)"
+	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
+	@echo "== Running the tests of the TypeScript SDK (about a minute)"
+	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test
 
 lint: ## Checks format and lints.
 	@echo "== Checking format and lints"
@@ -66,4 +75,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint hostile leaks bench bench-peers fuzz proto
+.PHONY: help build demo test sdks lint hostile leaks bench bench-peers fuzz proto
