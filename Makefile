@@ -62,6 +62,16 @@ leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks 
 	@echo "== Looking for leaks (takes some minutes)"
 	@BELLJAR_LONG_LEAKS=1 $(CARGO) nextest run -p belljar --locked --features belljar/mutation -E 'binary(leaks)'
 
+crash: ## Kills a server under load at 200 random instants (ROUNDS), and looks for what is lost (some minutes).
+	@scripts/install-deps.sh test
+	@echo "== Killing servers"
+	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^crash::/)'
+
+soak: build ## Loads a server for ten minutes, and looks for failures, growth and leftovers.
+	@scripts/install-deps.sh test
+	@echo "== Loading a server (ten minutes)"
+	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^soak::/)'
+
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
@@ -75,4 +85,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test sdks lint hostile leaks bench bench-peers fuzz proto
+.PHONY: help build demo test sdks lint hostile leaks crash soak bench bench-peers fuzz proto

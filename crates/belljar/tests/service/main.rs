@@ -13,6 +13,7 @@ mod pages;
 mod policy;
 mod raw;
 mod server;
+mod soak;
 
 use std::io::Write as _;
 

@@ -21,6 +21,8 @@ pub(crate) struct Home {
     dir: tempfile::TempDir,
     /// What every server in it is started with, besides its home and its address.
     pub(crate) flags: Vec<String>,
+    /// What is run.
+    pub(crate) program: PathBuf,
     /// Walls that are left out, in builds where that can be.
     pub(crate) without: Option<&'static str>,
     /// The first administrator's key, once a server has told it.
@@ -48,7 +50,7 @@ impl Home {
         ];
         let flags =
             always.iter().chain(settings).flat_map(|one| ["--set".to_owned(), (*one).to_owned()]).collect();
-        Self { dir, flags, without: None, key: None }
+        Self { dir, flags, program: BELLJAR.into(), without: None, key: None }
     }
 
     /// The server's own directory.
@@ -71,7 +73,7 @@ impl Home {
     /// Starts a process, without waiting for anything.
     pub(crate) fn spawn(&self) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"));
-        let mut command = Command::new(BELLJAR);
+        let mut command = Command::new(&self.program);
         command
             .arg("serve")
             .arg("--home")
