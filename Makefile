@@ -11,6 +11,11 @@ DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # Lets the tests take single walls away, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
+# The system's Python, which has what makes virtual environments.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+# How long each run of schemathesis takes.
+SECONDS_EACH ?= 200
+
 # Cases that run tools of others are in a directory of their own, as `make test` does not run them.
 ONLY_CASES = $(filter-out K23%,$(ONLY))
 ONLY_TOOLS = $(filter K K23%,$(ONLY))
@@ -36,6 +41,7 @@ test: ## Installs what the tests need, and runs all of them.
 	@echo "== Running the tests"
 	@BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 	@$(MAKE) --no-print-directory sdks
+	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20
 
 # The debug binary is the one that the tests have built.
 sdks: ## Runs the tests of both SDKs, each against servers of its own.
@@ -43,7 +49,20 @@ sdks: ## Runs the tests of both SDKs, each against servers of its own.
 	@echo "== Running the tests of the Python SDK (about a minute)"
 	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
 	@echo "== Running the tests of the TypeScript SDK (about a minute)"
-	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test
+	@if node -e 'process.exit(parseInt(process.versions.node) < 18)'; then \
+	  BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test; \
+	else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
+
+# Runs of three callers, each of which takes some seconds more than it is given.
+schemathesis: $(TARGET_DIR)/schemathesis/made ## Tries all that the OpenAPI document allows and forbids, with keys of two tenants (ten minutes).
+	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@echo "== Running schemathesis (three times $(SECONDS_EACH) s)"
+	@scripts/quietly.sh $(TARGET_DIR)/test-logs/schemathesis.log $(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar --seconds-each $(SECONDS_EACH) $(if $(SEED),--seed $(SEED))
+
+$(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 lint: ## Checks format and lints.
 	@echo "== Checking format and lints"
@@ -85,4 +104,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test sdks lint hostile leaks crash soak bench bench-peers fuzz proto
+.PHONY: help build demo test sdks schemathesis lint hostile leaks crash soak bench bench-peers fuzz proto
