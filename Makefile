@@ -41,7 +41,7 @@ test: ## Installs what the tests need, and runs all of them.
 	@echo "== Running the tests"
 	@BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 	@$(MAKE) --no-print-directory sdks
-	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20
+	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20 SEED=1
 
 # The debug binary is the one that the tests have built.
 sdks: ## Runs the tests of both SDKs, each against servers of its own.

@@ -170,7 +170,7 @@ CHECKS = (
     "foreign_is_as_missing",
     "problems_are_problems",
 )
-STATEFUL_CHECKS = ("use_after_free", "ensure_resource_availability")
+STATEFUL_CHECKS = ("use_after_free",)
 # Single requests, and what share of the time they have; then what follows from one another.
 PHASES = (("examples,coverage,fuzzing", 0.7), ("stateful", 0.3))
 
