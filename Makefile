@@ -11,6 +11,11 @@ DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # Lets the tests take single walls away, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
+# The system's Python, which has what makes virtual environments.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+# How long each run of schemathesis takes.
+SECONDS_EACH ?= 200
+
 # Cases that run tools of others are in a directory of their own, as `make test` does not run them.
 ONLY_CASES = $(filter-out K23%,$(ONLY))
 ONLY_TOOLS = $(filter K K23%,$(ONLY))
@@ -35,6 +40,29 @@ test: ## Installs what the tests need, and runs all of them.
 	@$(MAKE) --no-print-directory lint build
 	@echo "== Running the tests"
 	@BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
+	@$(MAKE) --no-print-directory sdks
+	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20 SEED=1
+
+# The debug binary is the one that the tests have built.
+sdks: ## Runs the tests of both SDKs, each against servers of its own.
+	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@echo "== Running the tests of the Python SDK (about a minute)"
+	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
+	@echo "== Running the tests of the TypeScript SDK (about a minute)"
+	@if node -e 'process.exit(parseInt(process.versions.node) < 18)'; then \
+	  BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test; \
+	else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
+
+# Runs of three callers, each of which takes some seconds more than it is given.
+schemathesis: $(TARGET_DIR)/schemathesis/made ## Tries all that the OpenAPI document allows and forbids, with keys of two tenants (ten minutes).
+	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@echo "== Running schemathesis (three times $(SECONDS_EACH) s)"
+	@scripts/quietly.sh $(TARGET_DIR)/test-logs/schemathesis.log $(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar --seconds-each $(SECONDS_EACH) $(if $(SEED),--seed $(SEED))
+
+$(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 lint: ## Checks format and lints.
 	@echo "== Checking format and lints"
@@ -53,6 +81,16 @@ leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks 
 	@echo "== Looking for leaks (takes some minutes)"
 	@BELLJAR_LONG_LEAKS=1 $(CARGO) nextest run -p belljar --locked --features belljar/mutation -E 'binary(leaks)'
 
+crash: ## Kills a server under load at 200 random instants (ROUNDS), and looks for what is lost (some minutes).
+	@scripts/install-deps.sh test
+	@echo "== Killing servers"
+	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^crash::/)'
+
+soak: build ## Loads a server for ten minutes, and looks for failures, growth and leftovers.
+	@scripts/install-deps.sh test
+	@echo "== Loading a server (ten minutes)"
+	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^soak::/)'
+
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
@@ -66,4 +104,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test lint hostile leaks bench bench-peers fuzz proto
+.PHONY: help build demo test sdks schemathesis lint hostile leaks crash soak bench bench-peers fuzz proto

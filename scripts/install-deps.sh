@@ -61,6 +61,10 @@ test_set() {
   # The tests of the store start servers of their own. They skip what needs one when there is none.
   need packages postgresql sqlite3
   need commands postgres initdb pg_dump sqlite3
+  # The tests of the SDKs. Some packages of Node bring npm, and do not go with Debian's.
+  need packages python3-venv
+  command -v npm >/dev/null || need packages npm
+  need commands npm
   local word
   while read -r word; do need packages "$word"; done < <(language_values package)
   while read -r word; do need commands "$word"; done < <(language_values program)

@@ -12,6 +12,8 @@ mod document;
 mod fields;
 #[path = "api/files.rs"]
 mod files;
+#[path = "api/generated.rs"]
+mod generated;
 #[path = "api/guards.rs"]
 mod guards;
 #[path = "api/ports.rs"]
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         document::all(),
         fields::all(),
         files::all(),
+        generated::all(),
         guards::all(),
         ports::all(),
         property::all(),

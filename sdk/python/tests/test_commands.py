@@ -234,6 +234,16 @@ async def test_kill_of_a_line_of_shell(sbx: Any) -> None:
     assert result.signal == "SIGKILL" or result.exit_code == 137
 
 
+async def test_pid_is_what_programs_inside_see(sbx: Any, real: None) -> None:
+    handle = await sbx.commands.run("echo $$; read -r word; echo $word", background=True, stdin=True)
+    assert (await sbx.commands.get_info(handle.pid)).process == handle.process
+    assert (await sbx.commands.get_info(handle)).argv == (await sbx.commands.get_info(handle.pid)).argv
+    await sbx.commands.send_stdin(handle, "word\n")
+    assert (await handle.wait()).stdout == f"{handle.pid}\nword\n"
+    assert await sbx.commands.kill(handle) is False
+    assert await sbx.commands.kill(999_999) is False
+
+
 async def test_kill_by_pid(sbx: Any) -> None:
     handle = await sbx.commands.run(["sleep", "60"], background=True)
     assert await sbx.commands.kill(handle.pid) is True

@@ -34,7 +34,7 @@ async def test_names_that_are_not_utf8(sbx: Any) -> None:
     await sbx.files.write(b"d/\xff\xfe", "x")
     assert await sbx.files.read(b"d/\xff\xfe") == "x"
     found = await sbx.files.list("d")
-    assert [entry.path_bytes for entry in found] == [b"\xff\xfe"]
+    assert [entry.path_bytes for entry in found] == [b"d/\xff\xfe"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\xff" * 100, bytes(range(256)) * 4096])
@@ -148,7 +148,7 @@ async def test_list(sbx: Any) -> None:
     await sbx.files.write("d/a", "1")
     await sbx.files.write("d/sub/b", "22")
     assert sorted((entry.name, entry.kind) for entry in await sbx.files.list("d")) == [("a", "file"), ("sub", "directory")]
-    assert sorted(entry.path for entry in await sbx.files.list("d", depth=2)) == ["a", "sub", "sub/b"]
+    assert sorted(entry.path for entry in await sbx.files.list("d", depth=2)) == ["d/a", "d/sub", "d/sub/b"]
 
 
 async def test_list_of_many(sbx: Any) -> None:

@@ -22,7 +22,7 @@ async function freePort() {
 async function startServer(program) {
   const home = await mkdtemp(join(tmpdir(), "belljar-sdk-home-"));
   const url = `http://127.0.0.1:${await freePort()}`;
-  const server = spawn(program, ["serve", "--listen", url.slice("http://".length), "--on-exit", "end", "--set", "sandboxes.share_host_tree=true"], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
+  const server = spawn(program, ["serve", "--listen", url.slice("http://".length), "--on-exit", "end", "--set", "sandboxes.share_host_tree=true", "--domain", "localhost"], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   let ended = false;
   const exit = new Promise((resolve) => {

@@ -22,10 +22,10 @@ const DEFAULT_KEEP_BYTES = 16 * 1024 * 1024;
 
 /** A command that runs in the background. Its output is read from the beginning, over broken connections too. */
 export class CommandHandle {
-  /** Belljar's number of the process; the methods of `sandbox.commands` take it. */
+  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
   readonly pid: number;
-  /** The process id that the sandbox's own programs see. */
-  readonly systemPid: number;
+  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  readonly process: number;
   readonly #processes: ProcessApi;
   readonly #stop = new AbortController();
   readonly #stdout: Tail;
@@ -35,9 +35,9 @@ export class CommandHandle {
   #disconnected = false;
 
   /** @internal */
-  constructor(processes: ProcessApi, pid: number, systemPid: number, options: HandleOptions = {}) {
+  constructor(processes: ProcessApi, process: number, pid: number, options: HandleOptions = {}) {
+    this.process = process;
     this.pid = pid;
-    this.systemPid = systemPid;
     this.#processes = processes;
     this.#stdout = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
     this.#stderr = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
@@ -74,17 +74,17 @@ export class CommandHandle {
 
   /** Ends it with all that it started. False if it had ended already. */
   async kill(options?: RequestOptions): Promise<boolean> {
-    return this.#processes.signal(this.pid, "SIGKILL", options);
+    return this.#processes.signal(this, "SIGKILL", options);
   }
 
   /** Sends bytes to its standard input, which has to be open (`stdin: true`). */
   async sendStdin(data: string | Uint8Array, options?: RequestOptions): Promise<void> {
-    await this.#processes.sendStdin(this.pid, data, false, options);
+    await this.#processes.sendStdin(this, data, false, options);
   }
 
   /** Says that no more input comes. */
   async closeStdin(options?: RequestOptions): Promise<void> {
-    await this.#processes.sendStdin(this.pid, "", true, options);
+    await this.#processes.sendStdin(this, "", true, options);
   }
 
   /** Stops listening. The command goes on; `sandbox.commands.connect` listens again. */
@@ -118,7 +118,7 @@ export class CommandHandle {
   }
 
   #events(): AsyncGenerator<OutputEvent, void, undefined> {
-    return followOutput(this.#processes.transport, this.#processes.sandboxId, this.pid, {}, true, { signal: this.#stop.signal });
+    return followOutput(this.#processes.transport, this.#processes.sandboxId, this.process, {}, true, { signal: this.#stop.signal });
   }
 
   #keep(chunk: OutputChunk): void {
@@ -129,7 +129,7 @@ export class CommandHandle {
     const stdout = this.#stdout.bytes();
     const stderr = this.#stderr.bytes();
     return withError({
-      pid: this.pid,
+      process: this.process,
       exitCode: exited.exit_code ?? null,
       stdout: this.#stdout.text(),
       stderr: this.#stderr.text(),

@@ -4,7 +4,7 @@ import type { RequestOptions } from "./config.js";
 import { processInfo, seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError } from "./errors.js";
 import { errorFromEvent, followOutput, type OnText, type OutputChunk, type OutputOffsets, parseEvent, readEvent, TextOutput } from "./output.js";
-import { ProcessApi } from "./process-api.js";
+import { ProcessApi, type ProcessRef } from "./process-api.js";
 import { type CommandResult, resultFromWire, throwUnlessWell } from "./result.js";
 import { type ApiRequest, newIdempotencyKey, route, type Transport } from "./transport.js";
 import type { ProcessInfo, Size } from "./types.js";
@@ -114,36 +114,36 @@ export class Commands {
     return (await this.#processes.list(options)).map(processInfo);
   }
 
-  /** One process, running or not. */
-  async getInfo(pid: number, options?: RequestOptions): Promise<ProcessInfo> {
-    return processInfo(await this.#processes.get(pid, options));
+  /** One process, running or not: by its pid, its handle or an older info. */
+  async getInfo(process: ProcessRef, options?: RequestOptions): Promise<ProcessInfo> {
+    return processInfo(await this.#processes.get(process, options));
   }
 
   /** Ends a process with all that it started. False if it does not run. */
-  async kill(pid: number, options?: RequestOptions): Promise<boolean> {
-    return this.#processes.signal(pid, "SIGKILL", options);
+  async kill(process: ProcessRef, options?: RequestOptions): Promise<boolean> {
+    return this.#processes.signal(process, "SIGKILL", options);
   }
 
   /** Signals a process and all that it started, such as with `"SIGINT"`. False if it does not run. */
-  async sendSignal(pid: number, signal: string | number, options?: RequestOptions): Promise<boolean> {
-    return this.#processes.signal(pid, signal, options);
+  async sendSignal(process: ProcessRef, signal: string | number, options?: RequestOptions): Promise<boolean> {
+    return this.#processes.signal(process, signal, options);
   }
 
   /** Listens to a process that runs already, from the beginning of its output, as far as that was kept. */
-  async connect(pid: number, options: HandleOptions & RequestOptions = {}): Promise<CommandHandle> {
+  async connect(process: ProcessRef, options: HandleOptions & RequestOptions = {}): Promise<CommandHandle> {
     const { onStdout, onStderr, keepBytes, ...request } = options;
-    const found = await this.#processes.get(pid, request);
+    const found = await this.#processes.get(process, request);
     return new CommandHandle(this.#processes, found.process, found.pid, { onStdout, onStderr, keepBytes });
   }
 
   /** Sends bytes to the standard input of a process that was started with `stdin: true`. */
-  async sendStdin(pid: number, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
-    await this.#processes.sendStdin(pid, data, false, options);
+  async sendStdin(process: ProcessRef, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
+    await this.#processes.sendStdin(process, data, false, options);
   }
 
   /** Says that no more input comes. */
-  async closeStdin(pid: number, options?: RequestOptions): Promise<void> {
-    await this.#processes.sendStdin(pid, "", true, options);
+  async closeStdin(process: ProcessRef, options?: RequestOptions): Promise<void> {
+    await this.#processes.sendStdin(process, "", true, options);
   }
 
   /**
@@ -151,9 +151,13 @@ export class Commands {
    *
    * @param options Where to begin; `follow: false` ends with what is there now, else the stream ends with the process.
    */
-  output(pid: number, options: OutputOffsets & { follow?: boolean } & RequestOptions = {}): ReadableStream<OutputChunk> {
+  output(process: ProcessRef, options: OutputOffsets & { follow?: boolean } & RequestOptions = {}): ReadableStream<OutputChunk> {
     const { follow, signal, requestTimeoutMs, ...offsets } = options;
-    const events = followOutput(this.#processes.transport, this.#processes.sandboxId, pid, offsets, follow ?? true, { signal, requestTimeoutMs });
+    const processes = this.#processes;
+    const events = (async function* () {
+      const number = await processes.number(process, { signal, requestTimeoutMs });
+      yield* followOutput(processes.transport, processes.sandboxId, number, offsets, follow ?? true, { signal, requestTimeoutMs });
+    })();
     return new ReadableStream<OutputChunk>(
       {
         async pull(controller) {

@@ -99,8 +99,8 @@ export function outcome(wire: WireOutcome): Outcome {
 
 export function processInfo(wire: WireProcess): ProcessInfo {
   return {
-    pid: wire.process,
-    systemPid: wire.pid,
+    process: wire.process,
+    pid: wire.pid,
     argv: wire.argv,
     running: wire.running,
     exitCode: wire.exit_code ?? null,

@@ -45,6 +45,7 @@ export type { TransferOptions, TransferProgress } from "./local-files.js";
 export type { OnText, OutputChunk, OutputOffsets } from "./output.js";
 export { type Page, Paginator } from "./paginator.js";
 export { type PortList, Ports, type PortToken } from "./ports.js";
+export type { ProcessRef } from "./process-api.js";
 export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
 export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";

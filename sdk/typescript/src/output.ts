@@ -40,7 +40,7 @@ const MOST_BROKEN_CONNECTIONS = 5;
 export async function* followOutput(
   transport: Transport,
   sandboxId: string,
-  pid: number,
+  process: number,
   offsets: OutputOffsets,
   follow: boolean,
   options: RequestOptions,
@@ -52,7 +52,7 @@ export async function* followOutput(
     try {
       const events = transport.events({
         method: "GET",
-        path: route`/v1/sandboxes/${sandboxId}/processes/${pid}/output`,
+        path: route`/v1/sandboxes/${sandboxId}/processes/${process}/output`,
         query: { ...next, follow },
         options,
       });

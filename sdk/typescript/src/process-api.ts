@@ -6,6 +6,9 @@ import { NotFoundError } from "./errors.js";
 import { route, type Transport } from "./transport.js";
 import type { WireProcess } from "./wire.js";
 
+/** A process: the pid that the sandbox's own programs see, or a handle or an info of it, which mean it for ever. */
+export type ProcessRef = number | { readonly process: number };
+
 /** What commands and terminals have in common. */
 export class ProcessApi {
   readonly transport: Transport;
@@ -21,8 +24,14 @@ export class ProcessApi {
     return this.transport.json({ method: "POST", path: route`/v1/sandboxes/${this.sandboxId}/processes`, json: request, options });
   }
 
-  get(pid: number, options?: RequestOptions): Promise<WireProcess> {
-    return this.transport.json({ method: "GET", path: route`/v1/sandboxes/${this.sandboxId}/processes/${pid}`, options });
+  async get(ref: ProcessRef, options?: RequestOptions): Promise<WireProcess> {
+    // The list has all that can be told of one.
+    return typeof ref === "number" ? this.#find(ref, options) : this.transport.json({ method: "GET", path: this.#route(ref.process), options });
+  }
+
+  /** Belljar's number of a process. */
+  async number(ref: ProcessRef, options?: RequestOptions): Promise<number> {
+    return typeof ref === "number" ? (await this.#find(ref, options)).process : ref.process;
   }
 
   async list(options?: RequestOptions): Promise<WireProcess[]> {
@@ -31,9 +40,10 @@ export class ProcessApi {
   }
 
   /** Signals a process and all that it started. False if it does not run. */
-  async signal(pid: number, signal: string | number, options?: RequestOptions): Promise<boolean> {
+  async signal(ref: ProcessRef, signal: string | number, options?: RequestOptions): Promise<boolean> {
     try {
-      await this.transport.done({ method: "POST", path: route`/v1/sandboxes/${this.sandboxId}/processes/${pid}/signal`, json: { signal, tree: true }, options });
+      const process = await this.number(ref, options);
+      await this.transport.done({ method: "POST", path: this.#route(process, "/signal"), json: { signal, tree: true }, options });
       return true;
     } catch (error) {
       if (error instanceof NotFoundError && error.code === "process_not_found") {
@@ -43,12 +53,26 @@ export class ProcessApi {
     }
   }
 
-  async sendStdin(pid: number, data: string | Uint8Array, close: boolean, options?: RequestOptions): Promise<void> {
+  async sendStdin(ref: ProcessRef, data: string | Uint8Array, close: boolean, options?: RequestOptions): Promise<void> {
     const body = typeof data === "string" ? utf8(data) : (data as Uint8Array<ArrayBuffer>);
-    await this.transport.done({ method: "POST", path: route`/v1/sandboxes/${this.sandboxId}/processes/${pid}/stdin`, query: { close }, body, options });
+    await this.transport.done({ method: "POST", path: this.#route(await this.number(ref, options), "/stdin"), query: { close }, body, options });
   }
 
-  async resize(pid: number, rows: number, columns: number, options?: RequestOptions): Promise<void> {
-    await this.transport.done({ method: "POST", path: route`/v1/sandboxes/${this.sandboxId}/processes/${pid}/resize`, json: { rows, columns }, options });
+  async resize(ref: ProcessRef, rows: number, columns: number, options?: RequestOptions): Promise<void> {
+    await this.transport.done({ method: "POST", path: this.#route(await this.number(ref, options), "/resize"), json: { rows, columns }, options });
+  }
+
+  #route(process: number, rest = ""): string {
+    return route`/v1/sandboxes/${this.sandboxId}/processes/${process}` + rest;
+  }
+
+  /** The process with this pid that runs, else the one that had it last. */
+  async #find(pid: number, options?: RequestOptions): Promise<WireProcess> {
+    const fitting = (await this.list(options)).filter((one) => one.pid === pid);
+    const found = fitting.sort((one, other) => Number(other.running) - Number(one.running) || other.process - one.process)[0];
+    if (!found) {
+      throw new NotFoundError(`there is no process with pid ${pid} in the sandbox`, { code: "process_not_found" });
+    }
+    return found;
   }
 }

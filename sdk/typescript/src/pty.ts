@@ -1,7 +1,7 @@
 import { utf8 } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
-import { ProcessApi } from "./process-api.js";
+import { ProcessApi, type ProcessRef } from "./process-api.js";
 import { unlessAborted } from "./signal.js";
 import { type OnData, TerminalConnection } from "./terminal-connection.js";
 import type { Transport } from "./transport.js";
@@ -44,18 +44,18 @@ const INTERACTIVE_SHELL = "if command -v bash >/dev/null 2>&1; then exec bash -i
 
 /** A terminal that somebody sits in front of. */
 export class PtyHandle {
-  /** Belljar's number of the process; the methods of `sandbox.pty` take it. */
+  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
   readonly pid: number;
-  /** The process id that the sandbox's own programs see. */
-  readonly systemPid: number;
+  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  readonly process: number;
   readonly #processes: ProcessApi;
   readonly #connection: TerminalConnection;
 
   /** @internal */
-  constructor(processes: ProcessApi, pid: number, systemPid: number, connection: TerminalConnection) {
+  constructor(processes: ProcessApi, process: number, pid: number, connection: TerminalConnection) {
     this.#processes = processes;
+    this.process = process;
     this.pid = pid;
-    this.systemPid = systemPid;
     this.#connection = connection;
   }
 
@@ -66,7 +66,7 @@ export class PtyHandle {
 
   /** Changes the size. */
   async resize(size: PtySize, options?: RequestOptions): Promise<void> {
-    await this.#processes.resize(this.pid, size.rows, size.cols, options);
+    await this.#processes.resize(this, size.rows, size.cols, options);
   }
 
   /** Waits for the end, whatever the exit code. A signal ends the waiting, not the terminal. */
@@ -81,7 +81,7 @@ export class PtyHandle {
 
   /** Ends it with all that it started. False if it had ended already. */
   async kill(options?: RequestOptions): Promise<boolean> {
-    return this.#processes.signal(this.pid, "SIGKILL", options);
+    return this.#processes.signal(this, "SIGKILL", options);
   }
 
   /** Lets go of it. It goes on; `sandbox.pty.connect` takes it up again. */
@@ -94,7 +94,7 @@ export class PtyHandle {
 export class Pty {
   readonly #processes: ProcessApi;
   /** Connections that are open from here, by process. */
-  readonly #open = new Map<number, TerminalConnection>();
+  readonly #open = new Map<number, { pid: number; connection: TerminalConnection }>();
 
   /** @internal */
   constructor(transport: Transport, sandboxId: string) {
@@ -118,37 +118,45 @@ export class Pty {
   }
 
   /** Takes up a terminal that runs already; `offset` is the byte of its output to begin with, the first one if not given. */
-  async connect(pid: number, options: { onData: OnData; offset?: number } & RequestOptions): Promise<PtyHandle> {
-    const found = await this.#processes.get(pid, { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs });
+  async connect(process: ProcessRef, options: { onData: OnData; offset?: number } & RequestOptions): Promise<PtyHandle> {
+    const found = await this.#processes.get(process, { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs });
     return this.#attach(found.process, found.pid, options.onData, options.offset ?? 0);
   }
 
   /** Types into a terminal. */
-  async sendInput(pid: number, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
+  async sendInput(process: ProcessRef, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
     const bytes = typeof data === "string" ? utf8(data) : data;
-    const connection = this.#open.get(pid);
-    await (connection ? connection.send(bytes) : this.#processes.sendStdin(pid, bytes, false, options));
+    const connection = this.#connection(process);
+    await (connection ? connection.send(bytes) : this.#processes.sendStdin(process, bytes, false, options));
   }
 
   /** Changes a terminal's size. */
-  async resize(pid: number, size: PtySize, options?: RequestOptions): Promise<void> {
-    await this.#processes.resize(pid, size.rows, size.cols, options);
+  async resize(process: ProcessRef, size: PtySize, options?: RequestOptions): Promise<void> {
+    await this.#processes.resize(process, size.rows, size.cols, options);
   }
 
   /** Ends a terminal's process with all that it started. False if it does not run. */
-  async kill(pid: number, options?: RequestOptions): Promise<boolean> {
-    return this.#processes.signal(pid, "SIGKILL", options);
+  async kill(process: ProcessRef, options?: RequestOptions): Promise<boolean> {
+    return this.#processes.signal(process, "SIGKILL", options);
   }
 
-  #attach(pid: number, systemPid: number, onData: OnData, offset: number): PtyHandle {
-    const connection = new TerminalConnection(this.#processes, pid, onData, offset);
-    this.#open.set(pid, connection);
+  /** The connection that is open from here, if there is one. Of two processes that have had one pid, one runs at most. */
+  #connection(process: ProcessRef): TerminalConnection | undefined {
+    if (typeof process !== "number") {
+      return this.#open.get(process.process)?.connection;
+    }
+    return [...this.#open.values()].find((one) => one.pid === process)?.connection;
+  }
+
+  #attach(process: number, pid: number, onData: OnData, offset: number): PtyHandle {
+    const connection = new TerminalConnection(this.#processes, process, onData, offset);
+    this.#open.set(process, { pid, connection });
     const forget = (): void => {
-      if (this.#open.get(pid) === connection) {
-        this.#open.delete(pid);
+      if (this.#open.get(process)?.connection === connection) {
+        this.#open.delete(process);
       }
     };
     connection.exited.then(forget, forget);
-    return new PtyHandle(this.#processes, pid, systemPid, connection);
+    return new PtyHandle(this.#processes, process, pid, connection);
   }
 }

@@ -8,8 +8,8 @@ import type { WireExecResult, WireOutput } from "./wire.js";
 
 /** What came of a command. */
 export interface CommandResult {
-  /** Belljar's number of the process. */
-  pid: number;
+  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  process: number;
   /** The command's own exit code; null if it did not end by itself. */
   exitCode: number | null;
   /** Standard output as text, as much of it as was kept. */
@@ -48,7 +48,7 @@ export class CommandExitError extends SandboxError implements CommandResult {
   /** What came of the command. */
   readonly result: CommandResult;
   /** Belljar's number of the process. */
-  readonly pid: number;
+  readonly process: number;
   /** The command's own exit code; null if it did not end by itself. */
   readonly exitCode: number | null;
   /** Standard output as text. */
@@ -76,7 +76,7 @@ export class CommandExitError extends SandboxError implements CommandResult {
     const error = result.error ?? describe(result.outcome);
     super(`the command ${error}${lastLine(result.stderr)}`, { code: "command_failed" });
     this.result = result;
-    this.pid = result.pid;
+    this.process = result.process;
     this.exitCode = result.exitCode;
     this.stdout = result.stdout;
     this.stderr = result.stderr;
@@ -110,7 +110,7 @@ export function resultFromWire(wire: WireExecResult): CommandResult {
   const stdout = bytesOf(wire.stdout);
   const stderr = bytesOf(wire.stderr);
   const result: CommandResult = {
-    pid: wire.process,
+    process: wire.process,
     exitCode: wire.exit_code,
     stdout: text(stdout),
     stderr: text(stderr),

@@ -26,7 +26,7 @@ type Message = Frame | { exited: WireExited } | { failed: SandboxError };
 /** A connection to a terminal that holds until the process ends or somebody closes it. */
 export class TerminalConnection {
   readonly #processes: ProcessApi;
-  readonly #pid: number;
+  readonly #process: number;
   readonly #onData: OnData | undefined;
   readonly #stop = new AbortController();
   /** How the process ended. Rejects if the connection was closed, or cannot be had any more. */
@@ -41,9 +41,9 @@ export class TerminalConnection {
   /** Input goes out in the order in which it was given. */
   #lastInput: Promise<void> = Promise.resolve();
 
-  constructor(processes: ProcessApi, pid: number, onData: OnData | undefined, offset: number) {
+  constructor(processes: ProcessApi, process: number, onData: OnData | undefined, offset: number) {
     this.#processes = processes;
-    this.#pid = pid;
+    this.#process = process;
     this.#onData = onData;
     this.#offset = offset;
     this.exited = this.#run();
@@ -93,7 +93,7 @@ export class TerminalConnection {
           throw error;
         }
         // A WebSocket that is refused does not say why; an ordinary request does.
-        await this.#processes.get(this.#pid, { signal: this.#stop.signal });
+        await this.#processes.get({ process: this.#process }, { signal: this.#stop.signal });
         await sleep(FIRST_WAIT_MS * 2 ** broken, this.#stop.signal);
       }
     }
@@ -102,7 +102,7 @@ export class TerminalConnection {
   /** One connection. Undefined if it was let go of because the listener is slow. */
   async #attach(): Promise<WireExited | undefined> {
     const { transport, sandboxId } = this.#processes;
-    const { url, headers } = transport.webSocket(route`/v1/sandboxes/${sandboxId}/processes/${this.#pid}/attach`, { terminal: this.#offset });
+    const { url, headers } = transport.webSocket(route`/v1/sandboxes/${sandboxId}/processes/${this.#process}/attach`, { terminal: this.#offset });
     const messages = new Messages();
     const socket = await openSocket(url, headers, transport.configuration.requestTimeoutMs, this.#stop.signal, (opened) => messages.take(opened));
     const stop = (): void => socket.close(1000);

@@ -220,10 +220,10 @@ export type Outcome =
 
 /** A process that was started through the interface. */
 export interface ProcessInfo {
-  /** Belljar's number of the process; the other methods take it. It never comes twice in a sandbox. */
+  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  process: number;
+  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
   pid: number;
-  /** The process id that the sandbox's own programs see. */
-  systemPid: number;
   /** The program and its arguments. */
   argv: string[];
   /** Whether it runs. */

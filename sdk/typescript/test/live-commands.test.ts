@@ -109,10 +109,10 @@ live("what cannot be run says so", async () => {
 live("a command in the background", async () => {
   const heard: string[] = [];
   const handle = await at.sandbox.commands.run("echo begun; while [ ! -e end ]; do sleep 0.02; done; rm end; echo done", { background: true, onStdout: (text) => void heard.push(text) });
-  assert.ok(handle.pid > 0 && handle.systemPid > 0);
+  assert.ok(handle.pid > 1 && handle.process > 0);
   await until("it has begun", () => handle.stdout === "begun\n");
   const listed = (await at.sandbox.commands.list()).find((one) => one.pid === handle.pid);
-  assert.deepEqual([listed?.running, listed?.exitCode, listed?.systemPid], [true, null, handle.systemPid]);
+  assert.deepEqual([listed?.running, listed?.exitCode, listed?.process], [true, null, handle.process]);
   await at.sandbox.files.write("end", "");
   const result = await handle.wait();
   assert.deepEqual([result.exitCode, result.stdout, heard.join("")], [0, "begun\ndone\n", "begun\ndone\n"]);
@@ -142,6 +142,18 @@ live("a command in the background is killed with its children", async () => {
   });
   assert.equal(await handle.kill(), false);
   assert.equal(await commands.kill(handle.pid), false);
+});
+
+live("a pid is the one that programs inside see", async () => {
+  const { commands } = at.sandbox;
+  const handle = await commands.run("echo $$; read -r word; echo $word", { background: true, stdin: true });
+  await until("it has told its own", () => handle.stdout === `${handle.pid}\n`);
+  assert.equal((await commands.getInfo(handle.pid)).process, handle.process);
+  assert.deepEqual((await commands.getInfo(handle)).argv, (await commands.getInfo(handle.pid)).argv);
+  await commands.sendStdin(handle, "word\n");
+  assert.equal((await handle.wait()).stdout, `${handle.pid}\nword\n`);
+  assert.equal(await commands.kill(handle), false);
+  assert.equal(await commands.kill(999_999), false);
 });
 
 live("a signal of one's own choice", async () => {

@@ -51,7 +51,7 @@ test("a terminal shows what comes and sends what is typed, in order", async () =
 test("a terminal goes on after a broken connection, from where it broke", async () => {
   await using at = await start();
   let shown = "";
-  const terminal = await at.sandbox.pty.connect(7, { onData: (data) => void (shown += Buffer.from(data).toString()), offset: 5 });
+  const terminal = await at.sandbox.pty.connect({ process: 7 }, { onData: (data) => void (shown += Buffer.from(data).toString()), offset: 5 });
   await until("the first connection", () => at.sockets.length === 1);
   at.sockets[0]?.send(frame(3, 5, "abc"));
   await until("what it shows", () => shown === "abc");
@@ -71,7 +71,7 @@ test("a listener that is slow costs no memory: the connection is let go of and t
     release = resolve;
   });
   let bytes = 0;
-  const terminal = await at.sandbox.pty.connect(7, {
+  const terminal = await at.sandbox.pty.connect({ process: 7 }, {
     onData: async (data) => {
       await held;
       bytes += data.length;
@@ -93,7 +93,7 @@ test("a listener that is slow costs no memory: the connection is let go of and t
 
 test("large input is sent in pieces that the server takes", async () => {
   await using at = await start();
-  const terminal = await at.sandbox.pty.connect(7, { onData: () => undefined });
+  const terminal = await at.sandbox.pty.connect({ process: 7 }, { onData: () => undefined });
   const input = Buffer.from("0123456789".repeat(100_000));
   await terminal.sendInput(input);
   await until("all is there", () => at.typed.reduce((sum, part) => sum + part.length, 0) === input.length);
@@ -108,24 +108,24 @@ test("a connection that is refused says why", async () => {
   await using at = await start();
   at.double.onWebSocket(undefined as never);
   at.double.on("GET", `/v1/sandboxes/${ID}/processes/7`, json(wireProcess()), problem(404, "process_not_found", "it has ended"));
-  const terminal = await at.sandbox.pty.connect(7, { onData: () => undefined });
+  const terminal = await at.sandbox.pty.connect({ process: 7 }, { onData: () => undefined });
   await assert.rejects(terminal.wait(), NotFoundError);
   at.double.on("GET", `/v1/sandboxes/${ID}/processes/7`, json(wireProcess()));
-  const other = await at.sandbox.pty.connect(7, { onData: () => undefined });
+  const other = await at.sandbox.pty.connect({ process: 7 }, { onData: () => undefined });
   await assert.rejects(other.wait(), ConnectionError);
 });
 
 test("what the server reports, and what a listener throws, ends the connection", async () => {
   await using at = await start();
-  const first = await at.sandbox.pty.connect(7, { onData: () => undefined });
+  const first = await at.sandbox.pty.connect({ process: 7 }, { onData: () => undefined });
   await until("the connection", () => at.sockets.length === 1);
   at.sockets[0]?.send(JSON.stringify({ event: "error", status: 410, code: "sandbox_gone", detail: "it is gone" }));
   await assert.rejects(first.wait(), { name: "SandboxGoneError" });
-  const second = await at.sandbox.pty.connect(7, { onData: () => Promise.reject(new RangeError("mine")) });
+  const second = await at.sandbox.pty.connect({ process: 7 }, { onData: () => Promise.reject(new RangeError("mine")) });
   await until("the connection", () => at.sockets.length === 2);
   at.sockets[1]?.send(frame(3, 0, "x"));
   await assert.rejects(second.wait(), RangeError);
-  const third = await at.sandbox.pty.connect(7, { onData: () => undefined });
+  const third = await at.sandbox.pty.connect({ process: 7 }, { onData: () => undefined });
   await until("the connection", () => at.sockets.length === 3);
   at.sockets[2]?.send(Buffer.alloc(3));
   await assert.rejects(third.wait(), (error) => error instanceof SandboxError && error.code === "bad_frame");
@@ -135,11 +135,11 @@ test("sizes, ends, and input without a connection are ordinary requests", async 
   await using at = await start();
   const process = `/v1/sandboxes/${ID}/processes/7`;
   at.double.on("POST", `${process}/resize`, noContent).on("POST", `${process}/signal`, json({ signalled: 1 })).on("POST", `${process}/stdin`, json({ bytes: 1 }));
-  await at.sandbox.pty.resize(7, { rows: 50, cols: 100 });
+  await at.sandbox.pty.resize({ process: 7 }, { rows: 50, cols: 100 });
   assert.equal(at.double.seen.at(-1)?.body, '{"rows":50,"columns":100}');
-  await at.sandbox.pty.sendInput(7, "x");
+  await at.sandbox.pty.sendInput({ process: 7 }, "x");
   assert.deepEqual([at.double.seen.at(-1)?.url, at.double.seen.at(-1)?.body], [`${process}/stdin?close=false`, "x"]);
-  assert.equal(await at.sandbox.pty.kill(7), true);
+  assert.equal(await at.sandbox.pty.kill({ process: 7 }), true);
   assert.equal(at.double.seen.at(-1)?.body, '{"signal":"SIGKILL","tree":true}');
 });
 
@@ -160,7 +160,7 @@ test("the runtime's own WebSocket does as well as the package", async (context) 
   const program = `
     import { Sandbox } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
     const sandbox = await Sandbox.create({ apiUrl: ${JSON.stringify(at.double.url)}, apiKey: "bj_test" });
-    const terminal = await sandbox.pty.connect(7, { onData: (data) => console.log(new TextDecoder().decode(data), WebSocket.name) });
+    const terminal = await sandbox.pty.connect({ process: 7 }, { onData: (data) => console.log(new TextDecoder().decode(data), WebSocket.name) });
     await terminal.sendInput("it");
     await terminal.wait();`;
   const { stdout } = await promisify(execFile)(process.execPath, [...flags, "--input-type=module", "-e", program], { cwd: fileURLToPath(new URL(".", import.meta.url)), timeout: 20_000 });

@@ -31,7 +31,7 @@ test("a short command is one request and one answer", async () => {
   await using at = await start();
   at.double.on("POST", EXEC, json(wireResult("héllo")));
   const result = await at.sandbox.commands.run("echo", { cwd: "/tmp", envs: { A: "b" }, stdin: new Uint8Array([0xff]), timeoutMs: 1500, output: "4m" });
-  assert.deepEqual([result.stdout, result.exitCode, result.pid, result.wallMs, result.cpuMs], ["héllo", 0, 7, 3.5, 1.5]);
+  assert.deepEqual([result.stdout, result.exitCode, result.process, result.wallMs, result.cpuMs], ["héllo", 0, 7, 3.5, 1.5]);
   const seen = at.double.seen.at(-1);
   assert.equal(seen?.headers.accept, "application/json");
   assert.deepEqual(JSON.parse(seen?.body ?? ""), { command: "echo", cwd: "/tmp", env: { A: "b" }, stdin_base64: "/w==", timeout: 1.5, output: "4m" });
@@ -201,7 +201,7 @@ test("a command in the background is read over broken connections, from where th
   await using at = await start();
   at.double.on("GET", OUTPUT, events([piece("stdout", 0, "ab"), piece("stderr", 0, "e")], "break"), problem(503, "shutting_down", "x"), events([piece("stdout", 2, "cd")]), events([exited()]));
   const handle = await at.sandbox.commands.run("x", { background: true, stdin: true });
-  assert.deepEqual([handle.pid, handle.systemPid], [7, 12]);
+  assert.deepEqual([handle.process, handle.pid], [7, 12]);
   const result = await handle.wait();
   assert.deepEqual([result.stdout, result.stderr, handle.stdout, handle.exitCode], ["abcd", "e", "abcd", 0]);
   const asked = at.double.seen.filter((request) => request.url.startsWith(OUTPUT)).map((request) => request.url.split("?")[1]);
@@ -231,7 +231,7 @@ test("a handle that was disconnected hears no more", async () => {
   await using at = await start();
   at.double.on("GET", OUTPUT, events([piece("stdout", 0, "a"), piece("stdout", 1, "b")], "open"));
   const heard: string[] = [];
-  const handle = await at.sandbox.commands.connect(7, {
+  const handle = await at.sandbox.commands.connect({ process: 7 }, {
     onStdout: (text) => {
       heard.push(text);
       handle.disconnect();
@@ -240,7 +240,7 @@ test("a handle that was disconnected hears no more", async () => {
   await assert.rejects(handle.wait(), (error) => error instanceof SandboxError && error.code === "disconnected");
   assert.deepEqual(heard, ["a"]);
   at.double.on("GET", OUTPUT, events([], "open"));
-  const waiting = await at.sandbox.commands.connect(7);
+  const waiting = await at.sandbox.commands.connect({ process: 7 });
   await assert.rejects(waiting.wait({ signal: AbortSignal.timeout(20) }), { name: "TimeoutError" });
   waiting.disconnect();
 });
@@ -249,12 +249,12 @@ test("a process that is not there cannot be signalled, listened to or fed", asyn
   await using at = await start();
   const missing = problem(404, "process_not_found", "no such process");
   at.double.on("POST", `/v1/sandboxes/${ID}/processes/9/signal`, missing).on("GET", `/v1/sandboxes/${ID}/processes/9`, missing).on("POST", `/v1/sandboxes/${ID}/processes/9/stdin`, missing);
-  assert.equal(await at.sandbox.commands.kill(9), false);
-  await assert.rejects(at.sandbox.commands.connect(9), NotFoundError);
-  await assert.rejects(at.sandbox.commands.sendStdin(9, "x"), NotFoundError);
+  assert.equal(await at.sandbox.commands.kill({ process: 9 }), false);
+  await assert.rejects(at.sandbox.commands.connect({ process: 9 }), NotFoundError);
+  await assert.rejects(at.sandbox.commands.sendStdin({ process: 9 }, "x"), NotFoundError);
   // No sandbox is another matter than no process.
   at.double.on("POST", `/v1/sandboxes/${ID}/processes/9/signal`, problem(404, "sandbox_not_found", "x"));
-  await assert.rejects(at.sandbox.commands.kill(9), NotFoundError);
+  await assert.rejects(at.sandbox.commands.kill({ process: 9 }), NotFoundError);
 });
 
 test("output as a stream comes when it is asked for, and can be left", async () => {
@@ -266,7 +266,7 @@ test("output as a stream comes when it is asked for, and can be left", async () 
     });
     return events([piece("stdout", 5, "a"), piece("terminal", 0, "t")], "open")(request, response, raw);
   });
-  const stream = at.sandbox.commands.output(7, { stdout: 5 });
+  const stream = at.sandbox.commands.output({ process: 7 }, { stdout: 5 });
   assert.equal(at.double.count("GET", OUTPUT), 0, "nothing is asked for before somebody reads");
   const reader = stream.getReader();
   assert.deepEqual((await reader.read()).value, { stream: "stdout", offset: 5, data: new Uint8Array([97]) });
@@ -275,11 +275,11 @@ test("output as a stream comes when it is asked for, and can be left", async () 
   await until("the connection is closed", () => closed);
 
   at.double.on("GET", OUTPUT, events([piece("stdout", 0, "a")]));
-  const now = at.sandbox.commands.output(7, { follow: false }).getReader();
+  const now = at.sandbox.commands.output({ process: 7 }, { follow: false }).getReader();
   assert.equal((await now.read()).done, false);
   assert.equal((await now.read()).done, true);
   at.double.on("GET", OUTPUT, problem(404, "process_not_found", "x"));
-  await assert.rejects(at.sandbox.commands.output(7).getReader().read(), NotFoundError);
+  await assert.rejects(at.sandbox.commands.output({ process: 7 }).getReader().read(), NotFoundError);
 });
 
 test("a file is streamed as it is read, and can be left", async () => {
@@ -472,4 +472,19 @@ test("an abort is enough, whatever the runtime's body does with it", async () =>
       assert.equal(one.event, "x");
     }
   }, ConnectionError);
+});
+
+test("a pid means the process that runs, or the last one that had it", async () => {
+  await using at = await start();
+  const { double, sandbox } = at;
+  const listed = [
+    { process: 3, pid: 12, running: false },
+    { process: 5, pid: 12, running: false },
+    { process: 4, pid: 13, running: true },
+    { process: 6, pid: 13, running: false },
+  ].map((changes) => wireProcess(changes));
+  double.on("GET", `/v1/sandboxes/${ID}/processes`, json({ processes: listed }));
+  assert.equal((await sandbox.commands.getInfo(12)).process, 5);
+  assert.equal((await sandbox.commands.getInfo(13)).process, 4);
+  await assert.rejects(sandbox.commands.getInfo(14), (error) => error instanceof NotFoundError && error.code === "process_not_found");
 });

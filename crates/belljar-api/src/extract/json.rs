@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::body::RawBody;
 use crate::problem::{Code, Problem};
+use crate::rest::types::Object;
 
 /// The longest JSON body that is read: 2 MiB.
 const MAX_JSON_BYTES: usize = 2 << 20;
@@ -96,7 +97,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Reads JSON into `T`.
+/// Reads an object of JSON into `T`.
 ///
 /// # Errors
 /// What is not JSON, or not allowed, with the path of the field.
@@ -106,7 +107,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(Code::InvalidJson, detail));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         refusal(&path, error.inner(), bytes)
     })?;
@@ -150,7 +151,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::rest::types::UniqueMap;
+    use crate::rest::types::{UniqueMap, object, objects};
 
     #[derive(Debug, Deserialize, Default)]
     #[serde(deny_unknown_fields)]
@@ -164,11 +165,11 @@ mod tests {
     struct Outer {
         #[expect(dead_code, reason = "only its presence is of interest")]
         name: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object")]
         limits: Option<Inner>,
         #[serde(default)]
         env: Option<UniqueMap<String>>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "objects")]
         list: Option<Vec<Inner>>,
         #[serde(default)]
         #[expect(dead_code, reason = "only its refusal is of interest")]
@@ -199,6 +200,9 @@ mod tests {
             (br#"{"name":"a","env":{"A":1}}"#, "invalid_field", Some("env.A")),
             (br#"{"name":"a","list":[{},{"memory":true}]}"#, "invalid_field", Some("list[1].memory")),
             (br#"{"name":"a","way":7}"#, "invalid_field", Some("way")),
+            (br#"{"name":"a","limits":[null]}"#, "invalid_field", Some("limits")),
+            (br#"{"name":"a","list":[[null]]}"#, "invalid_field", Some("list[0]")),
+            (br#"["a"]"#, "invalid_field", None),
             (br#"[]"#, "invalid_field", None),
             (br#"7"#, "invalid_field", None),
             (br#"{"name":NaN}"#, "invalid_json", None),

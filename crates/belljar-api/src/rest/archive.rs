@@ -46,7 +46,9 @@ pub(super) enum PackFormat {
 /// code in the sandbox put there: unpack it with care.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), PackQuery),
-    responses((status = 200, description = "The archive.", body = Vec<u8>, content_type = "application/octet-stream")))]
+    responses((status = 200, description = "The archive.", content(
+        (Vec<u8> = "application/x-tar"),
+        (Vec<u8> = "application/gzip")))))]
 pub(super) async fn pack(
     State(shared): State<Shared>,
     Auth(caller): Auth,

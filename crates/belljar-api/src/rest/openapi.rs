@@ -1,13 +1,17 @@
 //! The interface as an OpenAPI document. It is made from the code; `docs/openapi.json` is a copy that a test compares.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use axum::response::IntoResponse as _;
+use serde_json::Value;
 use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr, Response,
-    ResponseBuilder, SecurityRequirement,
+    Content, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr,
+    Required, Response, ResponseBuilder, SecurityRequirement,
 };
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
@@ -49,6 +53,7 @@ pub fn openapi() -> OpenApi {
         SecurityRequirement::new("bearer", Vec::<String>::new()),
         SecurityRequirement::new("api_key", Vec::<String>::new()),
     ]);
+    let schemas = components.schemas.clone();
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
             // What is called `list` in each group is called `sandboxes_list` in one of them.
@@ -56,9 +61,37 @@ pub fn openapi() -> OpenApi {
             let name = operation.operation_id.take().unwrap_or_default();
             operation.operation_id = Some(format!("{group}_{name}"));
             add_errors(path, operation);
+            if let Some(RefOr::T(body)) = &mut operation.request_body
+                && may_be_empty(body, &schemas)
+            {
+                body.required = Some(Required::False);
+            }
         }
     }
-    document
+    with_usual_formats(document)
+}
+
+/// The document with the names that are usual for formats of numbers: `uint32`, not `u-int32`.
+fn with_usual_formats(document: OpenApi) -> OpenApi {
+    fn rename(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(format)) = fields.get_mut("format")
+                    && let Some(bits) = format.strip_prefix("u-int")
+                {
+                    *format = format!("uint{bits}");
+                }
+                fields.values_mut().for_each(rename);
+            }
+            Value::Array(items) => items.iter_mut().for_each(rename),
+            _ => {}
+        }
+    }
+    let renamed = serde_json::to_value(&document).and_then(|mut value| {
+        rename(&mut value);
+        serde_json::from_value(value)
+    });
+    renamed.unwrap_or(document)
 }
 
 /// The document as JSON.
@@ -91,6 +124,23 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     ]
     .into_iter()
     .filter_map(Option::as_mut)
+}
+
+/// Whether a request without a body is one: an empty body is no bytes, or a JSON object without keys.
+fn may_be_empty(body: &RequestBody, schemas: &BTreeMap<String, RefOr<Schema>>) -> bool {
+    let schema = |content: &RefOr<Content>| match content {
+        RefOr::T(content) => content.schema.clone(),
+        RefOr::Ref(_) => None,
+    };
+    body.content.iter().all(|(kind, content)| match (kind.as_str(), schema(content)) {
+        ("application/octet-stream", _) => true,
+        ("application/json", Some(RefOr::Ref(reference))) => {
+            let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
+            matches!(schemas.get(name), Some(RefOr::T(Schema::Object(object)))
+                if object.required.is_empty() && object.min_properties.is_none())
+        }
+        _ => false,
+    })
 }
 
 /// Adds what can go wrong to an operation, by what it takes.

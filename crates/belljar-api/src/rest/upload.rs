@@ -41,7 +41,7 @@ pub(super) struct UploadQuery {
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct UploadForm {
     /// The files; the name of each is its path below the directory.
-    #[schema(value_type = Vec<String>, format = Binary)]
+    #[schema(value_type = Vec<String>, format = Binary, required = false)]
     file: Vec<Vec<u8>>,
 }
 

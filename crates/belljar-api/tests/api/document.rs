@@ -5,9 +5,16 @@ use std::collections::BTreeSet;
 use belljar_api::{Code, openapi};
 use serde_json::Value;
 
-use crate::world::{World, cases};
+use crate::world::{World, cases, sandbox};
 
-cases![the_copy_is_current, it_is_complete, every_route_needs_a_key, every_code_is_documented];
+cases![
+    the_copy_is_current,
+    it_is_complete,
+    every_route_needs_a_key,
+    every_code_is_documented,
+    bodies_may_be_left_out_where_it_says_so,
+    archives_are_of_a_documented_kind,
+];
 
 const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rest.md");
@@ -132,5 +139,42 @@ async fn every_code_is_documented(_: World) {
     for code in Code::ALL {
         let row = format!("| `{}` | {} | {} |", code.as_str(), code.status_number(), code.title());
         assert!(rows.contains(row.as_str()), "docs/rest.md lacks: {row}");
+    }
+}
+
+async fn bodies_may_be_left_out_where_it_says_so(world: World) {
+    let user = world.client("default", belljar_model::Role::Admin).await;
+    let id = sandbox(&user).await;
+    let mut optional = BTreeSet::new();
+    for (method, path, operation) in operations(&document()) {
+        if operation["requestBody"]["content"]["application/json"].is_null() {
+            continue;
+        }
+        let may_be_empty = operation["requestBody"]["required"] != true;
+        let answer = user
+            .call(&method, &path.replace("{id}", &id).replace("{process}", "1").replace("{port}", "80"))
+            .await;
+        // Nothing else is wrong with it, or what is there does not exist.
+        let is_taken = answer.status.is_success() || answer.status == 404;
+        assert_eq!(is_taken, may_be_empty, "{method} {path}: {answer:?}");
+        if may_be_empty {
+            optional.insert(operation["operationId"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(optional.contains("sandboxes_fork") && !optional.contains("commands_exec"), "{optional:?}");
+}
+
+async fn archives_are_of_a_documented_kind(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    let document = document();
+    let documented =
+        &document["paths"]["/v1/sandboxes/{id}/files/archive"]["get"]["responses"]["200"]["content"];
+    for query in ["", "?format=tar", "?format=tar_gz", "?format=tar.gz", "?format=tgz"] {
+        let answer = user.get(&format!("/v1/sandboxes/{id}/files/archive{query}")).await;
+        if answer.status == 200 {
+            let kind = answer.headers["content-type"].to_str().unwrap();
+            assert!(documented.get(kind).is_some(), "{query} is {kind}, which is none of {documented}");
+        }
     }
 }

@@ -79,4 +79,28 @@ mod tests {
             assert!(seen.insert(case.name.clone()), "{} is there twice", case.name);
         }
     }
+
+    /// The table by which the SDKs are tested has each case, or says why it does not.
+    #[test]
+    fn the_sdks_have_each_case_or_a_reason() {
+        use std::collections::BTreeSet;
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/conformance/cases.json");
+        let table: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(table).expect("it is there")).expect("it is JSON");
+        let text = |value: &serde_json::Value| value.as_str().expect("it is a name").to_owned();
+        let list = |value: &serde_json::Value| value.as_array().expect("it is a list").clone();
+        let mut told: Vec<String> = list(&table["cases"]).iter().map(|case| text(&case["name"])).collect();
+        for names in table["elsewhere"].as_object().expect("it is an object").values() {
+            told.extend(list(names).iter().map(text));
+        }
+        // Languages are files; what each greets with is asked of the engines only.
+        let all: BTreeSet<String> = super::cases()
+            .into_iter()
+            .map(|case| case.name.into_owned())
+            .filter(|name| !name.starts_with("language_"))
+            .collect();
+        let once: BTreeSet<String> = told.iter().cloned().collect();
+        assert_eq!(once.len(), told.len(), "a name is there twice");
+        assert_eq!(once.symmetric_difference(&all).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
 }

@@ -1,5 +1,5 @@
-//! A server under load is killed at random instants and started again in the same home. `BELLJAR_LONG_CRASH=1` does it 200 times;
-//! `BELLJAR_SEED` does again what a failure tells.
+//! A server under load is killed at random instants and started again in the same home. `BELLJAR_LONG_CRASH=1` does it 200 times, another
+//! number that often; `BELLJAR_SEED` does again what a failure tells.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,12 @@ const WORKERS: usize = 4;
 
 /// How often it is killed.
 fn rounds() -> u32 {
-    if std::env::var_os("BELLJAR_LONG_CRASH").is_some() { 200 } else { 12 }
+    let Ok(asked) = std::env::var("BELLJAR_LONG_CRASH") else { return 12 };
+    asked.parse().ok().filter(|rounds| *rounds > 1).unwrap_or(200)
 }
 
-fn seed() -> u64 {
+/// Where the sequence of random numbers begins.
+pub(crate) fn seed() -> u64 {
     let given = std::env::var("BELLJAR_SEED").ok().and_then(|text| text.parse().ok());
     given.unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -75,6 +77,9 @@ fn crash_whatever_is_killed_when_ever_nothing_acknowledged_is_lost() {
         for round in 0..rounds() {
             let victim = if round == 0 { Victim::Launcher } else { Victim::draw(&mut crash.random) };
             (server, workers) = crash.round(round, victim, server, workers).await;
+            if (round + 1) % 20 == 0 {
+                crate::say(&format!("crash: {} rounds are done", round + 1));
+            }
         }
         let done: Vec<_> = workers.iter().map(|worker| &worker.done).collect();
         crate::say(&format!("crash: acknowledged {done:?}"));

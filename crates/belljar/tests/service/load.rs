@@ -220,7 +220,11 @@ impl Worker {
                 self.failures.push(format!("{}: {what}: {} {}", self.name, answer.status, answer.text()));
                 Err(Stop)
             }
-            Err(_) => Err(Stop),
+            Err(_) if self.disturbed.load(Ordering::Relaxed) => Err(Stop),
+            Err(cut) => {
+                self.failures.push(format!("{}: {what}: {cut:?}", self.name));
+                Err(Stop)
+            }
         }
     }
 

@@ -18,6 +18,7 @@ mod races;
 mod raw;
 mod secrets;
 mod server;
+mod soak;
 
 use std::io::Write as _;
 

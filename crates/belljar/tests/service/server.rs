@@ -21,6 +21,8 @@ pub(crate) struct Home {
     dir: tempfile::TempDir,
     /// What every server in it is started with, besides its home and its address.
     pub(crate) flags: Vec<String>,
+    /// What is run.
+    pub(crate) program: PathBuf,
     /// Walls that are left out, in builds where that can be.
     pub(crate) without: Option<&'static str>,
     /// The most descriptors of the server, if it has fewer than the machine would give it.
@@ -50,7 +52,7 @@ impl Home {
         ];
         let flags =
             always.iter().chain(settings).flat_map(|one| ["--set".to_owned(), (*one).to_owned()]).collect();
-        Self { dir, flags, without: None, descriptors: None, key: None }
+        Self { dir, flags, program: BELLJAR.into(), without: None, descriptors: None, key: None }
     }
 
     /// The server's own directory.
@@ -74,10 +76,10 @@ impl Home {
     pub(crate) fn spawn(&self) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"));
         let mut command = match self.descriptors {
-            None => Command::new(BELLJAR),
+            None => Command::new(&self.program),
             Some(most) => {
                 let mut command = Command::new("prlimit");
-                command.arg(format!("--nofile={most}:{most}")).arg(BELLJAR);
+                command.arg(format!("--nofile={most}:{most}")).arg(&self.program);
                 command
             }
         };

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::bytes::base64_of;
 use super::process::signal_text;
-use super::{Scalar, Span, TerminalBody, UniqueMap};
+use super::{Scalar, Span, TerminalBody, UniqueMap, object};
 use crate::problem::Problem;
 
 /// The most bytes of input that come with a request.
@@ -17,7 +17,7 @@ const MAX_STDIN_BYTES: usize = 1 << 20;
 /// A command to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ExecRequest, example = json!({"command": "echo hello", "timeout": 30}))]
+#[schema(as = ExecRequest, min_properties = 1, example = json!({"command": "echo hello", "timeout": 30}))]
 pub(crate) struct ExecBody {
     /// A line for the shell. Either this or `argv`.
     command: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct ExecBody {
 /// A command to start in the background.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = StartRequest, example = json!({"argv": ["python3", "-m", "http.server", "8000"]}))]
+#[schema(as = StartRequest, min_properties = 1, example = json!({"argv": ["python3", "-m", "http.server", "8000"]}))]
 pub(crate) struct StartBody {
     /// A line for the shell. Either this or `argv`.
     command: Option<String>,
@@ -67,6 +67,7 @@ pub(crate) struct StartBody {
     /// Whether more input may come later. `false` if not given.
     stdin_open: Option<bool>,
     /// Its size, to run on a terminal.
+    #[serde(default, deserialize_with = "object")]
     terminal: Option<TerminalBody>,
 }
 

@@ -5,7 +5,7 @@ use belljar_model::Role;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Span, time};
+use super::{Span, object, time};
 
 /// A request to make a key.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -30,7 +30,7 @@ pub(crate) struct NewKeyBody {
     #[serde(default)]
     expires: Option<Span>,
     /// What its sandboxes may use together.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     quotas: Option<QuotasBody>,
 }
 

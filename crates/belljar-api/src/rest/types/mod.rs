@@ -4,6 +4,7 @@ mod bytes;
 mod exec;
 mod file;
 mod key;
+mod object;
 mod port;
 mod process;
 mod sandbox;
@@ -16,6 +17,7 @@ pub(crate) use bytes::{EncodedBytes, check_path, path_of, shown};
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified};
 pub(crate) use key::{KeyBody, KeyInfoBody, MeBody, NewKeyBody};
+pub(crate) use object::{Object, object, objects};
 pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
 pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};
 pub(crate) use sandbox::{

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::bytes::{base64_of, check_path};
 use super::file::Mode;
-use super::{Scalar, Span, UniqueMap, time};
+use super::{Scalar, Span, UniqueMap, object, objects, time};
 use crate::problem::Problem;
 
 /// A request to make a sandbox. Every key may be left out.
@@ -52,6 +52,7 @@ pub(crate) struct CreateSandboxBody {
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
     /// What it may use.
+    #[serde(default, deserialize_with = "object")]
     limits: Option<LimitsBody>,
     /// What it may reach: `disabled` is nothing but itself.
     #[schema(example = "disabled")]
@@ -68,6 +69,7 @@ pub(crate) struct CreateSandboxBody {
     /// Directories of the host, each as `SOURCE:TARGET[:ro|rw]`. For keys with the role admin.
     mounts: Option<Vec<String>>,
     /// Files to put in before anybody gets it, 1 MiB in all.
+    #[serde(default, deserialize_with = "objects")]
     files: Option<Vec<NewFileBody>>,
 }
 
@@ -235,6 +237,7 @@ pub(crate) struct UpdateBody {
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
     labels: Option<UniqueMap<Option<String>>>,
     /// Limits that can change while it runs.
+    #[serde(default, deserialize_with = "object")]
     limits: Option<LiveLimitsBody>,
     /// How long nobody may use it before it ends; 0 takes that away.
     idle_timeout: Option<Span>,

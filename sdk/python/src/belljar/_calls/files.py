@@ -22,6 +22,7 @@ from ._call import (
     octal,
     path_body,
     path_query,
+    path_text,
     post,
     sandbox_path,
 )
@@ -91,7 +92,7 @@ def page(sandbox_id: str, path: RemotePath, depth: int, limit: Optional[int], cu
     """One page of what is in a directory."""
     return get(
         sandbox_path(sandbox_id, "files"),
-        _page,
+        lambda value: _page(value, path),
         path_query(path),
         ("depth", number(depth)),
         ("limit", number(limit)),
@@ -160,7 +161,7 @@ def search(
         raise InvalidArgumentException("a search needs a name, a content or both", field="name")
     call = post(
         _files(sandbox_id, "search"),
-        SearchResult.from_json,
+        lambda value: SearchResult.from_json(value, path_text(path)),
         path=path_body(path),
         name=name,
         content=content,
@@ -207,5 +208,6 @@ def _files(sandbox_id: str, route: str) -> str:
     return sandbox_path(sandbox_id, "files", route)
 
 
-def _page(value: Any) -> Page:
-    return read.list_of(value, "entries", FileEntry.from_json), read.optional_text(value, "next_cursor")
+def _page(value: Any, directory: RemotePath) -> Page:
+    entries = read.list_of(value, "entries", FileEntry.from_json)
+    return [entry.below(path_text(directory)) for entry in entries], read.optional_text(value, "next_cursor")

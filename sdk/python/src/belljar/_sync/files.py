@@ -149,7 +149,7 @@ class Files:
         return [written[index] for index in sorted(written)]
 
     def list(self, path: RemotePath = ".", depth: int = 1) -> List[FileEntry]:
-        """What is in a directory, and below it down to `depth` levels. Paths are relative to the directory."""
+        """What is in a directory, and below it down to `depth` levels. Paths are such as every call takes."""
         found: List[FileEntry] = []
         cursor: Optional[str] = None
         while True:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Tuple, Union
 
 from .. import _json as read
+
+
+def joined(directory: Union[str, bytes], path: str) -> str:
+    """A path that the server tells relative to a directory, such as every call takes it."""
+    whole = joined_bytes(directory, path.encode("utf-8", "surrogatepass"))
+    return whole.decode("utf-8", "replace")
+
+
+def joined_bytes(directory: Union[str, bytes], path: bytes) -> bytes:
+    """The same for any bytes."""
+    base = directory.encode("utf-8", "surrogatepass") if isinstance(directory, str) else bytes(directory)
+    if base in (b"", b".") or path.startswith(b"/"):
+        return path
+    # A search in a single file has no path below it.
+    return base + (b"" if base.endswith(b"/") or not path else b"/") + path
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,10 @@ class FileEntry:
     def permissions(self) -> str:
         """The permission bits as `ls` writes them, such as `rw-r--r--`."""
         return "".join(letter if self.mode & (0o400 >> position) else "-" for position, letter in enumerate("rwxrwxrwx"))
+
+    def below(self, directory: Union[str, bytes]) -> FileEntry:
+        """The same, told from the directory: with a path such as every call takes."""
+        return replace(self, path=joined(directory, self.path), path_bytes=joined_bytes(directory, self.path_bytes))
 
     @classmethod
     def from_json(cls, value: Any) -> FileEntry:
@@ -99,12 +118,12 @@ class SearchResult:
     truncated: bool
 
     @classmethod
-    def from_json(cls, value: Any) -> SearchResult:
-        """Reads the answer of a search."""
+    def from_json(cls, value: Any, directory: Union[str, bytes] = ".") -> SearchResult:
+        """Reads the answer of a search below `directory`."""
         return cls(
             matches=tuple(
                 SearchMatch(
-                    path=read.text(match, "path"),
+                    path=joined(directory, read.text(match, "path")),
                     line_number=read.optional_integer(match, "line_number"),
                     line=read.optional_text(match, "line"),
                     column=read.optional_integer(match, "column"),
