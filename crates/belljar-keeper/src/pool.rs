@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_engine::Sandbox;
 use belljar_model::{LimitsChange, SandboxSpec};
@@ -19,6 +19,10 @@ use crate::keeper::Keeper;
 /// How long the pool waits after it could not make a sandbox.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How long after one was taken the next is made, as long as half of them are there: whoever took it runs something in it
+/// now, and would share the processors with the making.
+const QUIET: Duration = Duration::from_millis(10);
+
 /// How often the pool looks whether its sandboxes still live.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -28,6 +32,7 @@ pub(crate) struct Pool {
     spec: SandboxSpec,
     ready: Mutex<VecDeque<Sandbox>>,
     taken: Notify,
+    last_taken: Mutex<Option<Instant>>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
 }
@@ -41,6 +46,7 @@ impl Pool {
             spec,
             ready: Mutex::new(VecDeque::new()),
             taken: Notify::new(),
+            last_taken: Mutex::new(None),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -57,6 +63,7 @@ impl Pool {
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         if found.is_some() {
+            *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             self.taken.notify_one();
         }
         found
@@ -92,6 +99,15 @@ impl Pool {
     fn surplus(&self) -> Option<Sandbox> {
         let mut ready = self.lock();
         if ready.len() > self.size() { ready.pop_front() } else { None }
+    }
+
+    /// What is left of the time in which nothing is made.
+    fn quiet(&self) -> Option<Duration> {
+        if self.lock().len() * 2 < self.size() {
+            return None;
+        }
+        let taken = (*self.last_taken.lock().unwrap_or_else(PoisonError::into_inner))?;
+        QUIET.checked_sub(taken.elapsed()).filter(|rest| !rest.is_zero())
     }
 
     /// Takes out all, to be ended.
@@ -146,6 +162,10 @@ impl Keeper {
                 pool.bury();
                 if pool.lock().len() >= pool.size() {
                     let _ = tokio::time::timeout(LOOK_EVERY, taken).await;
+                    continue;
+                }
+                if let Some(rest) = pool.quiet() {
+                    tokio::time::sleep(rest).await;
                     continue;
                 }
                 if let Err(error) = keeper.add_to_pool().await {
