@@ -75,20 +75,22 @@ async fn all_listeners_share_one_count(world: World) {
     let api =
         std::sync::Arc::new(Api::new(ApiConfig { max_connections: 3, ..config() }, world.keeper.clone()));
     let (one, other) = (world.listen_beside(&api).await, world.listen_beside(&api).await);
-    let _first = TcpStream::connect(one.address).await.unwrap();
-    let _second = TcpStream::connect(one.address).await.unwrap();
-    let third = TcpStream::connect(other.address).await.unwrap();
+    let _first = answered(one.address).await.unwrap();
+    let _second = answered(one.address).await.unwrap();
+    let third = answered(other.address).await.unwrap();
     no_room(one.address).await;
     no_room(other.address).await;
     // Room that is left on one is had on all.
     drop(third);
-    until("there is room again", || async {
-        let mut kept = TcpStream::connect(one.address).await.unwrap();
-        let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", one.address);
-        let _ = kept.write_all(request.as_bytes()).await;
-        matches!(kept.read(&mut [0; 4096]).await, Ok(1..))
-    })
-    .await;
+    until("there is room again", || async { answered(one.address).await.is_some() }).await;
+}
+
+/// A connection that has had an answer, so that it is known to count.
+async fn answered(address: std::net::SocketAddr) -> Option<TcpStream> {
+    let mut kept = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /health HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    kept.write_all(request.as_bytes()).await.ok()?;
+    matches!(kept.read(&mut [0; 4096]).await, Ok(1..)).then_some(kept)
 }
 
 async fn slow_heads_are_cut_off(world: World) {
