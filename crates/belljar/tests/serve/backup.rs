@@ -29,7 +29,7 @@ fn serve(home: &Home, setting: &str, key: &str) -> Server {
 #[track_caller]
 fn type_in(home: &Home, service: &Path, backups: &Path, places: &Places, text: &str) {
     let mut shell = home.alone("/bin/sh".as_ref());
-    shell.args(["-euc", text]).env("BELLJAR_HOME", service).env("BACKUPS", backups);
+    shell.args(["-euc", text]).env("BELLJAR_HOME", service).env("BACKUPS", backups).env("KEYS", backups);
     shell.envs(places.variables.iter().map(|(name, value)| (name, value)));
     let output = shell.output().unwrap();
     assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
@@ -38,6 +38,9 @@ fn type_in(home: &Home, service: &Path, backups: &Path, places: &Places, text: &
 /// Backs a server up while it runs, loses it, and starts another one in a new home.
 fn there_and_back(section: &str, end: &str, places: &Places) {
     let page = page("operating/backup.md");
+    let keys =
+        page.split("## The store's key").nth(1).and_then(|rest| rest.split("## SQLite").next()).unwrap();
+    let [keep, put_back] = &blocks(keys, "sh")[..] else { panic!("one to keep the key, one to put it back") };
     let section = page.split(section).nth(1).and_then(|rest| rest.split(end).next()).unwrap();
     let [back_up, restore] = &blocks(section, "sh")[..] else { panic!("one to back up, one to restore") };
     let archives = blocks(page.split("## Snapshots").nth(1).unwrap(), "console").remove(0);
@@ -56,6 +59,7 @@ fn there_and_back(section: &str, end: &str, places: &Places) {
     let head = server.call("POST", "/v1/audit/verify", "{}").json()["head"].clone();
     type_in(&home, &home.path(), backups.path(), places, back_up);
     type_in(&home, &home.path(), backups.path(), places, pack);
+    type_in(&home, &home.path(), backups.path(), places, keep);
     // What happens afterwards is not in the backup.
     let late = server.call("POST", "/v1/keys", r#"{"name":"late","role":"admin"}"#).json();
     assert_eq!(server.stop(Signal::TERM), Some(0));
@@ -66,6 +70,11 @@ fn there_and_back(section: &str, end: &str, places: &Places) {
     let restore = restore.lines().filter(|line| !line.starts_with("mv ")).collect::<Vec<_>>().join("\n");
     type_in(&new, &new.path(), backups.path(), places, &restore);
     type_in(&new, &new.path(), backups.path(), places, unpack);
+    // Without its key it does not start, and makes none.
+    let refused =
+        new.start(&["serve", "--listen", "127.0.0.1:0", "--set", &places.settings[1]]).err().unwrap();
+    assert!(refused.stderr.contains("put the key file back"), "{refused:?}");
+    type_in(&new, &new.path(), backups.path(), places, put_back);
     let server = serve(&new, &places.settings[1], &key);
     let me =
         |key: &str| crate::http::send(&server.address, "GET", "/v1/me", &[("X-API-Key", key)], "").status;

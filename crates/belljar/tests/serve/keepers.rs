@@ -20,6 +20,13 @@ fn up(home: &Home, url: &str, keeper: &str, on_exit: &str, key: &str) -> Server 
     server
 }
 
+/// Copies the store's key to the home of another server.
+fn share_key(from: &Home, to: &Home) {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to.path()).unwrap();
+    std::fs::copy(from.path().join("store.key"), to.path().join("store.key")).unwrap();
+}
+
 /// A server, or a word about why there is none.
 fn database(test: &str) -> Option<postgres::Server> {
     match postgres::Server::start() {
@@ -39,6 +46,10 @@ fn keepers_share_keys_and_audit_and_leave_each_others_sandboxes_alone() {
     let (home, other_home) = (Home::new(), Home::new());
     let one = up(&home, &url, "one", "keep", "");
     let key = one.key.clone();
+    // Without the store's key there is no second one.
+    let refused = start(&other_home, &url, "two", "end").err().unwrap();
+    assert!(refused.stderr.contains("put the key file back"), "{refused:?}");
+    share_key(&home, &other_home);
     let two = up(&other_home, &url, "two", "end", &key);
     let kept = one.create(r#"{"name":"of-one"}"#);
     one.exec(&kept, "echo kept > note");
@@ -83,6 +94,7 @@ fn two_servers_of_one_name_do_not_share_a_store() {
     let (home, other_home) = (Home::new(), Home::new());
     let one = up(&home, &url, "local", "keep", "");
     let (key, kept) = (one.key.clone(), one.create("{}"));
+    share_key(&home, &other_home);
     let refused = start(&other_home, &url, "local", "end").err().unwrap();
     assert_eq!(refused.status, Some(125), "{refused:?}");
     assert!(
