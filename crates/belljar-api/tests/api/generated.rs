@@ -193,7 +193,7 @@ impl Place {
         match step {
             Step::Field(name) => object(at).entry(name.clone()).or_insert(Value::Null),
             Step::Item => {
-                if at.as_array().is_none_or(|list| list.is_empty()) {
+                if at.as_array().is_none_or(Vec::is_empty) {
                     *at = json!([null]);
                 }
                 &mut at[0]
