@@ -184,6 +184,12 @@ impl Problem {
         self
     }
 
+    /// The same with other words.
+    #[must_use]
+    pub(crate) fn with_detail(self, detail: &str) -> Self {
+        Self { detail: Self::new(self.code, detail).detail, ..self }
+    }
+
     /// Says when it is worth to try again.
     #[must_use]
     pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {

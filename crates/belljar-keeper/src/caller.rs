@@ -31,7 +31,7 @@ impl Caller {
     #[must_use]
     pub fn operator(client: &str, request_id: &str) -> Self {
         Self {
-            key: "operator".to_owned(),
+            key: OPERATOR.to_owned(),
             tenant: DEFAULT_TENANT.to_owned(),
             role: Role::Admin,
             quotas: Quotas::default(),
@@ -39,6 +39,12 @@ impl Caller {
             client: client.to_owned(),
             request_id: request_id.to_owned(),
         }
+    }
+
+    /// Whether it is the operator at the machine itself, who could read the server's files and log as well.
+    #[must_use]
+    pub fn is_operator(&self) -> bool {
+        self.key == OPERATOR && self.role == Role::Admin && self.only.is_none()
     }
 
     /// Checks the role.
@@ -52,6 +58,9 @@ impl Caller {
         Ok(())
     }
 }
+
+/// Stands where a key's id would. No key has it: their ids begin with `key_`.
+const OPERATOR: &str = "operator";
 
 /// The tenant of keys that were made without naming one.
 pub const DEFAULT_TENANT: &str = "default";

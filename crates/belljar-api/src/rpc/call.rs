@@ -34,9 +34,16 @@ impl Call {
         }
     }
 
-    /// What the keeper refused.
+    /// What the keeper refused. The operator is told why the server itself failed: the log has the same.
     pub(super) fn failed(&self, error: KeeperError) -> ConnectError {
-        self.problem(&error.into())
+        let why = self.caller.is_operator().then(|| belljar_keeper::chain(&error));
+        let problem = Problem::from(error);
+        match why {
+            Some(why) if problem.code().status().is_server_error() => {
+                self.problem(&problem.with_detail(&why))
+            }
+            _ => self.problem(&problem),
+        }
     }
 
     /// The problem as an error of this call.

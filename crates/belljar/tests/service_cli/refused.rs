@@ -108,3 +108,17 @@ fn a_wrong_key_is_refused_and_not_passed_over() {
         assert!(stderr.contains("key") && !stderr.contains(&key), "{stderr}");
     }
 }
+
+#[test]
+fn the_operator_is_told_why_the_server_failed_and_nobody_else() {
+    let home = Home::new();
+    let id = home.create("");
+    let key = home.good("key create --role admin").trim().to_owned();
+    home.write("home/templates", "no directory");
+    let line = format!("sandbox snapshot {id}");
+    home.run(&line).refused(125, &["cannot make", "templates", "File exists"]);
+    let args: Vec<_> = line.split(' ').collect();
+    let output = home.belljar(&args).env("BELLJAR_API_KEY", key).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("the server's log has the reason") && !stderr.contains("templates"), "{stderr}");
+}
