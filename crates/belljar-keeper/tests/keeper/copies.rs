@@ -153,7 +153,7 @@ pub(crate) async fn what_is_being_written_is_not_left_over(world: World) {
             world.keeper.snapshot(&ann, &id, request).await.unwrap();
             let request =
                 ForkRequest { count: 2, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
-            for fork in world.keeper.fork(&ann, &id, request).await.unwrap() {
+            for fork in world.keeper.fork(&ann, &id, request).await.unwrap().all().await {
                 world.keeper.kill(&ann, fork.unwrap().id.as_str()).await.unwrap();
             }
         }
