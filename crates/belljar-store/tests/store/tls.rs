@@ -19,7 +19,7 @@ fn chain(error: &StoreError) -> String {
     text
 }
 
-pub(crate) async fn a_server_is_known_by_its_certificate(_: Ground) {
+pub(crate) async fn a_server_is_known_by_its_certificate(ground: Ground) {
     // Free now; a test that takes it meanwhile would be a great chance.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = match Server::start_with_tls(port) {
@@ -33,7 +33,7 @@ pub(crate) async fn a_server_is_known_by_its_certificate(_: Ground) {
         let dir = server.dir().display();
         let options = options.replace("DIR", &dir.to_string());
         let url = format!("postgres://postgres@{host}:{port}/postgres?{options}");
-        Store::open(&url.parse().unwrap()).await.map_err(|error| chain(&error))
+        Store::open(&url.parse().unwrap(), &ground.key()).await.map_err(|error| chain(&error))
     };
     let trusted = "sslmode=verify-full&sslrootcert=DIR/server.pem";
     let store = open("localhost", trusted).await.unwrap();
