@@ -250,7 +250,7 @@ async fn end_all(client: &Client) {
 
 /// Files in the home that a server at rest does not have.
 fn files_left(home: &Home) -> Vec<PathBuf> {
-    const AT_REST: [&str; 8] = [
+    const AT_REST: [&str; 9] = [
         "audit.jsonl",
         "belljar.db",
         "belljar.db.lock",
@@ -259,11 +259,19 @@ fn files_left(home: &Home) -> Vec<PathBuf> {
         "launcher/launcher.lock",
         "launcher/launcher.log",
         "serve.lock",
+        "store.key",
     ];
     let path = home.path();
+    // The trail's mirror begins a new file when one is full, and keeps the old ones.
+    let is_trail = |file: &Path| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix("audit-").and_then(|rest| rest.strip_suffix(".jsonl")).is_some_and(|number| {
+            number.bytes().all(|byte| byte.is_ascii_digit()) && file.parent() == Some(path.as_path())
+        })
+    };
     let mut found: Vec<PathBuf> = below(&path)
         .into_iter()
-        .filter(|file| !AT_REST.iter().any(|known| file == &path.join(known)))
+        .filter(|file| !is_trail(file) && !AT_REST.iter().any(|known| file == &path.join(known)))
         .collect();
     found.append(&mut below(&home.tmp()));
     found
