@@ -112,6 +112,8 @@ pub struct SandboxesConfig {
     pub max_timeout: Duration,
     /// Sandboxes that are made ahead.
     pub pool: usize,
+    /// Sandboxes that are made ahead of each other template that was used lately.
+    pub template_pool: usize,
     /// Sandboxes that start at once; `None` is what fits this machine.
     pub max_starts: Option<usize>,
     /// Requests that may wait for a start.

@@ -165,6 +165,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         default_timeout,
         max_timeout,
         pool: reader.count("sandboxes.pool", 4, 0, 10_000),
+        template_pool: reader.count("sandboxes.template_pool", 1, 0, 1000),
         max_starts: Some(reader.count("sandboxes.max_starts", 0, 0, 10_000)).filter(|starts| *starts > 0),
         max_waiting: reader.count("sandboxes.max_waiting", 1000, 0, 1_000_000),
         max_sandboxes: reader.count("sandboxes.max_sandboxes", 2000, 1, 1_000_000),

@@ -50,7 +50,13 @@ pub const SETTINGS: &[Setting] = &[
     text("sandboxes.engine", "\"local\"", "What builds the walls: local; process and none have fewer and none.").alias("BELLJAR_ENGINE"),
     number("sandboxes.default_timeout", "\"5m\"", "Life of a sandbox for which none was asked.").reloaded(),
     number("sandboxes.max_timeout", "\"24h\"", "Longest life that can be asked for.").reloaded(),
-    number("sandboxes.pool", "4", "Sandboxes that are made ahead; 0 is none.").reloaded(),
+    number("sandboxes.pool", "4", "Sandboxes that are made ahead; 0 is none, of other templates neither.").reloaded(),
+    number(
+        "sandboxes.template_pool",
+        "1",
+        "Sandboxes that are made ahead of each other template that was used in the last ten minutes; 0 is none.",
+    )
+    .reloaded(),
     number("sandboxes.max_starts", "0", "Sandboxes that start at once; 0 is two for each processor.").reloaded(),
     number("sandboxes.max_waiting", "1000", "Requests that may wait for a start.").reloaded(),
     number("sandboxes.max_sandboxes", "2000", "Sandboxes at once, of all keys together.").reloaded(),

@@ -22,8 +22,11 @@ pub struct KeeperConfig {
     pub default_lifetime: Duration,
     /// The longest life that can be asked for.
     pub max_lifetime: Duration,
-    /// Sandboxes that are made ahead; 0 is none.
+    /// Sandboxes that are made ahead of the template `default`; 0 is none, of other templates neither.
     pub pool: usize,
+    /// Sandboxes that are made ahead of each other template that was used in the last ten minutes; 0 is none. At most 16
+    /// templates have some, none of more than 64 MiB.
+    pub template_pool: usize,
     /// Sandboxes that start at once; the others wait for their turn.
     pub max_starts: usize,
     /// Requests that may wait for a start.
@@ -98,6 +101,7 @@ impl KeeperConfig {
             default_lifetime: DEFAULT_LIFETIME,
             max_lifetime: MAX_LIFETIME,
             pool: 4,
+            template_pool: 1,
             max_starts: std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2),
             max_waiting: 1000,
             max_sandboxes: 2000,

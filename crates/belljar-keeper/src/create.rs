@@ -181,7 +181,7 @@ impl Keeper {
 
     /// One that was made ahead, if there is one that fits. One that has ended in the pool is no reason to refuse.
     async fn take_ready(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Option<Arc<Entry>>> {
-        while let Some((sandbox, change)) = self.inner.pool.take(&order.spec) {
+        while let Some((sandbox, change)) = self.inner.pools.take(&order.origin, &order.spec) {
             let sandbox = Arc::new(sandbox);
             let made = self.hand_out(caller, order, &sandbox, change, begin).await;
             let Err(error) = made else { return made.map(Some) };
@@ -215,7 +215,7 @@ impl Keeper {
         if !change.is_empty() {
             sandbox.set_limits(&change).await?;
         }
-        self.furnish(order, sandbox).await?;
+        self.put_files(order, sandbox).await?;
         let mut row = self.row(caller, order, sandbox.id.clone(), begin, true)?;
         row.state = SandboxState::Running;
         row.started_at = Some(row.created_at);
@@ -280,7 +280,8 @@ impl Keeper {
         sandbox: &Arc<Sandbox>,
         begin: Instant,
     ) -> Result<()> {
-        self.furnish(order, sandbox).await?;
+        self.unpack(&order.origin, sandbox).await?;
+        self.put_files(order, sandbox).await?;
         let lifetime = &order.lifetime;
         entry.live().settings.start_us = micros(begin.elapsed());
         self.write(entry, |row| {
@@ -293,9 +294,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Puts in what it starts with.
-    async fn furnish(&self, order: &Order, sandbox: &Sandbox) -> Result<()> {
-        self.unpack(&order.origin, sandbox).await?;
+    /// Puts in the files that came with the request.
+    async fn put_files(&self, order: &Order, sandbox: &Sandbox) -> Result<()> {
         for file in &order.files {
             let open = v1::WriteOpen {
                 path: file.path.clone(),

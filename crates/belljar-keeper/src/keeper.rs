@@ -24,7 +24,7 @@ use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::pool::Pool;
+use crate::pool::Pools;
 use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
 use crate::steps::{step, to_its_end};
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) audit: AuditLog,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) gate: Gate,
-    pub(crate) pool: Pool,
+    pub(crate) pools: Pools,
     pub(crate) keys: Keys,
     pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,

@@ -171,7 +171,7 @@ impl prometheus_client::collector::Collector for Looked {
     ) -> Result<(), std::fmt::Error> {
         use prometheus_client::encoding::EncodeMetric as _;
         let Some(inner) = self.keeper.upgrade() else { return Ok(()) };
-        let (ready, size) = inner.pool.level();
+        let (ready, size) = inner.pools.level();
         let (under_way, waiting) = inner.gate.load();
         let gauges = [
             ("belljar_pool_ready", "Sandboxes made ahead that are ready", ready),
@@ -184,11 +184,11 @@ impl prometheus_client::collector::Collector for Looked {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let counters = [
-            ("belljar_pool_hits", "Requests that the pool served", inner.pool.hits.load(Ordering::Relaxed)),
+            ("belljar_pool_hits", "Requests that the pool served", inner.pools.hits.load(Ordering::Relaxed)),
             (
                 "belljar_pool_misses",
                 "Requests that the pool could not serve",
-                inner.pool.misses.load(Ordering::Relaxed),
+                inner.pools.misses.load(Ordering::Relaxed),
             ),
             (
                 "belljar_sandboxes_ended",

@@ -1,12 +1,13 @@
-//! Sandboxes that are made ahead, so that whoever asks for one gets it at once.
+//! Sandboxes that are made ahead, so that whoever asks for one gets it at once: of the template `default`, and of each other
+//! that was used lately, with its files in place.
 //!
-//! A sandbox of the pool belongs to nobody and is in no book: after a crash, one that the store does not know is removed.
+//! A sandbox of a pool belongs to nobody and is in no book: after a crash, one that the store does not know is removed.
 //! What a caller asks for is applied when it is taken: files, environment, and the limits that can change while it lives.
 //! What cannot change then must be as the pool's sandboxes were made; else the caller gets one made for him.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_engine::Sandbox;
@@ -15,79 +16,175 @@ use futures::FutureExt as _;
 use tokio::sync::Notify;
 
 use crate::keeper::Keeper;
+use crate::request::resolve;
+use crate::templates::Origin;
 
-/// How long the pool waits after it could not make a sandbox.
+/// How long a pool waits after it could not make a sandbox.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// How long after one was taken the next is made, as long as half of them are there: whoever took it runs something in it
 /// now, and would share the processors with the making.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How often the pool looks whether its sandboxes still live.
+/// How often a pool looks whether its sandboxes still live.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The pool of the template `default`.
-pub(crate) struct Pool {
-    size: AtomicUsize,
-    spec: SandboxSpec,
-    ready: Mutex<VecDeque<Sandbox>>,
-    taken: Notify,
-    last_taken: Mutex<Option<Instant>>,
+/// How long after its last use a template has a pool. That of `default` is always there.
+const LATELY: Duration = Duration::from_secs(600);
+
+/// Templates that have a pool at once, besides `default`; the one that was not used for longest gives way.
+const MAX_TEMPLATES: usize = 16;
+
+/// The largest template that has a pool, in bytes of its archive: its files are in memory in each sandbox.
+const MAX_TEMPLATE_BYTES: u64 = 64 << 20;
+
+/// All pools.
+pub(crate) struct Pools {
+    default: Arc<Pool>,
+    /// Of templates that were used lately, by id.
+    lately: Mutex<HashMap<String, Arc<Pool>>>,
+    /// What a template's pool has.
+    template_size: AtomicUsize,
+    changed: Notify,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
 }
 
-impl Pool {
-    /// A pool of `size` sandboxes that are as `spec` says.
-    pub(crate) fn new(size: usize, spec: SandboxSpec) -> Self {
-        let spec = SandboxSpec { env: Vec::new(), ..spec };
+impl Pools {
+    /// Pools of `size` sandboxes of the template `default`, and of `template_size` of each that is used.
+    pub(crate) fn new(default: Origin, spec: SandboxSpec, size: usize, template_size: usize) -> Self {
         Self {
-            size: AtomicUsize::new(size),
-            spec,
-            ready: Mutex::new(VecDeque::new()),
-            taken: Notify::new(),
-            last_taken: Mutex::new(None),
+            default: Arc::new(Pool::new(default, spec, size)),
+            lately: Mutex::default(),
+            template_size: AtomicUsize::new(template_size),
+            changed: Notify::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
     }
 
-    /// A sandbox that can be made what `wanted` says, and what is to be changed of it for that.
-    pub(crate) fn take(&self, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
-        if self.size() == 0 {
+    /// A sandbox of this template that can be made what `wanted` says, and what is to be changed of it for that.
+    pub(crate) fn take(&self, origin: &Origin, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
+        let pool = if origin.archive.is_none() { Arc::clone(&self.default) } else { self.of(origin)? };
+        if pool.size() == 0 {
             return None;
         }
-        self.bury();
-        let found =
-            difference(&self.spec, wanted).and_then(|change| Some((self.lock().pop_front()?, change)));
+        let found = pool.take(wanted);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        if found.is_some() {
-            *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            self.taken.notify_one();
-        }
+        self.changed.notify_one();
         found
+    }
+
+    /// The pool of a template, which it gets with its first use.
+    fn of(&self, origin: &Origin) -> Option<Arc<Pool>> {
+        let size = self.template_size.load(Ordering::Relaxed);
+        if size == 0 || origin.bytes > MAX_TEMPLATE_BYTES {
+            return None;
+        }
+        let mut lately = self.lately();
+        if let Some(pool) = lately.get(&origin.id) {
+            if pool.size() == 0 {
+                pool.resize(size);
+            }
+            return Some(Arc::clone(pool));
+        }
+        let spec = resolve(&origin.spec, Default::default()).ok()?;
+        let used = lately.values().filter(|pool| pool.size() > 0);
+        if used.clone().count() >= MAX_TEMPLATES
+            && let Some(oldest) = used.min_by_key(|pool| pool.last_taken())
+        {
+            oldest.resize(0);
+        }
+        let pool = Arc::new(Pool::new(origin.clone(), spec, size));
+        lately.insert(origin.id.clone(), Arc::clone(&pool));
+        Some(pool)
+    }
+
+    /// Gives up the pool of a template.
+    pub(crate) fn give_up(&self, template: &str) {
+        if let Some(pool) = self.lately().get(template) {
+            pool.resize(0);
+        }
+        self.changed.notify_one();
     }
 
     /// How many are ready, and how many should be.
     pub(crate) fn level(&self) -> (usize, usize) {
-        (self.lock().len(), self.size())
+        let all = self.all();
+        (all.iter().map(|pool| pool.lock().len()).sum(), all.iter().map(|pool| pool.size()).sum())
     }
 
-    /// How many there should be.
-    pub(crate) fn size(&self) -> usize {
+    /// What the sandboxes of the template `default` are like.
+    pub(crate) fn spec(&self) -> &SandboxSpec {
+        &self.default.spec
+    }
+
+    /// Says how many there should be from now on: of the template `default`, and of each other that is used.
+    pub(crate) fn resize(&self, size: usize, template_size: usize) {
+        self.default.resize(size);
+        self.template_size.store(template_size, Ordering::Relaxed);
+        self.lately().values().filter(|pool| pool.size() > 0).for_each(|pool| pool.resize(template_size));
+        self.changed.notify_one();
+    }
+
+    /// Takes out all, to be ended.
+    pub(crate) fn drain(&self) -> Vec<Sandbox> {
+        self.all().iter().flat_map(|pool| pool.lock().drain(..).collect::<Vec<_>>()).collect()
+    }
+
+    /// All pools, `default` first. Those of templates that were not used for long are given up.
+    fn all(&self) -> Vec<Arc<Pool>> {
+        let mut lately = self.lately();
+        for pool in lately.values().filter(|pool| pool.last_taken().elapsed() > LATELY) {
+            pool.resize(0);
+        }
+        lately.retain(|_, pool| pool.size() > 0 || !pool.lock().is_empty() || Arc::strong_count(pool) > 1);
+        std::iter::once(&self.default).chain(lately.values()).cloned().collect()
+    }
+
+    fn lately(&self) -> MutexGuard<'_, HashMap<String, Arc<Pool>>> {
+        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sandboxes of one template.
+struct Pool {
+    origin: Origin,
+    spec: SandboxSpec,
+    size: AtomicUsize,
+    ready: Mutex<VecDeque<Sandbox>>,
+    last_taken: Mutex<Instant>,
+}
+
+impl Pool {
+    fn new(origin: Origin, spec: SandboxSpec, size: usize) -> Self {
+        Self {
+            origin,
+            spec: SandboxSpec { env: Vec::new(), ..spec },
+            size: AtomicUsize::new(size),
+            ready: Mutex::default(),
+            last_taken: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn take(&self, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
+        self.bury();
+        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let change = difference(&self.spec, wanted)?;
+        Some((self.lock().pop_front()?, change))
+    }
+
+    fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// What they are like.
-    pub(crate) fn spec(&self) -> &SandboxSpec {
-        &self.spec
+    fn resize(&self, size: usize) {
+        self.size.store(size, Ordering::Relaxed);
     }
 
-    /// Says how many there should be from now on.
-    pub(crate) fn resize(&self, size: usize) {
-        self.size.store(size, Ordering::Relaxed);
-        self.taken.notify_one();
+    fn last_taken(&self) -> Instant {
+        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Throws away those that have ended: whoever held them may have died. What they held is removed by then.
@@ -106,13 +203,7 @@ impl Pool {
         if self.lock().len() * 2 < self.size() {
             return None;
         }
-        let taken = (*self.last_taken.lock().unwrap_or_else(PoisonError::into_inner))?;
-        QUIET.checked_sub(taken.elapsed()).filter(|rest| !rest.is_zero())
-    }
-
-    /// Takes out all, to be ended.
-    pub(crate) fn drain(&self) -> Vec<Sandbox> {
-        self.lock().drain(..).collect()
+        QUIET.checked_sub(self.last_taken().elapsed()).filter(|rest| !rest.is_zero())
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Sandbox>> {
@@ -146,37 +237,55 @@ fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> 
 }
 
 impl Keeper {
-    /// Keeps the pool full, in a task of its own.
-    pub(crate) fn fill_pool(&self) {
+    /// Keeps the pools full, in a task of its own.
+    pub(crate) fn fill_pools(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
-                let pool = &keeper.inner.pool;
-                let taken = pool.taken.notified();
-                if let Some(sandbox) = pool.surplus() {
-                    if let Err(error) = sandbox.stop().await {
-                        tracing::warn!(error = %crate::error::chain(&error), "cannot end a sandbox made ahead");
-                    }
-                    continue;
+                let changed = keeper.inner.pools.changed.notified();
+                let mut rest = LOOK_EVERY;
+                for pool in keeper.inner.pools.all() {
+                    rest = rest.min(keeper.fill(&pool).await);
                 }
-                pool.bury();
-                if pool.lock().len() >= pool.size() {
-                    let _ = tokio::time::timeout(LOOK_EVERY, taken).await;
-                    continue;
-                }
-                if let Some(rest) = pool.quiet() {
-                    tokio::time::sleep(rest).await;
-                    continue;
-                }
-                if let Err(error) = keeper.add_to_pool().await {
-                    tracing::warn!(error = %crate::error::chain(&error), "cannot make a sandbox ahead");
-                    tokio::time::sleep(RETRY).await;
+                if !rest.is_zero() {
+                    let _ = tokio::time::timeout(rest, changed).await;
                 }
             }
         });
     }
 
-    async fn add_to_pool(&self) -> crate::keeper::Result<()> {
+    /// Takes one step towards what the pool should have, and says how long to wait for the next.
+    async fn fill(&self, pool: &Pool) -> Duration {
+        if let Some(sandbox) = pool.surplus() {
+            if let Err(error) = sandbox.stop().await {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot end a sandbox made ahead");
+            }
+            return Duration::ZERO;
+        }
+        pool.bury();
+        if pool.lock().len() >= pool.size() {
+            return LOOK_EVERY;
+        }
+        if let Some(rest) = pool.quiet() {
+            return rest;
+        }
+        match self.add_to_pool(pool).await {
+            Ok(()) => Duration::ZERO,
+            Err(error) => {
+                let template = &pool.origin.name;
+                tracing::warn!(error = %crate::error::chain(&error), template, "cannot make a sandbox ahead");
+                // The files of a template that was removed are not there any more. With its next use it may try again.
+                if pool.origin.archive.is_some() {
+                    self.inner.pools.give_up(&pool.origin.id);
+                    return Duration::ZERO;
+                }
+                tokio::time::sleep(RETRY).await;
+                Duration::ZERO
+            }
+        }
+    }
+
+    async fn add_to_pool(&self, pool: &Pool) -> crate::keeper::Result<()> {
         crate::head_room::Left::look(&self.inner.config.now().state_dir)
             .check(&self.inner.config.now().head_room)?;
         // Whoever waits for a start comes first.
@@ -185,12 +294,16 @@ impl Keeper {
             return Ok(());
         };
         let id = crate::create::new_id()?;
-        let sandbox = self.inner.engine.launch_as(&id, &self.inner.pool.spec, None).await?;
+        let sandbox = self.inner.engine.launch_as(&id, &pool.spec, None).await?;
+        if let Err(error) = self.unpack(&pool.origin, &sandbox).await {
+            sandbox.stop().await?;
+            return Err(error);
+        }
         if self.inner.closing.load(Ordering::Relaxed) {
             sandbox.stop().await?;
             return Ok(());
         }
-        self.inner.pool.lock().push_back(sandbox);
+        pool.lock().push_back(sandbox);
         Ok(())
     }
 }

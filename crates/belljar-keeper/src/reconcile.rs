@@ -28,9 +28,10 @@ use crate::gate::Gate;
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::pool::Pool;
+use crate::pool::Pools;
 use crate::quota::Spent;
 use crate::request::{Settings, resolve};
+use crate::templates::default_origin;
 use crate::token::Tokens;
 
 /// How often old records are thrown away, and processor time is counted.
@@ -59,10 +60,11 @@ impl Keeper {
         let secret = store.server_secret().await?;
         let spec = resolve(&config.template, Default::default())?;
         let gate = Gate::new(config.max_starts, config.max_waiting);
-        let pool = Pool::new(pool_size(&config, &spec, engine.as_ref()), spec);
+        let (size, template_size) = pool_sizes(&config, &spec, engine.as_ref());
+        let pools = Pools::new(default_origin(&config), spec, size, template_size);
         let keeper = Self::assemble(Inner {
             gate,
-            pool,
+            pools,
             keys: Keys::default(),
             denials: Denials::default(),
             tokens: Tokens::new(secret),
@@ -81,7 +83,7 @@ impl Keeper {
         keeper.reconcile().await?;
         keeper.count_tenants().await?;
         keeper.register_own_metrics();
-        keeper.fill_pool();
+        keeper.fill_pools();
         keeper.keep_touching();
         keeper.keep_telling_denials();
         keeper.keep_sweeping();
@@ -94,7 +96,8 @@ impl Keeper {
         let inner = &self.inner;
         let config = inner.config.change(config);
         inner.gate.resize(config.max_starts, config.max_waiting);
-        inner.pool.resize(pool_size(&config, inner.pool.spec(), inner.engine.as_ref()));
+        let (size, template_size) = pool_sizes(&config, inner.pools.spec(), inner.engine.as_ref());
+        inner.pools.resize(size, template_size);
     }
 
     /// The life of a sandbox for which none was asked.
@@ -246,7 +249,7 @@ impl Keeper {
     pub async fn close(&self, leave: Leave) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
         let mut done = Ok(());
-        for sandbox in self.inner.pool.drain() {
+        for sandbox in self.inner.pools.drain() {
             done = done.and(sandbox.stop().await.map_err(KeeperError::from));
         }
         if leave == Leave::Nothing {
@@ -278,9 +281,10 @@ impl Keeper {
     }
 }
 
-/// How many sandboxes of the template are made ahead. Of another engine's there can be none.
-fn pool_size(config: &KeeperConfig, template: &SandboxSpec, engine: &dyn Engine) -> usize {
-    if template.engine == engine.kind() { config.pool } else { 0 }
+/// How many sandboxes are made ahead of the template `default`, and of each other one. Of another engine's there can be none.
+fn pool_sizes(config: &KeeperConfig, template: &SandboxSpec, engine: &dyn Engine) -> (usize, usize) {
+    let has_any = config.pool > 0 && template.engine == engine.kind();
+    if has_any { (config.pool, config.template_pool) } else { (0, 0) }
 }
 
 /// What a record says of a sandbox's walls and life.

@@ -96,9 +96,12 @@ impl Model {
             labels: self.labels.clone(),
             files: Vec::new(),
             origin: Origin {
+                id: String::new(),
                 name: self.template.clone(),
                 spec: SpecFile::default(),
                 archive: Some(self.archive.path.clone()),
+                // Its copies are made now, and no others later.
+                bytes: u64::MAX,
             },
             idempotency: None,
         }

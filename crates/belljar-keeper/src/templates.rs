@@ -7,6 +7,7 @@ use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
 use crate::caller::Caller;
+use crate::config::KeeperConfig;
 use crate::error::KeeperError;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
@@ -17,12 +18,27 @@ pub const DEFAULT_TEMPLATE: &str = "default";
 /// What a sandbox starts from.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
+    /// The template's id.
+    pub(crate) id: String,
     /// The template's name, or its id if it has none.
     pub(crate) name: String,
     /// What it says about walls and limits.
     pub(crate) spec: SpecFile,
     /// Its files.
     pub(crate) archive: Option<PathBuf>,
+    /// Their size, in bytes of the archive.
+    pub(crate) bytes: u64,
+}
+
+/// The template `default`.
+pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
+    Origin {
+        id: DEFAULT_TEMPLATE.to_owned(),
+        name: DEFAULT_TEMPLATE.to_owned(),
+        spec: config.template.clone(),
+        archive: None,
+        bytes: 0,
+    }
 }
 
 impl Keeper {
@@ -30,12 +46,17 @@ impl Keeper {
     pub(crate) async fn origin(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
         let name = template.unwrap_or(DEFAULT_TEMPLATE);
         if name == DEFAULT_TEMPLATE {
-            let spec = self.inner.config.now().template.clone();
-            return Ok(Origin { name: name.to_owned(), spec, archive: None });
+            return Ok(default_origin(&self.inner.config.now()));
         }
         let row = self.template_row(caller, name).await?;
         let spec = SpecFile::from_json(&row.spec)?;
-        Ok(Origin { archive: Some(self.archive_path(&row.id)), name: row.name.unwrap_or(row.id), spec })
+        Ok(Origin {
+            archive: Some(self.archive_path(&row.id)),
+            bytes: u64::try_from(row.bytes).unwrap_or(u64::MAX),
+            name: row.name.unwrap_or_else(|| row.id.clone()),
+            id: row.id,
+            spec,
+        })
     }
 
     pub(crate) async fn template_row(&self, caller: &Caller, name: &str) -> Result<TemplateRow> {
@@ -87,6 +108,7 @@ impl Keeper {
         let removed = removed.map_err(KeeperError::from);
         self.audit(caller, "template.remove", None, &removed, vec![("template", row.id.clone())]).await?;
         removed?;
+        self.inner.pools.give_up(&row.id);
         let path = self.archive_path(&row.id);
         match tokio::fs::remove_file(&path).await {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

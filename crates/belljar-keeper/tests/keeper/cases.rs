@@ -24,6 +24,7 @@ cases![
     lifecycle::names_are_unique_and_found,
     lifecycle::labels_filter_and_pages_follow,
     lifecycle::the_pool_gives_what_was_asked_for,
+    lifecycle::templates_in_use_have_pools,
     lifecycle::a_new_keeper_ends_what_is_not_there,
     lifecycle::limits_change_while_it_runs,
     lifecycle::commands_end_with_their_caller,

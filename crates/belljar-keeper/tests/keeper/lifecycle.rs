@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_keeper::{
     CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime, ListSandboxes,
-    SandboxUpdate, TimeoutAction,
+    SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, SandboxState, SpecFile};
 
@@ -254,6 +254,43 @@ pub(crate) async fn the_pool_gives_what_was_asked_for(world: World) {
     assert!(!keeper.create(&ann, CreateSandbox { spec: odd, ..plain() }).await.unwrap().info.pooled);
     until("it is full again", || async { keeper.prometheus().contains("belljar_pool_ready 2") }).await;
     assert!(keeper.prometheus().contains("belljar_pool_hits_total 1"), "{}", keeper.prometheus());
+    keeper.close(Leave::Nothing).await.unwrap();
+}
+
+pub(crate) async fn templates_in_use_have_pools(world: World) {
+    let ann = user("ann");
+    let keeper = world
+        .again(|config| {
+            config.pool = 1;
+            config.template_pool = 2;
+        })
+        .await;
+    let ready = async |count: usize| {
+        let figure = format!("belljar_pool_ready {count}\n");
+        until("the pools have what they should", || async { keeper.prometheus().contains(&figure) }).await;
+    };
+    let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
+    keeper.exec(&ann, &id, shell("echo kept > f"), None).await.unwrap();
+    let named = SnapshotRequest { name: Some("mine".parse().unwrap()), note: None };
+    let template = keeper.snapshot(&ann, &id, named).await.unwrap();
+    ready(1).await;
+    let of_mine = || CreateSandbox { template: Some("mine".to_owned()), ..plain() };
+    // The first use makes one to measure, and from then on there are some.
+    assert!(!keeper.create(&ann, of_mine()).await.unwrap().info.pooled);
+    ready(3).await;
+    let made = keeper.create(&ann, of_mine()).await.unwrap().info;
+    assert!(made.pooled && made.template == "mine");
+    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f"), None).await.unwrap();
+    assert_eq!(text(&seen), "kept\n");
+    // What has its files is nothing for who wants none.
+    ready(3).await;
+    let empty = keeper.create(&ann, plain()).await.unwrap().info;
+    assert!(empty.pooled);
+    let seen = keeper.exec(&ann, empty.id.as_str(), shell("ls -A"), None).await.unwrap();
+    assert_eq!(text(&seen), "");
+    ready(3).await;
+    keeper.remove_template(&ann, &template.id).await.unwrap();
+    ready(1).await;
     keeper.close(Leave::Nothing).await.unwrap();
 }
 

@@ -103,6 +103,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         default_lifetime: sandboxes.default_timeout,
         max_lifetime: sandboxes.max_timeout,
         pool: sandboxes.pool,
+        template_pool: sandboxes.template_pool,
         max_starts: sandboxes.max_starts.unwrap_or(default.max_starts),
         max_waiting: sandboxes.max_waiting,
         max_sandboxes: sandboxes.max_sandboxes,
