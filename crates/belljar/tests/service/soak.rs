@@ -60,7 +60,7 @@ fn soak_under_load_nothing_fails_grows_or_stays() {
 
 async fn soak(seed: u64) {
     let pool = format!("sandboxes.pool={}", check::POOL);
-    let mut home = Home::new(&[&pool, "head_room.disk=0", "head_room.memory=0"]);
+    let mut home = Home::new(&[&pool, "sandboxes.template_pool=0", "head_room.disk=0", "head_room.memory=0"]);
     if let Some(release) = std::env::var_os("BELLJAR_RELEASE") {
         home.program = PathBuf::from(release);
     }
