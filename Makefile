@@ -98,10 +98,17 @@ bench: build ## Measures the speed against bare processes and bubblewrap.
 bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debian).
 	@$(MAKE) --no-print-directory bench PEERS=1
 
+bench-service: build ## Measures the service: first command done, bursts, files, executions, idle sandboxes.
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/service.py --write $(BENCH_FLAGS)
+
+bench-service-peers: ## The same, and against `docker run` (root, Debian).
+	@$(MAKE) --no-print-directory bench-service PEERS=1
+
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test sdks schemathesis lint hostile leaks crash soak bench bench-peers fuzz proto
+.PHONY: help build demo test sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers fuzz proto

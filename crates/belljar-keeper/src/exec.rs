@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Usage, judge, v1};
-use belljar_model::{Outcome, Role};
+use belljar_model::{Outcome, Role, SandboxSpec, Timeout};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -147,7 +147,7 @@ impl Keeper {
             sandbox: entered.id().clone(),
             exit_code: judgement.exit_code,
             signal: judgement.signal,
-            hint: belljar_model::hint(&judgement.outcome, &hint_text, entered.spec()),
+            hint: belljar_model::hint(&judgement.outcome, &hint_text, &held(entered.spec(), timeout)),
             outcome: judgement.outcome,
             stdout: collected.stdout.finish(),
             stderr: collected.stderr.finish(),
@@ -206,6 +206,14 @@ impl Keeper {
     pub fn judge(&self, exited: &v1::Exited) -> Judgement {
         judge(exited, &Usage::default(), &Usage::default())
     }
+}
+
+/// The spec with the time that held for this execution.
+fn held(spec: &SandboxSpec, timeout: Option<Duration>) -> SandboxSpec {
+    let mut held = spec.clone();
+    held.limits.timeout =
+        timeout.and_then(|timeout| Timeout::new(timeout).ok()).unwrap_or(spec.limits.timeout);
+    held
 }
 
 /// How long the command may take; nothing is without end.

@@ -372,7 +372,9 @@ pub(crate) async fn big_input_and_output_come_through(world: World) {
     assert!(result.stdout.truncated && text(&result).len() == 1000);
     assert_eq!(result.stderr.text.as_deref().map(str::trim), Some("500000"));
     let late = ExecRequest { timeout: Some(Duration::from_millis(200)), ..shell("sleep 10") };
-    assert_eq!(world.keeper.exec(&ann, &id, late, None).await.unwrap().outcome, Outcome::TimedOut);
+    let result = world.keeper.exec(&ann, &id, late, None).await.unwrap();
+    assert_eq!(result.outcome, Outcome::TimedOut);
+    assert!(result.hint.as_deref().is_some_and(|hint| hint.contains("after 200ms")), "{result:?}");
 }
 
 async fn created(world: &World, lifetime: Lifetime) -> String {
