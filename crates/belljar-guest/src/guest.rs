@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_linux::OomMark;
+use belljar_linux::{LandlockError, OomMark};
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,7 +67,7 @@ pub enum GuestError {
     Landlock(#[from] belljar_linux::LandlockError),
 }
 
-fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError {
+pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError {
     move |source| GuestError::Setup { what, source: source.into() }
 }
 
@@ -119,7 +119,7 @@ impl Guest {
             let mut own = domain.rules();
             own.write.extend(["/dev/ptmx", "/dev/pts"].map(Into::into));
             belljar_linux::restrict_landlock(own.build()?.as_fd())
-                .map_err(setup("enter the guest's Landlock domain"))?;
+                .map_err(|errno| LandlockError::Enter(errno.into()))?;
         }
         let deadline = (config.deadline_ms > 0 && !config.is_without("deadline"))
             .then(|| Instant::now() + Duration::from_millis(config.deadline_ms));
@@ -142,8 +142,7 @@ impl Guest {
             close_descriptors: !config.is_without("descriptors"),
             allocates: config.is_without("fork-safe-spawn"),
         };
-        let spawner = Spawner::new(surroundings, config.first_process)
-            .map_err(setup("start the thread that starts user code, in its Landlock domain"))?;
+        let spawner = Spawner::new(surroundings, config.first_process)?;
         Ok(Self {
             proc,
             spawner,

@@ -11,7 +11,9 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, mpsc};
 
-use belljar_linux::{CStringArray, OomMark, SpawnError, SpawnPlan, Spawned};
+use belljar_linux::{CStringArray, LandlockError, OomMark, SpawnError, SpawnPlan, Spawned};
+
+use crate::guest::{GuestError, setup};
 
 /// The stack of the thread, in bytes; what it starts has one of its own until it execs.
 const STACK_BYTES: usize = 128 * 1024;
@@ -60,28 +62,35 @@ impl Spawner {
     /// Starts the thread, which enters the domain, for the first process of a namespace.
     ///
     /// # Errors
-    /// The kernel's reason why there is no thread or no domain; nothing must be started then.
-    pub(crate) fn new(surroundings: Surroundings, is_first_process: bool) -> io::Result<Self> {
+    /// There is no thread, or no domain; nothing must be started then.
+    pub(crate) fn new(surroundings: Surroundings, is_first_process: bool) -> Result<Self, GuestError> {
         if !is_first_process {
             return Ok(Self::Caller(surroundings));
         }
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::sync_channel(1);
-        std::thread::Builder::new().name("spawner".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-            let ruleset = surroundings.landlock.as_ref();
-            let entered = ruleset.map_or(Ok(()), |ruleset| belljar_linux::restrict_landlock(ruleset.as_fd()));
-            let may_go_on = entered.is_ok();
-            if ready.send(entered).is_err() || !may_go_on {
-                return;
-            }
-            for job in queue {
-                let result = surroundings.spawn(&job.start, None);
-                // The ends of its streams are closed before anybody looks at the others.
-                drop(job.start);
-                let _ = job.answer.send(result);
-            }
-        })?;
-        is_ready.recv().map_err(|_| gone())??;
+        std::thread::Builder::new()
+            .name("spawner".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let ruleset = surroundings.landlock.as_ref();
+                let entered =
+                    ruleset.map_or(Ok(()), |ruleset| belljar_linux::restrict_landlock(ruleset.as_fd()));
+                let may_go_on = entered.is_ok();
+                if ready.send(entered).is_err() || !may_go_on {
+                    return;
+                }
+                for job in queue {
+                    let result = surroundings.spawn(&job.start, None);
+                    // The ends of its streams are closed before anybody looks at the others.
+                    drop(job.start);
+                    let _ = job.answer.send(result);
+                }
+            })
+            .map_err(setup("start the thread that starts user code"))?;
+        let entered =
+            is_ready.recv().map_err(|_| gone()).map_err(setup("hear of the thread that starts user code"))?;
+        entered.map_err(|errno| GuestError::Landlock(LandlockError::Enter(errno.into())))?;
         Ok(Self::Thread(jobs))
     }
 

@@ -38,6 +38,9 @@ pub enum LandlockError {
     /// A rule was refused.
     #[error("cannot make the Landlock ruleset")]
     Ruleset(#[source] RulesetError),
+    /// The domain was made and cannot be entered.
+    #[error("cannot enter the Landlock domain")]
+    Enter(#[source] std::io::Error),
 }
 
 impl LandlockRules {

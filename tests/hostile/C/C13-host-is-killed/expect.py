@@ -76,6 +76,15 @@ def groups_there(names):
     return {name for top, directories, _ in os.walk("/sys/fs/cgroup") for name in directories if name in names}
 
 
+def removed(names):
+    for path in [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in names]:
+        try:
+            os.rmdir(path)
+        except OSError:
+            return False
+    return True
+
+
 def supervisor_of(pids):
     for pid in pids:
         try:
@@ -137,8 +146,9 @@ for both in (False, True):
         members = [open(f"{top}/cgroup.procs").read() for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in groups]
         if any(text.strip() for text in members):
             stayed.append("members of groups")
-        for top in [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in groups]:
-            os.rmdir(top)
+        # The kernel may still be letting go of who was in it.
+        if not host.wait_for(lambda: removed(groups), 5):
+            stayed.append("groups that cannot be removed")
     if not host.wait_for(lambda: not groups_there(groups), 5):
         stayed.append(sorted(groups_there(groups)))
 host.say("the supervisor killed", stayed or "nothing stayed")
