@@ -374,7 +374,7 @@ pub(crate) async fn big_input_and_output_come_through(world: World) {
     let late = ExecRequest { timeout: Some(Duration::from_millis(200)), ..shell("sleep 10") };
     let result = world.keeper.exec(&ann, &id, late, None).await.unwrap();
     assert_eq!(result.outcome, Outcome::TimedOut);
-    assert!(result.hint.as_deref().is_some_and(|hint| hint.contains("after 200ms")), "{result:?}");
+    assert!(result.hint.as_deref().is_some_and(|hint| hint.contains("after 200 ms")), "{result:?}");
 }
 
 async fn created(world: &World, lifetime: Lifetime) -> String {

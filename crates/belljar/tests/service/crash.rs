@@ -65,7 +65,7 @@ fn crash_whatever_is_killed_when_ever_nothing_acknowledged_is_lost() {
     run(async {
         let pool = format!("sandboxes.pool={}", check::POOL);
         let mut crash = Crash {
-            home: Home::new(&[&pool, "head_room.disk=0", "head_room.memory=0"]),
+            home: Home::new(&[&pool, "sandboxes.template_pool=0", "head_room.disk=0", "head_room.memory=0"]),
             random: Random(seed),
             start: Duration::from_millis(100),
             disturbed: Arc::default(),

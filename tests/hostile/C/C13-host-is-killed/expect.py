@@ -76,6 +76,12 @@ def groups_there(names):
     return {name for top, directories, _ in os.walk("/sys/fs/cgroup") for name in directories if name in names}
 
 
+def members(names):
+    """Who is in the groups. A thread that is dying counts until the kernel lets go of it."""
+    tops = [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in names]
+    return [pid for top in tops for pid in open(f"{top}/cgroup.procs").read().split()]
+
+
 def removed(names):
     for path in [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in names]:
         try:
@@ -143,8 +149,7 @@ for both in (False, True):
     gone("both" if both else "supervisor")
     if both:
         # One of the starts a minute later removes them: then they are empty, and so they are now.
-        members = [open(f"{top}/cgroup.procs").read() for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in groups]
-        if any(text.strip() for text in members):
+        if not host.wait_for(lambda: not members(groups), 5):
             stayed.append("members of groups")
         # The kernel may still be letting go of who was in it.
         if not host.wait_for(lambda: removed(groups), 5):
