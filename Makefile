@@ -49,7 +49,7 @@ sdks: ## Runs the tests of both SDKs, each against servers of its own.
 	@echo "== Running the tests of the Python SDK (about a minute)"
 	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
 	@echo "== Running the tests of the TypeScript SDK (about a minute)"
-	@if node -e 'process.exit(parseInt(process.versions.node) < 18)'; then \
+	@if node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; then \
 	  BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test; \
 	else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
 
