@@ -189,6 +189,13 @@ fn a_server_that_was_killed_is_followed_by_one_that_takes_its_sandboxes_over() {
     home.inside(&id, "echo made > note");
     let (pid, _) = home.holder().unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // Its socket takes connections until it is gone.
+    eventually(|| {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        let is_gone = stat.is_empty() || stat.contains(") Z ");
+        is_gone.then_some(()).ok_or_else(|| format!("it is still there: {stat}"))
+    });
     let done: Done = home.run_args(&["sandbox", "exec", &id, "--", "cat", "note"]);
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "made\n"), "{done:?}");
     assert_ne!(home.holder().unwrap().0, pid);
