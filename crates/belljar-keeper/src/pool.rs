@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Sandbox, v1};
+use belljar_engine::Sandbox;
 use belljar_model::{LimitsChange, SandboxSpec};
 use futures::FutureExt as _;
 use tokio::sync::Notify;
@@ -236,13 +236,6 @@ fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> 
     (same == *made).then_some(change)
 }
 
-/// Lets the guest go once the way of a start, so that its pages are there when the first one comes. Nothing runs: a
-/// directory is no program.
-async fn warm(sandbox: &Sandbox) {
-    let start = v1::StartRequest { argv: vec![bytes::Bytes::from_static(b"/")], ..Default::default() };
-    let _ = sandbox.guest().start(start).await;
-}
-
 impl Keeper {
     /// Keeps the pools full, in a task of its own.
     pub(crate) fn fill_pools(&self) {
@@ -306,7 +299,6 @@ impl Keeper {
             sandbox.stop().await?;
             return Err(error);
         }
-        warm(&sandbox).await;
         if self.inner.closing.load(Ordering::Relaxed) {
             sandbox.stop().await?;
             return Ok(());
