@@ -46,6 +46,8 @@ pub(crate) struct Pools {
     /// What a template's pool has.
     template_size: AtomicUsize,
     changed: Notify,
+    /// Held while one is made, so that the end of the keeper can wait for it.
+    making: tokio::sync::Mutex<()>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
 }
@@ -58,6 +60,7 @@ impl Pools {
             lately: Mutex::default(),
             template_size: AtomicUsize::new(template_size),
             changed: Notify::new(),
+            making: tokio::sync::Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -128,8 +131,9 @@ impl Pools {
         self.changed.notify_one();
     }
 
-    /// Takes out all, to be ended.
-    pub(crate) fn drain(&self) -> Vec<Sandbox> {
+    /// Takes out all, to be ended, when the one that is being made is there. No more are made by a keeper that closes.
+    pub(crate) async fn drain(&self) -> Vec<Sandbox> {
+        let _making = self.making.lock().await;
         self.all().iter().flat_map(|pool| pool.lock().drain(..).collect::<Vec<_>>()).collect()
     }
 
@@ -286,6 +290,10 @@ impl Keeper {
     }
 
     async fn add_to_pool(&self, pool: &Pool) -> crate::keeper::Result<()> {
+        let _making = self.inner.pools.making.lock().await;
+        if self.inner.closing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         crate::head_room::Left::look(&self.inner.config.now().state_dir)
             .check(&self.inner.config.now().head_room)?;
         // Whoever waits for a start comes first.
@@ -298,10 +306,6 @@ impl Keeper {
         if let Err(error) = self.unpack(&pool.origin, &sandbox).await {
             sandbox.stop().await?;
             return Err(error);
-        }
-        if self.inner.closing.load(Ordering::Relaxed) {
-            sandbox.stop().await?;
-            return Ok(());
         }
         pool.lock().push_back(sandbox);
         Ok(())

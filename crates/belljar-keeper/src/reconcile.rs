@@ -249,7 +249,7 @@ impl Keeper {
     pub async fn close(&self, leave: Leave) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
         let mut done = Ok(());
-        for sandbox in self.inner.pools.drain() {
+        for sandbox in self.inner.pools.drain().await {
             done = done.and(sandbox.stop().await.map_err(KeeperError::from));
         }
         if leave == Leave::Nothing {
