@@ -8,6 +8,8 @@ TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RELEASE := $(TARGET_DIR)/$(TRIPLE)/release/belljar
 DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
+# A debug binary with a release's features: a release's link-time optimisation takes longer than all tests together.
+PLAIN := $(TARGET_DIR)/plain/belljar
 # Lets the tests take single walls away, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
@@ -15,6 +17,9 @@ TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 # How long each run of schemathesis takes.
 SECONDS_EACH ?= 200
+
+# With the features that nextest gives to the crates it tests: `-p belljar` alone would build most of them a second time.
+DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --test store
 
 # Cases that run tools of others are in a directory of their own, as `make test` does not run them.
 ONLY_CASES = $(filter-out K23%,$(ONLY))
@@ -37,15 +42,20 @@ demo: ## Installs what is missing, builds, and runs the examples.
 
 test: ## Installs what the tests need, and runs all of them.
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory lint build
+	@$(MAKE) --no-print-directory lint plain
 	@echo "== Running the tests"
-	@BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
+	@BELLJAR_RELEASE=$(PLAIN) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 	@$(MAKE) --no-print-directory sdks
 	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20 SEED=1
 
+plain: # Builds a debug binary with a release's features, for the tests that need one.
+	@echo "== Building belljar without its test features"
+	@$(DEBUG_BUILD)
+	@install -D $(DEBUG)/belljar $(PLAIN)
+
 # The debug binary is the one that the tests have built.
 sdks: ## Runs the tests of both SDKs, each against servers of its own.
-	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@echo "== Running the tests of the Python SDK (about a minute)"
 	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
 	@echo "== Running the tests of the TypeScript SDK (about a minute)"
@@ -55,7 +65,7 @@ sdks: ## Runs the tests of both SDKs, each against servers of its own.
 
 # Runs of three callers, each of which takes some seconds more than it is given.
 schemathesis: $(TARGET_DIR)/schemathesis/made ## Tries all that the OpenAPI document allows and forbids, with keys of two tenants (ten minutes).
-	@$(CARGO) build --quiet --locked -p belljar $(TEST_FEATURES)
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@echo "== Running schemathesis (three times $(SECONDS_EACH) s)"
 	@scripts/quietly.sh $(TARGET_DIR)/test-logs/schemathesis.log $(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar --seconds-each $(SECONDS_EACH) $(if $(SEED),--seed $(SEED))
 
@@ -111,4 +121,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers fuzz proto
+.PHONY: help build demo test plain sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers fuzz proto
