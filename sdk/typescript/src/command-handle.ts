@@ -31,11 +31,24 @@ export class CommandHandle {
   readonly #stdout: Tail;
   readonly #stderr: Tail;
   readonly #finished: Promise<CommandResult>;
+  #onListening: () => void = () => undefined;
   #result: CommandResult | undefined;
   #disconnected = false;
 
-  /** @internal */
-  constructor(processes: ProcessApi, process: number, pid: number, options: HandleOptions = {}) {
+  /**
+   * @internal A handle whose output stream is open, or has failed: what is done to the sandbox afterwards, such as pausing it, cannot be
+   * overtaken by a request that is still on its way.
+   */
+  static async open(processes: ProcessApi, process: number, pid: number, options: HandleOptions = {}): Promise<CommandHandle> {
+    const handle = new CommandHandle(processes, process, pid, options);
+    await new Promise<void>((resolve) => {
+      handle.#onListening = resolve;
+      handle.#finished.then(() => resolve(), () => resolve());
+    });
+    return handle;
+  }
+
+  private constructor(processes: ProcessApi, process: number, pid: number, options: HandleOptions = {}) {
     this.process = process;
     this.pid = pid;
     this.#processes = processes;
@@ -118,7 +131,7 @@ export class CommandHandle {
   }
 
   #events(): AsyncGenerator<OutputEvent, void, undefined> {
-    return followOutput(this.#processes.transport, this.#processes.sandboxId, this.process, {}, true, { signal: this.#stop.signal });
+    return followOutput(this.#processes.transport, this.#processes.sandboxId, this.process, {}, true, { signal: this.#stop.signal }, () => this.#onListening());
   }
 
   #keep(chunk: OutputChunk): void {

@@ -106,7 +106,7 @@ export class Commands {
       { ...execRequest(command, options), timeout: seconds("timeoutMs", options.timeoutMs ?? 0), stdin_open: open },
       options,
     );
-    return new CommandHandle(this.#processes, started.process, started.pid, options);
+    return CommandHandle.open(this.#processes, started.process, started.pid, options);
   }
 
   /** The processes that were started through the interface. */
@@ -133,7 +133,7 @@ export class Commands {
   async connect(process: ProcessRef, options: HandleOptions & RequestOptions = {}): Promise<CommandHandle> {
     const { onStdout, onStderr, keepBytes, ...request } = options;
     const found = await this.#processes.get(process, request);
-    return new CommandHandle(this.#processes, found.process, found.pid, { onStdout, onStderr, keepBytes });
+    return CommandHandle.open(this.#processes, found.process, found.pid, { onStdout, onStderr, keepBytes });
   }
 
   /** Sends bytes to the standard input of a process that was started with `stdin: true`. */

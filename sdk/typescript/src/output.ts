@@ -7,7 +7,7 @@ import type { StreamName } from "./frames.js";
 import { FIRST_WAIT_MS } from "./retry.js";
 import { sleep } from "./signal.js";
 import type { ServerSentEvent } from "./sse.js";
-import { route, type Transport } from "./transport.js";
+import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { WireExited, WirePiece } from "./wire.js";
 
 /** A piece of a process's output. */
@@ -36,7 +36,7 @@ export type OutputEvent = { kind: "output"; chunk: OutputChunk } | { kind: "exit
 /** How often in a row a connection may break without a single piece of output. */
 const MOST_BROKEN_CONNECTIONS = 5;
 
-/** Reads a process's output from where `offsets` says, and goes on after a connection broke. */
+/** Reads a process's output from where `offsets` says, and goes on after a connection broke. `onOpen` is told each time the server answers. */
 export async function* followOutput(
   transport: Transport,
   sandboxId: string,
@@ -44,18 +44,20 @@ export async function* followOutput(
   offsets: OutputOffsets,
   follow: boolean,
   options: RequestOptions,
+  onOpen?: () => void,
 ): AsyncGenerator<OutputEvent, void, undefined> {
   const next: Required<OutputOffsets> = { stdout: offsets.stdout ?? 0, stderr: offsets.stderr ?? 0, terminal: offsets.terminal ?? 0 };
   let broken = 0;
   for (;;) {
     let problem: ConnectionError;
     try {
-      const events = transport.events({
+      const request: ApiRequest = {
         method: "GET",
         path: route`/v1/sandboxes/${sandboxId}/processes/${process}/output`,
         query: { ...next, follow },
         options,
-      });
+      };
+      const events = transport.events(request, onOpen);
       for await (const event of events) {
         const read = readEvent(event);
         if (!read) {

@@ -144,10 +144,11 @@ export class Transport {
     return { response, body };
   }
 
-  /** Sends, and hands out the events of the answer as they are asked for. Leaving the loop ends the request. */
-  async *events(request: ApiRequest): AsyncGenerator<ServerSentEvent, void, undefined> {
+  /** Sends, and hands out the events of the answer as they are asked for, after `onOpen`. Leaving the loop ends the request. */
+  async *events(request: ApiRequest, onOpen?: () => void): AsyncGenerator<ServerSentEvent, void, undefined> {
     const { response, linked } = await this.#open({ ...request, headers: { Accept: "text/event-stream", ...request.headers } });
     linked.clearTimer();
+    onOpen?.();
     const reader = bodyReader(response, linked.signal);
     const decoder = new TextDecoder();
     const parser = new EventParser();

@@ -197,6 +197,28 @@ test("a stream that ends too early is an error, and is not run again", async () 
   await assert.rejects(at.sandbox.commands.run("x", { onStdout: () => undefined }), (error) => error instanceof SandboxError && error.code === "bad_answer");
 });
 
+test("a handle comes back once its output is being read, or never will be", async () => {
+  await using at = await start();
+  let answer = (): void => undefined;
+  const held = new Promise<void>((resolve) => void (answer = resolve));
+  let answered = false;
+  at.double.on("GET", OUTPUT, async (_request, response) => {
+    await held;
+    answered = true;
+    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    response.end(exited());
+  });
+  const starting = at.sandbox.commands.run("x", { background: true });
+  await until("the output is asked for", () => at.double.seen.some((seen) => seen.url.startsWith(OUTPUT)));
+  answer();
+  const handle = await starting;
+  assert.ok(answered, "the handle came back before the server answered");
+  assert.equal((await handle.wait()).exitCode, 0);
+  at.double.on("GET", OUTPUT, problem(404, "process_not_found", "x"));
+  const failed = await at.sandbox.commands.run("x", { background: true });
+  await assert.rejects(failed.wait(), NotFoundError);
+});
+
 test("a command in the background is read over broken connections, from where they broke", async () => {
   await using at = await start();
   at.double.on("GET", OUTPUT, events([piece("stdout", 0, "ab"), piece("stderr", 0, "e")], "break"), problem(503, "shutting_down", "x"), events([piece("stdout", 2, "cd")]), events([exited()]));
