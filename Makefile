@@ -45,6 +45,7 @@ test: ## Installs what the tests need, and runs all of them.
 	@$(MAKE) --no-print-directory lint plain
 	@echo "== Running the tests"
 	@BELLJAR_RELEASE=$(PLAIN) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
+	@$(MAKE) --no-print-directory kernels
 	@$(MAKE) --no-print-directory sdks
 	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20 SEED=1
 
@@ -52,6 +53,14 @@ plain: # Builds a debug binary with a release's features, for the tests that nee
 	@echo "== Building belljar without its test features"
 	@$(DEBUG_BUILD)
 	@install -D $(DEBUG)/belljar $(PLAIN)
+
+kernels: ## Runs the tests of the interpreters' kernels, without a sandbox.
+	@echo "== Running the tests of the Python kernel (some minutes)"
+	@scripts/quietly.sh $(TARGET_DIR)/test-logs/kernel-python.log $(MAKE) -C kernels/python test VENV=$(TARGET_DIR)/kernel-python
+	@echo "== Running the tests of the JavaScript kernel (about a minute)"
+	@if node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; then \
+	  scripts/quietly.sh $(TARGET_DIR)/test-logs/kernel-javascript.log $(MAKE) -C kernels/javascript test; \
+	else echo "SKIPPED the JavaScript kernel: needs Node 18 or later"; fi
 
 # The debug binary is the one that the tests have built.
 sdks: ## Runs the tests of both SDKs, each against servers of its own.
@@ -112,6 +121,18 @@ bench-service: build ## Measures the service: first command done, bursts, files,
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/service.py --write $(BENCH_FLAGS)
 
+bench-interpreter: build ## Measures code in contexts: new sandboxes, live cells, pandas, pictures, idle contexts.
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) $(if $(PEERS),BELLJAR_IPYKERNEL=$(TARGET_DIR)/bench-ipykernel/bin/python bench/peers.sh) /usr/bin/python3 bench/interpreter.py --write $(BENCH_FLAGS)
+
+bench-interpreter-peers: $(TARGET_DIR)/bench-ipykernel/made ## The same, and against Docker and a plain ipykernel (root, Debian).
+	@$(MAKE) --no-print-directory bench-interpreter PEERS=1
+
+$(TARGET_DIR)/bench-ipykernel/made: bench/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 bench-service-peers: ## The same, and against `docker run` (root, Debian).
 	@$(MAKE) --no-print-directory bench-service PEERS=1
 
@@ -121,4 +142,4 @@ fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo
 proto: ## Generates the protocol's code anew (needs protoc).
 	@$(CARGO) run --locked -p belljar-proto --example generate
 
-.PHONY: help build demo test plain sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers fuzz proto
+.PHONY: help build demo test plain kernels sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz proto

@@ -36,7 +36,7 @@ START_LIMIT_S = 30
 class Service:
     """A server of its own, in a home of its own."""
 
-    def __init__(self, belljar, pool):
+    def __init__(self, belljar, pool, more=""):
         self.home = tempfile.mkdtemp(prefix="belljar-bench-")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -44,7 +44,7 @@ class Service:
         config = pathlib.Path(self.home, "belljar.toml")
         config.write_text(
             f'[server]\nlisten = ["127.0.0.1:{self.port}"]\n'
-            f"[sandboxes]\npool = {pool}\nmax_sandboxes = 2000\n"
+            f"[sandboxes]\npool = {pool}\nmax_sandboxes = 2000\n{more}"
         )
         environment = {**os.environ, "BELLJAR_HOME": self.home}
         self.process = subprocess.Popen(

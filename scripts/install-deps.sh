@@ -61,10 +61,15 @@ test_set() {
   # The tests of the store start servers of their own. They skip what needs one when there is none.
   need packages postgresql sqlite3
   need commands postgres initdb pg_dump sqlite3
+  # Templates. Without mmdebstrap the test that makes a Debian tree is skipped.
+  need packages squashfs-tools mmdebstrap
+  need commands mksquashfs unsquashfs
   # The tests of the SDKs. Some packages of Node bring npm, and do not go with Debian's.
   need packages python3-venv
   command -v npm >/dev/null || need packages npm
   need commands npm
+  # Contexts of Python, and what they show.
+  need packages python3-ipython python3-matplotlib python3-pandas python3-pil
   local word
   while read -r word; do need packages "$word"; done < <(language_values package)
   while read -r word; do need commands "$word"; done < <(language_values program)

@@ -17,5 +17,5 @@ mod stream;
 
 pub use api::{Api, ApiConfig, TraceContext};
 pub use problem::{Code, Problem, ProblemBody};
-pub use rest::openapi;
+pub use rest::{openapi, openapi_json};
 pub use serve::{Connections, Listener, ServeError, Tls, TlsError, is_operator};

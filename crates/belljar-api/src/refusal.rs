@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::{ErrorCode, GuestError};
-use belljar_keeper::KeeperError;
+use belljar_keeper::{BuildError, KeeperError};
 use belljar_model::ModelError;
 use http::StatusCode;
 
@@ -20,6 +20,15 @@ impl From<KeeperError> for Problem {
             KeeperError::Invalid(model) => from_model(model, error.to_string()),
             KeeperError::Field { field, .. } => Self::new(code, error.to_string()).with_field(*field),
             KeeperError::Policy { field, .. } => Self::new(code, error.to_string()).with_field(*field),
+            KeeperError::Build(BuildError::Definition(wrong)) => {
+                Self::new(code, error.to_string()).with_field(wrong.field.clone())
+            }
+            KeeperError::Build(BuildError::Input { field, .. }) => {
+                Self::new(code, error.to_string()).with_field(field.clone())
+            }
+            KeeperError::Build(BuildError::Bundle { .. }) => {
+                Self::new(code, error.to_string()).with_field("bundle")
+            }
             KeeperError::NameTaken { .. } => Self::new(code, error.to_string()).with_field("name"),
             KeeperError::Quota { retry_after, .. } => {
                 Self::new(code, error.to_string()).with_retry_after(*retry_after)

@@ -4,6 +4,8 @@
 
 #[path = "api/client.rs"]
 mod client;
+#[path = "api/code.rs"]
+mod code;
 #[path = "api/commands.rs"]
 mod commands;
 #[path = "api/document.rs"]
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();
     let lists = [
+        code::all(),
         commands::all(),
         document::all(),
         fields::all(),

@@ -5,6 +5,8 @@
 
 #[path = "rpc/access.rs"]
 mod access;
+#[path = "rpc/code.rs"]
+mod code;
 #[path = "rpc/conformance.rs"]
 mod conformance;
 #[path = "rpc/foreign.rs"]
@@ -37,8 +39,15 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();
-    let lists =
-        [access::all(), guest::all(), hostile::all(), reflection::all(), services::all(), wire::all()];
+    let lists = [
+        access::all(),
+        code::all(),
+        guest::all(),
+        hostile::all(),
+        reflection::all(),
+        services::all(),
+        wire::all(),
+    ];
     let trials = lists.into_iter().flatten().map(|(name, case)| {
         Trial::test(name, move || {
             world::run(case);

@@ -111,6 +111,10 @@ streams! {
     tail_audit: AuditClient.tail(TailAuditRequest) -> AuditRecordLine;
     /// All records of the audit trail. For administrators.
     export_audit: AuditClient.export(ExportAuditRequest) -> AuditRecordLine;
+    /// Builds a template, and tells how it goes on. For administrators.
+    build_template: TemplatesClient.build(BuildTemplateRequest) -> BuildTemplateEvent;
+    /// A built template as one file.
+    export_template: TemplatesClient.export(ExportTemplateRequest) -> ExportTemplateResponse;
 }
 
 impl Client {

@@ -24,6 +24,8 @@ pub struct Client {
     pub(crate) config: ClientConfig,
     pub(crate) target: Arc<str>,
     pub(crate) attempts: u32,
+    /// Where requests to the REST interface go, and with which key.
+    pub(crate) rest: Arc<(Target, Option<HeaderValue>)>,
 }
 
 impl Client {
@@ -33,10 +35,12 @@ impl Client {
     /// The target or the credential cannot be one.
     pub fn connect(target: Target, credential: Credential) -> Result<Self, TargetError> {
         let mut headers = HeaderMap::new();
+        let mut rest_key = None;
         if let Credential::Key(key) = credential {
             let value = HeaderValue::from_str(&format!("Bearer {key}"));
             let mut value = value.map_err(|_| TargetError::Credential)?;
             value.set_sensitive(true);
+            rest_key = Some(value.clone());
             headers.insert(AUTHORIZATION, value);
         }
         let config = ClientConfig::new(target.authority())
@@ -48,6 +52,7 @@ impl Client {
             config,
             target: target.to_string().into(),
             attempts: ATTEMPTS,
+            rest: Arc::new((target, rest_key)),
         })
     }
 

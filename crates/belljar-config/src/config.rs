@@ -114,6 +114,10 @@ pub struct SandboxesConfig {
     pub pool: usize,
     /// Sandboxes that are made ahead of each other template that was used lately.
     pub template_pool: usize,
+    /// Whether contexts of Python are forked from an interpreter that is ready.
+    pub warm_interpreters: bool,
+    /// Modules that warm interpreters on the machine's own tree have imported.
+    pub warm_imports: Vec<String>,
     /// Sandboxes that start at once; `None` is what fits this machine.
     pub max_starts: Option<usize>,
     /// Requests that may wait for a start.
@@ -128,6 +132,8 @@ pub struct SandboxesConfig {
     pub cgroup: Option<PathBuf>,
     /// How long the record of a sandbox that is gone is kept.
     pub keep_gone: Duration,
+    /// How long what came of a step of a template's build is kept after its last use.
+    pub keep_steps: Duration,
     /// How long an idempotency key is remembered.
     pub keep_idempotency: Duration,
     /// Host paths that may be mounted.

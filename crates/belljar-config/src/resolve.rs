@@ -166,6 +166,13 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         max_timeout,
         pool: reader.count("sandboxes.pool", 4, 0, 10_000),
         template_pool: reader.count("sandboxes.template_pool", 1, 0, 1000),
+        warm_interpreters: reader.flag("sandboxes.warm_interpreters", true),
+        warm_imports: reader.list("sandboxes.warm_imports", Vec::new(), |text| {
+            let allowed = || "names of Python modules, of at most 128 letters, digits, _ and .".to_owned();
+            let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._".contains(&byte);
+            let fits = (1..=128).contains(&text.len()) && text.bytes().all(letters) && !text.starts_with('.');
+            fits.then(|| text.to_owned()).ok_or_else(allowed)
+        }),
         max_starts: Some(reader.count("sandboxes.max_starts", 0, 0, 10_000)).filter(|starts| *starts > 0),
         max_waiting: reader.count("sandboxes.max_waiting", 1000, 0, 1_000_000),
         max_sandboxes: reader.count("sandboxes.max_sandboxes", 2000, 1, 1_000_000),
@@ -177,6 +184,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         ),
         cgroup: reader.path("sandboxes.cgroup", None),
         keep_gone: reader.span("sandboxes.keep_gone", 7 * DAY, Duration::ZERO, 10 * LONGEST_LIFE),
+        keep_steps: reader.span("sandboxes.keep_steps", 30 * DAY, Duration::ZERO, 10 * LONGEST_LIFE),
         keep_idempotency: reader.span(
             "sandboxes.keep_idempotency",
             DAY,

@@ -57,6 +57,13 @@ pub const SETTINGS: &[Setting] = &[
         "Sandboxes that are made ahead of each other template that was used in the last ten minutes; 0 is none.",
     )
     .reloaded(),
+    flag(
+        "sandboxes.warm_interpreters",
+        "true",
+        "Whether contexts of Python are forked from an interpreter that is ready, one for each tenant and template.",
+    )
+    .reloaded(),
+    list("sandboxes.warm_imports", "[]", "Python modules that warm interpreters on the machine's own tree have imported; templates name their own.").reloaded(),
     number("sandboxes.max_starts", "0", "Sandboxes that start at once; 0 is two for each processor.").reloaded(),
     number("sandboxes.max_waiting", "1000", "Requests that may wait for a start.").reloaded(),
     number("sandboxes.max_sandboxes", "2000", "Sandboxes at once, of all keys together.").reloaded(),
@@ -64,6 +71,7 @@ pub const SETTINGS: &[Setting] = &[
     text("sandboxes.on_exit", "\"keep\"", "What becomes of sandboxes when the server stops: keep (the next one takes them over) or end.").reloaded(),
     text("sandboxes.cgroup", "\"\"", "Delegated control group to make groups in; \"\" is the server's own.").alias("BELLJAR_CGROUP"),
     number("sandboxes.keep_gone", "\"7d\"", "How long the record of a sandbox that is gone is kept.").reloaded(),
+    number("sandboxes.keep_steps", "\"30d\"", "How long what came of a step of a template's build is kept after its last use.").reloaded(),
     number("sandboxes.keep_idempotency", "\"24h\"", "How long an Idempotency-Key is remembered.").reloaded(),
     list("sandboxes.mounts.read", "[]", "Host paths that may be mounted for reading, by keys with the role admin."),
     list("sandboxes.mounts.write", "[]", "Host paths that may be mounted for writing, by keys with the role admin."),

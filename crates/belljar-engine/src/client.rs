@@ -2,10 +2,12 @@
 //! time: the guest is hostile once user code has run.
 
 mod archive;
+mod interpreter;
 mod search;
 mod session;
 
 pub use archive::Archive;
+pub use interpreter::{CodeEvent, CodeExecution};
 pub use search::Search;
 
 use std::os::unix::ffi::OsStrExt;

@@ -126,6 +126,20 @@ pub trait Walls: Send + Sync {
     /// As [`Walls::freeze`].
     fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
+    /// Has an interpreter that is warm move into the sandbox, for the next context of Python in it: a fork of the one that this
+    /// tenant (`owner`) has ready, with the modules `imports` loaded. Without one, contexts start as any process does.
+    ///
+    /// # Errors
+    /// Why there is none, as a sentence.
+    fn offer_interpreter<'a>(
+        &'a self,
+        owner: &'a str,
+        imports: &'a [String],
+    ) -> BoxFuture<'a, Result<(), String>> {
+        let _ = (owner, imports);
+        Box::pin(async { Err("this engine has no warm interpreters".to_owned()) })
+    }
+
     /// Opens another connection to the guest.
     ///
     /// # Errors
@@ -184,6 +198,14 @@ impl Sandbox {
         walls: Box<dyn Walls>,
     ) -> Self {
         Self { id, isolation, home, guest, walls }
+    }
+
+    /// See [`Walls::offer_interpreter`].
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn offer_interpreter(&self, owner: &str, imports: &[String]) -> Result<(), String> {
+        self.walls.offer_interpreter(owner, imports).await
     }
 
     /// The guest: processes, files, ports.

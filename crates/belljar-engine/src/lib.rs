@@ -3,6 +3,7 @@
 
 mod changes;
 mod client;
+pub mod code;
 mod collect;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -14,7 +15,8 @@ mod run;
 mod tunnel;
 
 pub use client::{
-    Archive, Download, Execution, GuestClient, GuestError, ProcessEvent, Search, Tunnel, Watch, events,
+    Archive, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, ProcessEvent, Search,
+    Tunnel, Watch, events,
 };
 pub use collect::{Collector, LogFile};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};

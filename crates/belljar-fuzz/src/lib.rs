@@ -23,6 +23,7 @@ mod run;
 mod seccomp;
 mod spec;
 mod stream;
+mod template;
 mod values;
 
 // Files of the program `belljar`, which is no library: taken in as they are, so that its parsers need no door.
@@ -133,4 +134,10 @@ targets! {
     terminal_text in cli;
     /// The user database.
     users in cli;
+    /// The text of a template's file.
+    template_file in template;
+    /// The head of a template as one file.
+    bundle_head in template;
+    /// The documents of an OCI image.
+    oci_documents in template;
 }

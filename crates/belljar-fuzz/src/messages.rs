@@ -65,6 +65,16 @@ pub(crate) fn message(data: &[u8]) {
         SessionClose / SessionCloseView,
         SessionClosed / SessionClosedView,
         ListSessionsResponse / ListSessionsResponseView,
+        CodeEvent / CodeEventView,
+        ContextInfo / ContextInfoView,
+        ListContextsResponse / ListContextsResponseView,
+        InterruptResponse / InterruptResponseView,
+        RemoveContextResponse / RemoveContextResponseView,
+        AnswerResponse / AnswerResponseView,
+        CreateContextRequest / CreateContextRequestView,
+        ContextRequest / ContextRequestView,
+        ExecuteCodeRequest / ExecuteCodeRequestView,
+        AnswerRequest / AnswerRequestView,
     );
 }
 

@@ -35,6 +35,9 @@ pub struct GuestConfig {
     pub first_process: bool,
     /// Whether the guest got a `/proc` of its own that it may write.
     pub own_proc: bool,
+    /// How large an interpreter of JavaScript lets its heap become, in MiB; 0 is its own default.
+    #[serde(default)]
+    pub heap_mib: u64,
     /// The most descriptors that a process may have open.
     pub open_files: Option<u64>,
     /// Limits that the guest must watch over, because no control group does.
@@ -110,4 +113,14 @@ impl GuestConfig {
             false
         }
     }
+}
+
+/// What the parent of warm interpreters is told: as [`GuestConfig`], in a file without a name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmParentConfig {
+    /// Its environment. Its children get that of their sandboxes.
+    pub env: Vec<(String, String)>,
+    /// Modules that are imported ahead.
+    pub imports: Vec<String>,
 }

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{GuestConfig, WatchedLimits, WhenAlone};
-use crate::connections::{self, Connections, Services};
+use crate::connections::{self, Arrivals, Connections, Services};
 use crate::process::Table;
 use crate::spawner::{Spawner, Surroundings};
 use crate::tree::{Proc, SIGKILL, SIGTERM};
@@ -38,10 +38,22 @@ pub(crate) struct Guest {
     pub(crate) table: Table,
     pub(crate) proc: Proc,
     pub(crate) spawner: Spawner,
+    /// What a process gets that moves in from outside.
+    pub(crate) terms: Terms,
+    /// Where the host sends connections, and interpreters that are ready.
+    pub(crate) arrivals: Arrivals,
     /// Whether user code is in a Landlock domain.
     has_landlock: bool,
     pub(crate) started: Instant,
     deadline: watch::Sender<Option<Instant>>,
+}
+
+/// What the spawner does to all that it starts, for what it has not started.
+pub(crate) struct Terms {
+    /// The ruleset of user code's Landlock domain.
+    pub(crate) landlock: Option<OwnedFd>,
+    pub(crate) rlimits: Vec<(u32, u64)>,
+    pub(crate) umask: u32,
 }
 
 /// Why the guest could not start.
@@ -133,6 +145,15 @@ impl Guest {
             rlimits.push((belljar_linux::rlimit::RLIMIT_NPROC, most));
         }
         let has_landlock = ruleset.is_some();
+        let terms = Terms {
+            landlock: ruleset
+                .as_ref()
+                .map(OwnedFd::try_clone)
+                .transpose()
+                .map_err(setup("keep the rules of user code"))?,
+            rlimits: rlimits.clone(),
+            umask: config.umask,
+        };
         let surroundings = Surroundings {
             landlock: ruleset,
             oom_mark,
@@ -146,6 +167,8 @@ impl Guest {
         Ok(Self {
             proc,
             spawner,
+            terms,
+            arrivals: Arrivals::default(),
             has_landlock,
             table: Table::default(),
             started: Instant::now(),
@@ -172,7 +195,8 @@ impl Guest {
         }
         let services = Services::of(&self);
         if self.config.many_connections {
-            let connections = Connections::new(socket, services).map_err(GuestError::Connection)?;
+            let connections =
+                Connections::new(socket, services, Arc::clone(&self)).map_err(GuestError::Connection)?;
             self.until_the_end(connections.serve()).await;
         } else {
             let socket = connections::stream(socket).map_err(GuestError::Connection)?;

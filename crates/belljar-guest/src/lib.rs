@@ -9,6 +9,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guest;
+mod interpreter;
 mod output;
 mod ports;
 mod process;
@@ -17,9 +18,10 @@ mod session;
 mod spawner;
 mod start;
 mod tree;
+mod warm_parent;
 mod watch;
 
-pub use config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+pub use config::{Domain, GuestConfig, WarmParentConfig, WatchedLimits, WhenAlone};
 pub use connections::MAX_CONNECTIONS;
 /// Archives on the host: trees on their way into sandboxes, and out of them.
 pub mod archive {
@@ -27,3 +29,4 @@ pub mod archive {
 }
 
 pub use guest::{GuestError, guest_threads, run};
+pub use warm_parent::run_warm_parent;

@@ -232,6 +232,7 @@ pub(crate) enum NoProcess {
 pub(crate) struct Table {
     inner: Mutex<Inner>,
     pub(crate) sessions: crate::session::Sessions,
+    pub(crate) contexts: crate::interpreter::Contexts,
 }
 
 #[derive(Default)]

@@ -106,6 +106,14 @@ impl Session {
         self.use_.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn shell(&self) -> &Arc<Process> {
+        &self.shell
+    }
+
     fn command_ended(&self) {
         let mut state = self.state();
         state.running = None;
@@ -184,7 +192,7 @@ fn info(session: &Session) -> v1::SessionInfo {
 }
 
 /// Starts a shell.
-fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, ConnectError> {
+pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, ConnectError> {
     let sessions = &guest.table.sessions;
     if sessions.inner().open.len() >= MAX_SESSIONS {
         return Err(ConnectError::resource_exhausted(format!(
@@ -264,7 +272,7 @@ fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, C
 }
 
 /// Hands a command to a session's shell.
-fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Process>, ConnectError> {
+pub(crate) fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Process>, ConnectError> {
     let session = guest.table.sessions.get(request.id)?;
     let wrong = |why: String| ConnectError::invalid_argument(format!("command: {why}"));
     if request.command.len() > MAX_COMMAND_BYTES {

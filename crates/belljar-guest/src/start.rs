@@ -181,6 +181,14 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Its environment as `NAME=value`, and its directory.
+    pub(crate) fn place(&self) -> (Vec<&[u8]>, &[u8]) {
+        let env = self.program.envp.iter().map(std::ffi::CStr::to_bytes).collect();
+        (env, self.program.cwd.to_bytes())
+    }
+}
+
 /// The one user that processes run as.
 const USER: &str = "user";
 

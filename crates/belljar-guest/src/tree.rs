@@ -89,6 +89,23 @@ impl Proc {
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 
+    /// Processor time of a process and of the children that it has waited for, in microseconds; 0 if it is gone.
+    pub(crate) fn cpu_us(&self, pid: i32) -> u64 {
+        let line = self.read(&format!("{pid}/stat")).unwrap_or_default();
+        // Fields 14 to 17 of proc_pid_stat(5), counted behind the name, which may hold anything.
+        let fields = line.rsplit_once(") ").map(|(_, rest)| rest.split_ascii_whitespace().skip(11).take(4));
+        let ticks: u64 = fields.into_iter().flatten().filter_map(|field| field.parse::<u64>().ok()).sum();
+        ticks.saturating_mul(1_000_000 / TICKS_PER_SECOND)
+    }
+
+    /// What is now in the ticks of [`Stat::started_ticks`].
+    pub(crate) fn ticks_now() -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let rest = u64::try_from(now.tv_nsec).unwrap_or(0) / (1_000_000_000 / TICKS_PER_SECOND);
+        seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(rest)
+    }
+
     /// The sandbox's processes without the guest itself.
     ///
     /// # Errors
@@ -222,6 +239,9 @@ impl Proc {
         }
     }
 }
+
+/// Ticks in which `/proc` counts: the kernel shows user space 100 a second (time(7)).
+const TICKS_PER_SECOND: u64 = 100;
 
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGTERM: i32 = 15;

@@ -15,7 +15,7 @@ use crate::keeper::{Keeper, Result};
 /// Something that nobody uses any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
-    /// What it is: `archive`, `record` or `answer`.
+    /// What it is: `archive`, `record`, `answer`, `step` or `layer`.
     pub kind: &'static str,
     /// A file's path.
     pub path: Option<PathBuf>,
@@ -89,6 +89,12 @@ impl Keeper {
                 leftovers.push(Leftover { kind, path: None, bytes: 0, count });
             }
         }
+        let swept = self.sweep_layers(dry_run).await?;
+        if swept.steps > 0 {
+            leftovers.push(Leftover { kind: "step", path: None, bytes: 0, count: swept.steps });
+        }
+        let layer = |(path, bytes)| Leftover { kind: "layer", path: Some(path), bytes, count: 1 };
+        leftovers.extend(swept.layers.into_iter().map(layer));
         Ok(leftovers)
     }
 

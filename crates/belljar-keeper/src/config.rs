@@ -27,6 +27,10 @@ pub struct KeeperConfig {
     /// Sandboxes that are made ahead of each other template that was used in the last ten minutes; 0 is none. At most 16
     /// templates have some, none of more than 64 MiB.
     pub template_pool: usize,
+    /// Whether contexts of Python are forked from an interpreter that is ready, where the engine can do that.
+    pub warm_interpreters: bool,
+    /// Modules that those on the machine's own tree have imported.
+    pub warm_imports: Vec<String>,
     /// Sandboxes that start at once; the others wait for their turn.
     pub max_starts: usize,
     /// Requests that may wait for a start.
@@ -37,6 +41,8 @@ pub struct KeeperConfig {
     pub head_room: HeadRoom,
     /// How long the record of a sandbox that is gone is kept.
     pub keep_gone: Duration,
+    /// How long what came of a step of a template's build is kept after its last use.
+    pub keep_steps: Duration,
     /// How long an idempotency key is remembered.
     pub keep_idempotency: Duration,
     /// Whether several tenants may share the machine's own tree read-only. They share its page cache then, which is a way
@@ -102,11 +108,14 @@ impl KeeperConfig {
             max_lifetime: MAX_LIFETIME,
             pool: 4,
             template_pool: 1,
+            warm_interpreters: true,
+            warm_imports: Vec::new(),
             max_starts: std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2),
             max_waiting: 1000,
             max_sandboxes: 2000,
             head_room: HeadRoom::default(),
             keep_gone: Duration::from_secs(7 * 24 * 3600),
+            keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
             default_quotas: Quotas::default(),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{EngineError, Sandbox, v1};
-use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState};
+use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase};
 use belljar_store::{SandboxRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -108,7 +108,8 @@ impl Keeper {
     /// Checks all that can be checked before anything is started.
     async fn order(&self, caller: &Caller, request: CreateSandbox) -> Result<Order> {
         let origin = self.origin(caller, request.template.as_deref()).await?;
-        let spec = resolve(&origin.spec, request.spec)?;
+        let mut spec = resolve(&origin.spec, request.spec)?;
+        spec.tree = origin.tree(&self.layers(), &caller.tenant);
         self.check_policy(caller, &spec)?;
         let mut lifetime = request.lifetime;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
@@ -151,7 +152,8 @@ impl Keeper {
 
     /// Tenants that share the machine's own tree share its page cache.
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
-        let shares = spec.engine == EngineKind::Local && !self.inner.config.now().share_host_tree;
+        let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
+        let shares = spec.engine == EngineKind::Local && !is_own && !self.inner.config.now().share_host_tree;
         if shares && self.inner.keys.tenants() > 1 {
             return Err(KeeperError::Policy {
                 field: "template",
@@ -181,9 +183,11 @@ impl Keeper {
 
     /// One that was made ahead, if there is one that fits. One that has ended in the pool is no reason to refuse.
     async fn take_ready(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Option<Arc<Entry>>> {
-        while let Some((sandbox, change)) = self.inner.pools.take(&order.origin, &order.spec) {
-            let sandbox = Arc::new(sandbox);
-            let made = self.hand_out(caller, order, &sandbox, change, begin).await;
+        let take = || self.inner.pools.take(&order.origin, &order.spec, &caller.tenant);
+        while let Some((ready, change)) = take() {
+            let sandbox = Arc::new(ready.sandbox);
+            let is_warm = ready.warm_for.is_some();
+            let made = self.hand_out(caller, order, &sandbox, (change, is_warm), begin).await;
             let Err(error) = made else { return made.map(Some) };
             let had_ended = has_ended(&sandbox);
             let _ = sandbox.stop().await;
@@ -209,7 +213,7 @@ impl Keeper {
         caller: &Caller,
         order: &Order,
         sandbox: &Arc<Sandbox>,
-        change: belljar_model::LimitsChange,
+        (change, is_warm): (belljar_model::LimitsChange, bool),
         begin: Instant,
     ) -> Result<Arc<Entry>> {
         if !change.is_empty() {
@@ -230,7 +234,11 @@ impl Keeper {
             self.gone(&entry).await?;
             return Err(error.into());
         }
+        if is_warm {
+            entry.warm.lock().await.was_sent();
+        }
         self.put(&entry);
+        self.warm_ahead(&entry);
         Ok(entry)
     }
 
@@ -257,6 +265,7 @@ impl Keeper {
             Ok(sandbox) => {
                 let sandbox = Arc::new(sandbox);
                 entry.live().sandbox = Some(Arc::clone(&sandbox));
+                self.warm_ahead(&entry);
                 self.stand(&entry, order, &sandbox, begin).await
             }
             Err(error) => Err(error.into()),

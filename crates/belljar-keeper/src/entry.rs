@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::error::KeeperError;
 use crate::info::{LogEntry, SandboxInfo};
 use crate::request::{Settings, TimeoutAction};
+use crate::warm::Warm;
 
 /// What happened to a sandbox that is remembered.
 const LOG_ENTRIES: usize = 1000;
@@ -28,6 +29,8 @@ pub(crate) struct Entry {
     /// Its guardian looks again: deadlines have moved, or it has become idle.
     pub(crate) changed: Notify,
     live: Mutex<Live>,
+    /// What is known of its interpreters. Held while one is sent.
+    pub(crate) warm: Arc<tokio::sync::Mutex<Warm>>,
     users: AtomicUsize,
     log: Mutex<Log>,
 }
@@ -81,6 +84,7 @@ impl Entry {
                 deadline,
                 touched: now,
             }),
+            warm: Arc::default(),
             users: AtomicUsize::new(0),
             log: Mutex::new(Log::default()),
         })

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestError};
+use belljar_image::BuildError;
 use belljar_model::{ModelError, Role, SandboxId, SandboxState};
 use belljar_store::{AuditError, StoreError};
 
@@ -120,6 +121,31 @@ pub enum KeeperError {
         /// The key.
         key: String,
     },
+    /// A context's interpreter cannot start, or cannot be used.
+    #[error("{reason}")]
+    Kernel {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// There are as many contexts as there can be, or as many executions wait for one.
+    #[error("{reason}")]
+    Contexts {
+        /// Which of the two.
+        reason: String,
+    },
+    /// A template could not be built, exported or imported.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// What a template starts in each sandbox did not become ready.
+    #[error(
+        "template {template}: its command `ready` did not succeed within {seconds} s; look at `start` and `ready`"
+    )]
+    NotReady {
+        /// The template.
+        template: String,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -195,6 +221,7 @@ impl KeeperError {
             Self::NotFound { what: "template", .. } => "template_not_found",
             Self::NotFound { what: "key", .. } => "key_not_found",
             Self::NotFound { what: "process", .. } => "process_not_found",
+            Self::NotFound { what: "context", .. } => "context_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",
@@ -207,6 +234,14 @@ impl KeeperError {
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",
             Self::Interrupted { .. } => "execution_interrupted",
+            Self::Kernel { .. } => "kernel_unavailable",
+            Self::Contexts { .. } => "contexts_exhausted",
+            Self::Build(BuildError::Definition(_) | BuildError::Input { .. } | BuildError::Bundle { .. }) => {
+                "invalid_field"
+            }
+            Self::Build(BuildError::Step { .. }) | Self::NotReady { .. } => "build_failed",
+            Self::Build(BuildError::Engine(_) | BuildError::Guest { .. }) => "engine_failed",
+            Self::Build(BuildError::File { .. }) => "server_file_failed",
             Self::ShuttingDown => "shutting_down",
             Self::Guest(GuestError::Refused { code, .. }) => code_of(*code),
             Self::Guest(GuestError::Source(_)) => "upload_failed",

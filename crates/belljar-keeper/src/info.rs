@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
+use belljar_store::TemplateKind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -94,8 +95,12 @@ pub struct TemplateInfo {
     pub id: String,
     /// Its name.
     pub name: Option<String>,
-    /// Whether it came with Belljar; otherwise it is a snapshot.
-    pub builtin: bool,
+    /// Where it comes from.
+    pub kind: TemplateKind,
+    /// What its files lie on: `host` for the machine's own tree, `own` for nothing.
+    pub base: &'static str,
+    /// Modules of a warm interpreter.
+    pub warm: Vec<String>,
     /// The sandbox that it was taken from.
     pub source: Option<String>,
     /// SHA-256 of its files, in hexadecimal.

@@ -29,6 +29,7 @@ use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
 use crate::steps::{step, to_its_end};
 use crate::token::Tokens;
+use crate::warm::Coders;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
 
@@ -54,6 +55,10 @@ pub(crate) struct Inner {
     pub(crate) spent: Spent,
     pub(crate) metrics: Metrics,
     pub(crate) archives: Archives,
+    /// Whose code was run lately.
+    pub(crate) coders: Coders,
+    /// Held while a template is built.
+    pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     pub(crate) closing: AtomicBool,
     /// What each sandbox takes of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,

@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod built;
 mod caller;
+mod code;
 mod collect;
 mod config;
+mod contexts;
 mod create;
 mod denials;
 mod entry;
@@ -27,13 +30,18 @@ mod snapshot;
 mod steps;
 mod templates;
 mod token;
+mod warm;
 
 pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
-pub use belljar_store::{AuditFilter, AuditRecord, Head, Verification, is_without};
+pub use belljar_image::{BuildError, BuildEvent};
+pub use belljar_store::{AuditFilter, AuditRecord, Head, TemplateKind, Verification, is_without};
+pub use built::{BuildProgress, BuildTemplate, Exported, MAX_BUILD_FILE_BYTES, TemplateBuild};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
+pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
 pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig};
+pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{KeeperError, chain};
 pub use exec::{ExecEvent, MAX_STDIN_BYTES, Started};

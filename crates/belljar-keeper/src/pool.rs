@@ -4,27 +4,28 @@
 //! A sandbox of a pool belongs to nobody and is in no book: after a crash, one that the store does not know is removed.
 //! What a caller asks for is applied when it is taken: files, environment, and the limits that can change while it lives.
 //! What cannot change then must be as the pool's sandboxes were made; else the caller gets one made for him.
+//! Whoever has run code last finds a warm interpreter in them (`warm.rs`); nobody else gets those.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_engine::Sandbox;
-use belljar_model::{LimitsChange, SandboxSpec};
+use belljar_model::{LimitsChange, SandboxSpec, Tree};
 use futures::FutureExt as _;
 use tokio::sync::Notify;
 
 use crate::keeper::Keeper;
 use crate::request::resolve;
-use crate::templates::Origin;
+use crate::templates::{DEFAULT_TEMPLATE, Origin};
 
 /// How long a pool waits after it could not make a sandbox.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// How long after one was taken the next is made, as long as half of them are there: whoever took it runs something in it
 /// now, and would share the processors with the making.
-const QUIET: Duration = Duration::from_millis(10);
+const QUIET: Duration = Duration::from_millis(30);
 
 /// How often a pool looks whether its sandboxes still live.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,13 +67,22 @@ impl Pools {
         }
     }
 
-    /// A sandbox of this template that can be made what `wanted` says, and what is to be changed of it for that.
-    pub(crate) fn take(&self, origin: &Origin, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
-        let pool = if origin.archive.is_none() { Arc::clone(&self.default) } else { self.of(origin)? };
+    /// A sandbox of this template that can be made what `wanted` says for this tenant, and what is to be changed of it for that.
+    pub(crate) fn take(
+        &self,
+        origin: &Origin,
+        wanted: &SandboxSpec,
+        tenant: &str,
+    ) -> Option<(Ready, LimitsChange)> {
+        let pool = if origin.id == DEFAULT_TEMPLATE {
+            Arc::clone(&self.default)
+        } else {
+            self.of(origin, &wanted.tree)?
+        };
         if pool.size() == 0 {
             return None;
         }
-        let found = pool.take(wanted);
+        let found = pool.take(wanted, tenant);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         self.changed.notify_one();
@@ -80,9 +90,9 @@ impl Pools {
     }
 
     /// The pool of a template, which it gets with its first use.
-    fn of(&self, origin: &Origin) -> Option<Arc<Pool>> {
+    fn of(&self, origin: &Origin, tree: &Tree) -> Option<Arc<Pool>> {
         let size = self.template_size.load(Ordering::Relaxed);
-        if size == 0 || origin.bytes > MAX_TEMPLATE_BYTES {
+        if size == 0 || origin.id.is_empty() || origin.bytes > MAX_TEMPLATE_BYTES {
             return None;
         }
         let mut lately = self.lately();
@@ -92,7 +102,8 @@ impl Pools {
             }
             return Some(Arc::clone(pool));
         }
-        let spec = resolve(&origin.spec, Default::default()).ok()?;
+        let mut spec = resolve(&origin.spec, Default::default()).ok()?;
+        spec.tree = tree.clone();
         let used = lately.values().filter(|pool| pool.size() > 0);
         if used.clone().count() >= MAX_TEMPLATES
             && let Some(oldest) = used.min_by_key(|pool| pool.last_taken())
@@ -134,7 +145,8 @@ impl Pools {
     /// Takes out all, to be ended, when the one that is being made is there. No more are made by a keeper that closes.
     pub(crate) async fn drain(&self) -> Vec<Sandbox> {
         let _making = self.making.lock().await;
-        self.all().iter().flat_map(|pool| pool.lock().drain(..).collect::<Vec<_>>()).collect()
+        let drained = |pool: &Arc<Pool>| pool.lock().drain(..).map(|ready| ready.sandbox).collect::<Vec<_>>();
+        self.all().iter().flat_map(drained).collect()
     }
 
     /// All pools, `default` first. Those of templates that were not used for long are given up.
@@ -152,12 +164,21 @@ impl Pools {
     }
 }
 
+/// A sandbox that is ready.
+pub(crate) struct Ready {
+    pub(crate) sandbox: Sandbox,
+    /// The tenant whose warm interpreter waits in it, if there is one.
+    pub(crate) warm_for: Option<String>,
+}
+
 /// The sandboxes of one template.
 struct Pool {
     origin: Origin,
     spec: SandboxSpec,
     size: AtomicUsize,
-    ready: Mutex<VecDeque<Sandbox>>,
+    /// Whether somebody has found interpreters of other tenants only.
+    is_anothers: AtomicBool,
+    ready: Mutex<VecDeque<Ready>>,
     last_taken: Mutex<Instant>,
 }
 
@@ -167,16 +188,25 @@ impl Pool {
             origin,
             spec: SandboxSpec { env: Vec::new(), ..spec },
             size: AtomicUsize::new(size),
+            is_anothers: AtomicBool::new(false),
             ready: Mutex::default(),
             last_taken: Mutex::new(Instant::now()),
         }
     }
 
-    fn take(&self, wanted: &SandboxSpec) -> Option<(Sandbox, LimitsChange)> {
+    fn take(&self, wanted: &SandboxSpec, tenant: &str) -> Option<(Ready, LimitsChange)> {
         self.bury();
         *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let change = difference(&self.spec, wanted)?;
-        Some((self.lock().pop_front()?, change))
+        let mut ready = self.lock();
+        // One with an interpreter that waits for this tenant is the best; nobody gets one with another's.
+        let of = |ready: &Ready| ready.warm_for.as_deref().map(|owner| owner == tenant);
+        let place = ready.iter().position(|ready| of(ready) == Some(true));
+        let Some(place) = place.or_else(|| ready.iter().position(|ready| of(ready).is_none())) else {
+            self.is_anothers.store(!ready.is_empty(), Ordering::Relaxed);
+            return None;
+        };
+        Some((ready.remove(place)?, change))
     }
 
     fn size(&self) -> usize {
@@ -193,13 +223,23 @@ impl Pool {
 
     /// Throws away those that have ended: whoever held them may have died. What they held is removed by then.
     fn bury(&self) {
-        self.lock().retain(|sandbox| !has_ended(sandbox));
+        self.lock().retain(|ready| !has_ended(&ready.sandbox));
     }
 
     /// Takes out one that is too many, to be ended.
     fn surplus(&self) -> Option<Sandbox> {
         let mut ready = self.lock();
-        if ready.len() > self.size() { ready.pop_front() } else { None }
+        if ready.len() > self.size() { ready.pop_front().map(|ready| ready.sandbox) } else { None }
+    }
+
+    /// Takes out one whose interpreter waits for a tenant who is not the one that asked, to make room.
+    fn anothers(&self) -> Option<Sandbox> {
+        if !self.is_anothers.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let mut ready = self.lock();
+        let place = ready.iter().position(|ready| ready.warm_for.is_some())?;
+        ready.remove(place).map(|ready| ready.sandbox)
     }
 
     /// What is left of the time in which nothing is made.
@@ -210,7 +250,7 @@ impl Pool {
         QUIET.checked_sub(self.last_taken().elapsed()).filter(|rest| !rest.is_zero())
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Sandbox>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Ready>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -260,7 +300,7 @@ impl Keeper {
 
     /// Takes one step towards what the pool should have, and says how long to wait for the next.
     async fn fill(&self, pool: &Pool) -> Duration {
-        if let Some(sandbox) = pool.surplus() {
+        if let Some(sandbox) = pool.surplus().or_else(|| pool.anothers()) {
             if let Err(error) = sandbox.stop().await {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot end a sandbox made ahead");
             }
@@ -279,7 +319,7 @@ impl Keeper {
                 let template = &pool.origin.name;
                 tracing::warn!(error = %crate::error::chain(&error), template, "cannot make a sandbox ahead");
                 // The files of a template that was removed are not there any more. With its next use it may try again.
-                if pool.origin.archive.is_some() {
+                if pool.origin.id != DEFAULT_TEMPLATE {
                     self.inner.pools.give_up(&pool.origin.id);
                     return Duration::ZERO;
                 }
@@ -307,7 +347,8 @@ impl Keeper {
             sandbox.stop().await?;
             return Err(error);
         }
-        pool.lock().push_back(sandbox);
+        let warm_for = self.warm_in_pool(&sandbox, &pool.spec.tree).await;
+        pool.lock().push_back(Ready { sandbox, warm_for });
         Ok(())
     }
 }

@@ -33,6 +33,7 @@ use crate::quota::Spent;
 use crate::request::{Settings, resolve};
 use crate::templates::default_origin;
 use crate::token::Tokens;
+use crate::warm::Coders;
 
 /// How often old records are thrown away, and processor time is counted.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -71,6 +72,8 @@ impl Keeper {
             spent: Spent::default(),
             metrics: Metrics::new(),
             archives: Archives::default(),
+            coders: Coders::default(),
+            building: Arc::default(),
             closing: AtomicBool::new(false),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),
@@ -81,6 +84,7 @@ impl Keeper {
         });
         keeper.sweep_archives().await?;
         keeper.reconcile().await?;
+        keeper.sweep_layers(false).await?;
         keeper.count_tenants().await?;
         keeper.register_own_metrics();
         keeper.fill_pools();

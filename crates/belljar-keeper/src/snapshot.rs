@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
-use belljar_model::{LimitsFile, Role, SandboxSpec, SpecFile};
+use belljar_image::Layer;
+use belljar_model::{EnvVar, LimitsFile, Role, SandboxSpec, SpecFile, Tree};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -18,6 +19,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use crate::built::BuiltRecord;
 use crate::caller::Caller;
 use crate::collect::Busy;
 use crate::create::{Order, fill_random};
@@ -89,6 +91,8 @@ struct Model {
 
 impl Model {
     fn order(&self) -> Order {
+        let pair = |variable: &EnvVar| (variable.name().to_owned(), variable.value().to_owned());
+        let env = self.spec.env.iter().map(pair);
         Order {
             spec: self.spec.clone(),
             lifetime: self.lifetime.clone(),
@@ -98,10 +102,11 @@ impl Model {
             origin: Origin {
                 id: String::new(),
                 name: self.template.clone(),
-                spec: SpecFile::default(),
+                spec: SpecFile { env: Some(env.collect()), ..SpecFile::default() },
                 archive: Some(self.archive.path.clone()),
                 // Its copies are made now, and no others later.
                 bytes: u64::MAX,
+                built: record_of(&self.spec.tree),
             },
             idempotency: None,
         }
@@ -175,6 +180,7 @@ impl Keeper {
             spec: template_spec(entered)?,
             created_at: Timestamp::now(),
             note: request.note.unwrap_or_default(),
+            built: built_json(&entered.spec().tree)?,
         };
         match self.inner.store.templates().insert(&row).await {
             Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
@@ -297,6 +303,11 @@ impl Keeper {
 
     /// Puts a template's files into a new sandbox.
     pub(crate) async fn unpack(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
+        self.unpack_archive(origin, sandbox).await?;
+        self.start_services(origin, sandbox).await
+    }
+
+    async fn unpack_archive(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
         let Some(path) = &origin.archive else { return Ok(()) };
         let file = tokio::fs::File::open(path).await.map_err(|source| KeeperError::File {
             action: "read",
@@ -315,6 +326,29 @@ impl Keeper {
             Err(error) => Err(sandbox.explain(EngineError::Guest(error)).await.into()),
         }
     }
+}
+
+/// What is kept of the tree of the sandbox, so that a sandbox of the snapshot gets the same.
+fn built_json(tree: &Tree) -> Result<String> {
+    let Some(record) = record_of(tree) else { return Ok(String::new()) };
+    serde_json::to_string(&record).map_err(|error| KeeperError::field("template", error.to_string()))
+}
+
+/// What its template was built as.
+fn record_of(tree: &Tree) -> Option<BuiltRecord> {
+    let Tree::Template(tree) = tree else { return None };
+    let layer = tree.layer.as_ref().map(|layer| Layer {
+        digest: layer.digest.clone(),
+        bytes: std::fs::metadata(&layer.path).map_or(0, |metadata| metadata.len()),
+    });
+    Some(BuiltRecord {
+        base: tree.base,
+        layer,
+        start: tree.start.command.clone(),
+        ready: tree.start.ready.clone(),
+        warm: tree.warm.clone(),
+        workdir: tree.start.workdir.clone(),
+    })
 }
 
 /// What the template says of walls and limits: what the sandbox had, but for the host's directories.

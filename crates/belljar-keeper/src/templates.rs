@@ -6,6 +6,7 @@ use belljar_model::{Role, SpecFile};
 use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
+use crate::built::{BuiltRecord, built_record};
 use crate::caller::Caller;
 use crate::config::KeeperConfig;
 use crate::error::KeeperError;
@@ -28,6 +29,8 @@ pub(crate) struct Origin {
     pub(crate) archive: Option<PathBuf>,
     /// Their size, in bytes of the archive.
     pub(crate) bytes: u64,
+    /// What its tree is, if it has one of its own.
+    pub(crate) built: Option<BuiltRecord>,
 }
 
 /// The template `default`.
@@ -38,6 +41,7 @@ pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
         spec: config.template.clone(),
         archive: None,
         bytes: 0,
+        built: None,
     }
 }
 
@@ -50,9 +54,12 @@ impl Keeper {
         }
         let row = self.template_row(caller, name).await?;
         let spec = SpecFile::from_json(&row.spec)?;
+        let is_built = row.kind == TemplateKind::Built;
         Ok(Origin {
-            archive: Some(self.archive_path(&row.id)),
-            bytes: u64::try_from(row.bytes).unwrap_or(u64::MAX),
+            // A layer is mounted, and takes no memory of the sandbox.
+            archive: (!is_built).then(|| self.archive_path(&row.id)),
+            bytes: if is_built { 0 } else { u64::try_from(row.bytes).unwrap_or(u64::MAX) },
+            built: built_record(&row)?,
             name: row.name.unwrap_or_else(|| row.id.clone()),
             id: row.id,
             spec,
@@ -94,7 +101,7 @@ impl Keeper {
     /// Removes a template. Sandboxes that started from it live on.
     ///
     /// # Errors
-    /// [`KeeperError::NotFound`]; the one that comes with Belljar stays.
+    /// [`KeeperError::NotFound`]; the one that comes with Belljar stays, and only administrators remove what was built.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, Role::User, "removing a template")?;
         if id == DEFAULT_TEMPLATE {
@@ -104,11 +111,18 @@ impl Keeper {
             });
         }
         let row = self.template_row(caller, id).await?;
+        if row.kind == TemplateKind::Built {
+            // Only who may build can make it again.
+            self.require(caller, Role::Admin, "removing a template that was built")?;
+        }
         let removed = self.inner.store.templates().remove(&row.id).await;
         let removed = removed.map_err(KeeperError::from);
         self.audit(caller, "template.remove", None, &removed, vec![("template", row.id.clone())]).await?;
         removed?;
         self.inner.pools.give_up(&row.id);
+        if row.kind == TemplateKind::Built {
+            return self.sweep_layers(false).await.map(drop);
+        }
         let path = self.archive_path(&row.id);
         match tokio::fs::remove_file(&path).await {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -123,7 +137,9 @@ fn default_template() -> TemplateInfo {
     TemplateInfo {
         id: DEFAULT_TEMPLATE.to_owned(),
         name: Some(DEFAULT_TEMPLATE.to_owned()),
-        builtin: true,
+        kind: TemplateKind::Builtin,
+        base: "host",
+        warm: Vec::new(),
         source: None,
         digest: String::new(),
         bytes: 0,
@@ -133,10 +149,13 @@ fn default_template() -> TemplateInfo {
 }
 
 pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
+    let built = built_record(row).ok().flatten();
     TemplateInfo {
         id: row.id.clone(),
         name: row.name.clone(),
-        builtin: row.kind == TemplateKind::Builtin,
+        kind: row.kind,
+        base: built.as_ref().map_or("host", |built| built.base.as_str()),
+        warm: built.map(|built| built.warm).unwrap_or_default(),
         source: row.source_sandbox.as_ref().map(ToString::to_string),
         digest: row.digest.clone(),
         bytes: u64::try_from(row.bytes).unwrap_or(0),

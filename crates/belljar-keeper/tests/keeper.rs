@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
+#[path = "keeper/built.rs"]
+mod built;
 #[path = "keeper/cases.rs"]
 mod cases;
 #[path = "keeper/copies.rs"]

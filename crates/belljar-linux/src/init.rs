@@ -29,7 +29,7 @@ use crate::plan::{
     NamespacePlan, Node, Wall,
 };
 use crate::report::{Failure, LaunchPhase, Phases, Step};
-use crate::supervise::{CGROUP, NETWORK};
+use crate::supervise::{CGROUP, PROCESSES};
 
 /// Room for the highest of the numbers that the guest is given, so that arranging them never overwrites one
 /// that is still needed.
@@ -65,6 +65,9 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     if plan.namespaces.is_some() || (plan.identity.privileged && plan.drop_privileges) {
         let id = if plan.namespaces.is_some() { plan.identity.inside } else { plan.identity.outside_uid };
         let gid = if plan.namespaces.is_some() { plan.identity.inside } else { plan.identity.outside_gid };
+        if plan.keep_capabilities != 0 {
+            kernel::keep_capabilities_over_ids().map_err(Failure::at(Step::SetIds))?;
+        }
         kernel::set_ids(id, gid, plan.identity.privileged).map_err(Failure::at(Step::SetIds))?;
     }
     kernel::die_with_parent(libc::SIGKILL).map_err(Failure::at(Step::ParentDeath))?;
@@ -103,7 +106,7 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
 
 /// Takes over what the supervisor has made meanwhile: joins the control groups and enters the network namespace.
 fn take_equipment(plan: &LaunchPlan, channel: BorrowedFd<'_>) -> Result<(), Failure> {
-    let mut network_is_missing = plan.namespaces.as_ref().is_some_and(|tree| tree.flags & NETWORK != 0);
+    let mut network_is_missing = plan.namespaces.as_ref().is_some_and(crate::supervise::has_network_apart);
     let mut equipped = false;
     while network_is_missing || !equipped {
         match channel::receive(channel).map_err(Failure::at(Step::CgroupJoin))? {
@@ -141,7 +144,7 @@ fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
         limit_capabilities(plan, false)?;
     }
     if !plan.without.has(Wall::Capabilities) {
-        kernel::clear_capabilities().map_err(at(Step::Capabilities))?;
+        kernel::set_capabilities(plan.keep_capabilities).map_err(at(Step::Capabilities))?;
     }
     if !plan.without.has(Wall::NoNewPrivileges) {
         rustix::thread::set_no_new_privs(true).map_err(at(Step::NoNewPrivileges))?;
@@ -163,7 +166,7 @@ fn limit_capabilities(plan: &LaunchPlan, required: bool) -> Result<(), Failure> 
     if plan.without.has(Wall::Capabilities) {
         return Ok(());
     }
-    for capability in 0..64u32 {
+    for capability in (0..64u32).filter(|capability| plan.keep_capabilities >> capability & 1 == 0) {
         match kernel::drop_bounding(capability) {
             Ok(()) => {}
             Err(Errno::INVAL) => break,
@@ -171,7 +174,11 @@ fn limit_capabilities(plan: &LaunchPlan, required: bool) -> Result<(), Failure> 
             Err(errno) => return Err(at(errno)),
         }
     }
-    kernel::lock_securebits().map_err(at)
+    // What is kept is kept over the exec, by a way that the locks close.
+    match plan.keep_capabilities {
+        0 => kernel::lock_securebits().map_err(at),
+        _ => Ok(()),
+    }
 }
 
 /// Puts the guest's descriptors under their numbers, closes everything else and leaves the program at
@@ -269,7 +276,7 @@ fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Fai
             MountSource::Checked { path, device, inode } => {
                 open_checked(path, *device, *inode, attributes).map(Some)
             }
-            MountSource::Detached(_) | MountSource::New { .. } => Ok(None),
+            MountSource::Detached(_) | MountSource::Own(_) | MountSource::New { .. } => Ok(None),
         }
         .map_err(Failure::item(Step::Mount, index))?;
     }
@@ -315,8 +322,10 @@ fn build_tree(
     }
     phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
-        let tree = mounts.get_mut(index).and_then(Option::take);
-        make_mount(plan, root.as_fd(), step, tree).map_err(Failure::item(Step::Mount, index))?;
+        let clone = mounts.get_mut(index).and_then(Option::take);
+        // What comes after a tree that somebody else has made may meet any link in it.
+        let foreign = tree.enter.is_some();
+        make_mount(plan, root.as_fd(), step, clone, foreign).map_err(Failure::item(Step::Mount, index))?;
     }
     phases.reached(LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
@@ -324,7 +333,13 @@ fn build_tree(
 
     phases.reached(LaunchPhase::Proc);
     let at = Failure::at(Step::Pivot);
-    rustix::process::fchdir(&root).map_err(&at)?;
+    match &tree.enter {
+        Some(place) => {
+            let place = open_inside(root.as_fd(), place).map_err(&at)?;
+            rustix::process::fchdir(&place).map_err(&at)?;
+        }
+        None => rustix::process::fchdir(&root).map_err(&at)?,
+    }
     rustix::process::pivot_root(c".", c".").map_err(&at)?;
     // Both roots now stand at "."; the one on top is the old one, and it goes with all that is mounted below.
     rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(&at)?;
@@ -353,7 +368,11 @@ fn new_filesystem(
 ) -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
-        rustix::mount::fsconfig_set_string(context.as_fd(), key.as_c_str(), value.as_c_str())?;
+        if value.is_empty() {
+            rustix::mount::fsconfig_set_flag(context.as_fd(), key.as_c_str())?;
+        } else {
+            rustix::mount::fsconfig_set_string(context.as_fd(), key.as_c_str(), value.as_c_str())?;
+        }
     }
     rustix::mount::fsconfig_create(context.as_fd())?;
     let attributes = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
@@ -444,6 +463,7 @@ fn make_mount(
     root: BorrowedFd<'_>,
     step: &MountStep,
     clone: Option<OwnedFd>,
+    foreign: bool,
 ) -> Result<(), Errno> {
     for node in &step.make {
         match make_node_inside(root, node) {
@@ -457,8 +477,16 @@ fn make_mount(
             return attach_inside(clone.ok_or(Errno::BADF)?.as_fd(), root, &step.target);
         }
         MountSource::Detached(tree) => return attach_inside(tree.as_fd(), root, &step.target),
+        MountSource::Own(place) => {
+            let own = open_inside(root, place)?;
+            let tree = clone_tree(own.as_fd(), c"", true, 0)?;
+            return attach_inside(tree.as_fd(), root, &step.target);
+        }
         MountSource::New { kind, options } => new_filesystem(kind, options, attributes(plan, step))?,
     };
+    if foreign {
+        return attach_inside(mount.as_fd(), root, &step.target);
+    }
     // These come first, onto names that we have just made ourselves: nobody can have put a link there.
     attach(mount.as_fd(), root, &step.target)
 }
@@ -478,13 +506,22 @@ fn open_checked(path: &CStr, device: u64, inode: u64, attributes: u64) -> Result
 fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
     let at = Failure::at(Step::Proc);
     let attributes = kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV | kernel::MOUNT_ATTR_NOEXEC;
+    if tree.flags & PROCESSES == 0 {
+        // It would show the host's processes. The guest's program uses it before it becomes something else.
+        return new_filesystem(c"proc", &[], attributes).map_err(&at);
+    }
     let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).map_err(&at)?;
     rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"invisible").map_err(&at)?;
     rustix::mount::fsconfig_create(context.as_fd()).map_err(&at)?;
     let flags = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
     let proc_fd =
         rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(&at)?;
-    attach(proc_fd.as_fd(), root, &tree.proc_target).map_err(&at)?;
+    match &tree.enter {
+        // The place is of a tree that somebody else has made.
+        Some(_) => attach_inside(proc_fd.as_fd(), root, &tree.proc_target),
+        None => attach(proc_fd.as_fd(), root, &tree.proc_target),
+    }
+    .map_err(&at)?;
     // The guest has an instance of its own: writable, to mark its children for the OOM killer, and one in which no
     // process can hide from it.
     let guests = new_filesystem(c"proc", &[], attributes).map_err(&at)?;

@@ -82,7 +82,7 @@ pub(crate) const CLONE_NEWTIME: u64 = 0x80;
 #[derive(Debug)]
 pub struct CStringArray {
     /// Owns what `pointers` points to; a `CString`'s buffer does not move when the vector does.
-    _strings: Vec<CString>,
+    strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
@@ -97,8 +97,30 @@ impl CStringArray {
     pub fn new(strings: Vec<CString>) -> Self {
         let mut pointers: Vec<*const c_char> = strings.iter().map(|string| string.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        Self { _strings: strings, pointers }
+        Self { strings, pointers }
     }
+
+    /// The strings in order.
+    pub fn iter(&self) -> impl Iterator<Item = &CStr> {
+        self.strings.iter().map(CString::as_c_str)
+    }
+}
+
+/// The system calls by which a child of a warm interpreter moves into a sandbox, with their numbers here: those that Python has no
+/// function for.
+#[must_use]
+pub fn moving_calls() -> [(&'static str, i64); 9] {
+    [
+        ("capset", libc::SYS_capset),
+        ("clone", libc::SYS_clone),
+        ("clone3", libc::SYS_clone3),
+        ("keyctl", libc::SYS_keyctl),
+        ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
+        ("madvise", libc::SYS_madvise),
+        ("prctl", libc::SYS_prctl),
+        ("seccomp", libc::SYS_seccomp),
+        ("setns", libc::SYS_setns),
+    ]
 }
 
 /// execveat(2) on a descriptor itself. Returns only on failure. Fork-safe.
@@ -263,7 +285,7 @@ impl Drop for SignalMask {
 
 /// Unblocks all signals and sets all to their defaults, whatever this process or its ancestors ignore; also the two
 /// that the C library keeps for itself, which it leaves ignored in what posix_spawn(3) starts. Fork-safe.
-pub(crate) fn reset_signals() {
+pub fn reset_signals() {
     // The kernel's `struct sigaction`, with room for any architecture's: all zero is SIG_DFL without flags.
     const DEFAULT: [u64; 8] = [0; 8];
     const SET_BYTES: usize = 8;
@@ -500,8 +522,8 @@ fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> 
     check(unsafe { libc::syscall(libc::SYS_prctl, option, first, second, 0, 0) })
 }
 
-/// Empties all three capability sets of this thread (capset(2)). Fork-safe.
-pub(crate) fn clear_capabilities() -> Result<(), Errno> {
+/// Makes these all the capabilities of this thread, kept over an exec (capset(2), PR_CAP_AMBIENT). Fork-safe.
+pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -509,9 +531,21 @@ pub(crate) fn clear_capabilities() -> Result<(), Errno> {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let header = Header { version: VERSION_3, pid: 0 };
-    let data = [0u32; 6];
+    let [low, high] = [kept & u64::from(u32::MAX), kept >> 32].map(|half| u32::try_from(half).unwrap_or(0));
+    // Effective, permitted, inheritable; first the lower 32 of each, then the upper ones.
+    let data = [low, low, low, high, high, high];
     // SAFETY: version 3 reads two records of three words, which `data` holds.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })?;
+    for capability in (0..64).filter(|capability| kept >> capability & 1 != 0) {
+        prctl(libc::PR_CAP_AMBIENT, c_long::from(libc::PR_CAP_AMBIENT_RAISE), capability)?;
+    }
+    Ok(())
+}
+
+/// Keeps the capabilities over the next change of ids (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). Fork-safe.
+pub(crate) fn keep_capabilities_over_ids() -> Result<(), Errno> {
+    const SECBIT_NO_SETUID_FIXUP: c_long = 1 << 2;
+    prctl(libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0).map(drop)
 }
 
 /// Sets the ids of this thread, real, effective and saved, and empties its list of groups if asked. Fork-safe.

@@ -11,6 +11,8 @@ mod fork_guard;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[path = "image_unsafe.rs"]
+mod image;
 mod init;
 #[path = "kernel_unsafe.rs"]
 mod kernel;
@@ -32,19 +34,20 @@ pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits};
 pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
+pub use image::{ImageError, ImageMount};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, cloexec_from,
     forget_fault_handlers, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte,
-    mount_setattr, pidfd_kill, reap_one, restrict_landlock, set_dumpable,
+    mount_setattr, moving_calls, pidfd_kill, reap_one, reset_signals, restrict_landlock, set_dumpable,
 };
 /// The most mounts that one tree may have, the system's own included.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
 
 pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
-pub use oom_mark::OomMark;
-pub use passing::{MOST_DESCRIPTORS, Received, receive_with, send_with};
+pub use oom_mark::{OomMark, mark_for_oom};
+pub use passing::{MOST_DESCRIPTORS, Received, SPARE, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
     GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,
@@ -53,7 +56,9 @@ pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
 pub use spawn::{CONTROL_FD, SpawnError, SpawnPlan, Spawned, spawn};
 pub use supervise::{CLEAN, KILL};
-pub use userns_unsafe::{NAMESPACES, try_user_namespace, user_namespace_with_map};
+pub use userns_unsafe::{
+    CGROUP_NAMESPACE, NAMESPACES, PID_NAMESPACE, USER_NAMESPACE, try_user_namespace, user_namespace_with_map,
+};
 
 /// Resource limits by name, for plans.
 pub mod rlimit {

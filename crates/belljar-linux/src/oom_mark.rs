@@ -8,6 +8,18 @@ use rustix::fs::{Mode, OFlags};
 /// Higher than that of anything that has not asked for it, so that the guest itself outlives its children.
 const OOM_SCORE: &[u8] = b"500";
 
+/// Marks this process, and with it all its later children, as the first to go when memory runs out. `proc` is a `/proc` that it may
+/// write to.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn mark_for_oom(proc: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, c"self/oom_score_adj", flags, Mode::empty())?;
+    rustix::io::write(&file, OOM_SCORE)?;
+    Ok(())
+}
+
 /// This process's own `oom_score_adj` (proc_pid_oom_score_adj(5)), which a child inherits.
 ///
 /// It is raised while a child is made and put back then: whoever has raised it may lower it again to what the last

@@ -10,7 +10,11 @@ use rustix::net::{
 };
 
 /// The most descriptors that travel with one message.
-pub const MOST_DESCRIPTORS: usize = 4;
+pub const MOST_DESCRIPTORS: usize = 12;
+
+/// The byte that says over a guest's control socket that an interpreter comes, and not a connection: with its control socket and
+/// the pipes of what it prints.
+pub const SPARE: u8 = b'k';
 
 /// What has come over a socket.
 #[derive(Debug, Default)]

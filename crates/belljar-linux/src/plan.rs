@@ -31,6 +31,8 @@ pub struct LaunchPlan {
     pub seccomp: Option<&'static [Instruction]>,
     /// Whether capabilities and the ability to gain privileges are given up.
     pub drop_privileges: bool,
+    /// Capabilities that are kept all the same, as bits: none but for the parent of warm interpreters.
+    pub keep_capabilities: u64,
     /// `(resource, value)` for soft and hard limits of the guest and all its children.
     pub rlimits: Vec<(u32, u64)>,
     /// Directory outside that is the sandbox's home, removed with everything in it at the end: parent and name.
@@ -137,6 +139,8 @@ pub struct NamespacePlan {
     pub proc_target: CString,
     /// Names below `/proc` that are covered; missing ones are passed over.
     pub proc_masks: Vec<CString>,
+    /// The mount that becomes the root in the end, relative to the tmpfs that is the root until then. `None` is that tmpfs.
+    pub enter: Option<CString>,
 }
 
 /// Something made in the new root. Paths are relative to it.
@@ -192,9 +196,11 @@ pub enum MountSource {
         /// Inode number of the file that was checked.
         inode: u64,
     },
+    /// What stands at a place of the new root already, with all that is mounted below it.
+    Own(CString),
     /// A mount that the caller has detached already.
     Detached(OwnedFd),
-    /// A new filesystem and its options.
+    /// A new filesystem and its options. An option without a value is a flag.
     New {
         /// Type, such as `tmpfs`.
         kind: CString,
@@ -274,6 +280,14 @@ pub enum Wall {
     Timeout,
     /// The sandbox's own user as the owner of its user namespace.
     Owner,
+    /// No program of a template's layer gaining anything.
+    LayerNosuid,
+    /// No device of a template's layer being one.
+    LayerNodev,
+    /// A superblock for each owner of a template's layer.
+    Superblock,
+    /// Names of executions between guest and kernel that nobody can guess.
+    ExecutionIds,
 }
 
 impl Wall {
@@ -305,6 +319,10 @@ impl Wall {
         (Self::ForkSafeSpawn, "fork-safe-spawn"),
         (Self::Timeout, "timeout"),
         (Self::Owner, "owner"),
+        (Self::LayerNosuid, "layer-nosuid"),
+        (Self::LayerNodev, "layer-nodev"),
+        (Self::Superblock, "superblock"),
+        (Self::ExecutionIds, "execution-ids"),
     ];
 
     const fn bit(self) -> u32 {

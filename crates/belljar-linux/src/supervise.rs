@@ -28,7 +28,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 use crate::channel::{self, Message};
 use crate::kernel::{self, Cloned};
 use crate::line::Line;
-use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, Scratch, Wall};
+use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, NamespacePlan, Scratch, Wall};
 use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 
 /// More control groups than any layout has: three v1 controllers and the v2 one.
@@ -36,6 +36,9 @@ pub(crate) const MAX_CGROUPS: usize = 8;
 
 /// `CLONE_NEWUSER`.
 const NEW_USER: u64 = 0x1000_0000;
+
+/// `CLONE_NEWPID`.
+pub(crate) const PROCESSES: u64 = 0x2000_0000;
 
 /// `CLONE_NEWNET`, which is made apart.
 pub(crate) const NETWORK: u64 = 0x4000_0000;
@@ -148,7 +151,8 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
         make_scratch(plan, scratch, made).map_err(Failure::at(Step::Scratch))?;
     }
     let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
-    let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !(NETWORK | CGROUP));
+    let apart = |tree: &NamespacePlan| if has_network_apart(tree) { NETWORK | CGROUP } else { CGROUP };
+    let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !apart(tree));
     let cloned = clone_first(plan, flags, into.as_ref().map(AsFd::as_fd))?;
     match cloned {
         Cloned::Child => {
@@ -182,13 +186,20 @@ fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> R
     Ok(cloned)
 }
 
+/// Whether a network namespace is made apart, which takes a user namespace that owns it.
+pub(crate) fn has_network_apart(tree: &NamespacePlan) -> bool {
+    tree.flags & NETWORK != 0 && tree.flags & NEW_USER != 0
+}
+
 /// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
 /// the files through which it joins its v1 control groups.
 fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut Made) -> Result<(), Failure> {
     if let Some(tree) = &plan.namespaces {
-        write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
+        if tree.flags & NEW_USER != 0 {
+            write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
+        }
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
-        if tree.flags & NETWORK != 0 {
+        if has_network_apart(tree) {
             made.network_maker = Some(start_network_maker(plan, control, first)?);
         }
     }
@@ -429,7 +440,7 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>, made
     if let Some(report) = first {
         let _ = rustix::io::write(control, &report.encode());
     }
-    if plan.namespaces.is_none() {
+    if plan.namespaces.as_ref().is_none_or(|tree| tree.flags & PROCESSES == 0) {
         end_stragglers(plan, made);
     }
     // Where no exec came to be, nobody has taken note of the end of the network's maker.

@@ -9,6 +9,15 @@ use rustix::io::Errno;
 
 use crate::kernel::{self, CLONE_NEWTIME, Cloned};
 
+/// The bit of the user namespace (`CLONE_NEWUSER`).
+pub const USER_NAMESPACE: u64 = libc::CLONE_NEWUSER as u64;
+
+/// The bit of the control group namespace (`CLONE_NEWCGROUP`).
+pub const CGROUP_NAMESPACE: u64 = libc::CLONE_NEWCGROUP as u64;
+
+/// The bit of the namespace of processes (`CLONE_NEWPID`).
+pub const PID_NAMESPACE: u64 = libc::CLONE_NEWPID as u64;
+
 /// All the namespaces of a sandbox, as `CLONE_NEW*` bits.
 pub const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS

@@ -129,8 +129,11 @@ impl LocalEngine {
             without,
             watched: false,
             cgroups: false,
+            image: None,
+            warm: None,
         };
         let plan = planner.plan(random, sockets.guest)?;
+        let entry = crate::warm::Entry::of(&plan, spec);
         let isolation = crate::layers::isolation(&plan, spec, planner.watched, self.layout());
         let failures = Failures::of(&plan);
         let scratch = match &plan.scratch {
@@ -150,6 +153,7 @@ impl LocalEngine {
         let home = crate::planner::home(self.config.kind, &id);
         // The plan's descriptors are the supervisor's from here on.
         drop(plan);
+        let image = planner.image.take();
         let cgroups = planner.cgroups.then(|| self.layout().clone());
         let held = Held {
             id,
@@ -159,6 +163,8 @@ impl LocalEngine {
             guest_control: sockets.control,
             failures,
             launched: (launched_ns, planned),
+            entry,
+            _image: image,
         };
         let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
         if let Life::Long { deadline: Some(deadline) } = life {
@@ -177,6 +183,54 @@ impl LocalEngine {
             Wait::ForClone => walls.under_way().await,
         }
         Ok(Launched { isolation, home, stream, walls })
+    }
+}
+
+impl LocalEngine {
+    /// Launches the parent of warm interpreters, which is told by `socket` what to do. It has the walls of a sandbox, but for a
+    /// user namespace of its own: then it could enter no other.
+    pub(crate) fn launch_parent(
+        &self,
+        spec: &SandboxSpec,
+        imports: &[String],
+        socket: OwnedFd,
+    ) -> Result<LocalWalls, EngineError> {
+        let begin = Instant::now();
+        let (entropy, random) = entropy()?;
+        let id = SandboxId::from_entropy(entropy);
+        let (control, sandbox_control) =
+            control_pair().map_err(launch("make the supervisor's connection"))?;
+        let mut planner = Planner {
+            config: &self.config,
+            layout: self.layout(),
+            spec,
+            id: &id,
+            is_long: true,
+            without: Without::default(),
+            watched: false,
+            cgroups: false,
+            image: None,
+            warm: Some(imports),
+        };
+        let plan = planner.plan(random, socket)?;
+        let failures = Failures::of(&plan);
+        let (planned, launched_ns) = (begin.elapsed(), monotonic_ns());
+        let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
+            EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
+        })?;
+        drop((sandbox_control, plan));
+        let held = Held {
+            kind: self.config.kind,
+            cgroups: planner.cgroups.then(|| self.layout().clone()),
+            scratch: None,
+            guest_control: None,
+            failures,
+            launched: (launched_ns, planned),
+            entry: None,
+            _image: planner.image.take(),
+            id,
+        };
+        LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))
     }
 }
 

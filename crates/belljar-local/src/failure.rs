@@ -36,6 +36,7 @@ impl Failures {
                     let source = match &step.source {
                         MountSource::Path(path) | MountSource::Checked { path, .. } => text(path),
                         MountSource::Detached(_) => "a directory of the host".to_owned(),
+                        MountSource::Own(path) => text(path),
                         MountSource::New { kind, .. } => text(kind),
                     };
                     format!("{source} on /{}", text(&step.target))

@@ -31,7 +31,7 @@ const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// no keys, no addresses of the host.
 const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php", "mono", "nim"];
 /// Small files of `/etc` that are copied, which costs less than a mount.
-const ETC_FILES: &[&str] = &["ld.so.cache", "localtime"];
+const ETC_FILES: &[&str] = &["ld.so.cache", "localtime", "matplotlibrc"];
 /// Copied only up to this size, in bytes; larger ones are mounted.
 const COPY_LIMIT: u64 = 16 * 1024;
 
@@ -73,6 +73,8 @@ const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 pub(crate) struct HostTree {
     pub(crate) nodes: Vec<Node>,
     pub(crate) mounts: Vec<MountStep>,
+    /// Where the tree is put together below the first root, if not in it.
+    pub(crate) prefix: &'static str,
     /// Directories made so far, so that parents are made once.
     made: std::collections::BTreeSet<String>,
 }
@@ -88,11 +90,24 @@ impl HostTree {
             tree.root_link(name);
         }
         tree.etc(spec);
-        tree.dir("proc", 0o555);
-        tree.dir("dev", 0o755);
+        tree.devices(spec, without);
+        tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
+        tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
+        tree.dir("run", 0o755);
+        tree.dir("var/lib", 0o755);
+        tree.link("var/tmp", "/tmp");
+        tree.link("var/run", "/run");
+        tree
+    }
+
+    /// `/proc` and `/dev`.
+    pub(crate) fn devices(&mut self, spec: &SandboxSpec, without: Without) {
+        let limits = &spec.limits;
+        self.dir("proc", 0o555);
+        self.dir("dev", 0o755);
         for name in DEVICES {
-            tree.file(&format!("dev/{name}"), Vec::new());
-            tree.bind(&format!("/dev/{name}"), &format!("dev/{name}"), DEVICE);
+            self.file(&format!("dev/{name}"), Vec::new());
+            self.bind(&format!("/dev/{name}"), &format!("dev/{name}"), DEVICE);
         }
         for (name, target) in [
             ("fd", "/proc/self/fd"),
@@ -101,10 +116,10 @@ impl HostTree {
             ("stderr", "/proc/self/fd/2"),
             ("ptmx", "pts/ptmx"),
         ] {
-            tree.link(&format!("dev/{name}"), target);
+            self.link(&format!("dev/{name}"), target);
         }
-        tree.dir("dev/pts", 0o755);
-        tree.mounts.push(MountStep {
+        self.dir("dev/pts", 0o755);
+        self.mounts.push(MountStep {
             source: MountSource::New {
                 kind: c"devpts".to_owned(),
                 options: options(&[("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")]),
@@ -113,14 +128,7 @@ impl HostTree {
             attributes: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
             make: Vec::new(),
         });
-        tree.memory_disk("dev/shm", limits.tmp.bytes(), "1777", limits, without);
-        tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
-        tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
-        tree.dir("run", 0o755);
-        tree.dir("var/lib", 0o755);
-        tree.link("var/tmp", "/tmp");
-        tree.link("var/run", "/run");
-        tree
+        self.memory_disk("dev/shm", limits.tmp.bytes(), "1777", limits, without);
     }
 
     fn etc(&mut self, spec: &SandboxSpec) {
@@ -188,8 +196,27 @@ impl HostTree {
         }
     }
 
-    fn memory_disk(&mut self, target: &str, bytes: u64, mode: &str, limits: &Limits, without: Without) {
+    pub(crate) fn memory_disk(
+        &mut self,
+        target: &str,
+        bytes: u64,
+        mode: &str,
+        limits: &Limits,
+        without: Without,
+    ) {
         self.dir(target, 0o755);
+        self.memory_mount(target, bytes, mode, limits, without);
+    }
+
+    /// A file system in memory on a directory that is there.
+    pub(crate) fn memory_mount(
+        &mut self,
+        target: &str,
+        bytes: u64,
+        mode: &str,
+        limits: &Limits,
+        without: Without,
+    ) {
         let (size, inodes) = (bytes.to_string(), limits.inodes.get().to_string());
         let mut list = vec![("mode", mode)];
         if !without.has(Wall::Quota) {

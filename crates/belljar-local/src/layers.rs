@@ -1,7 +1,7 @@
 //! The walls of a launch as a report names them.
 
 use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
-use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsGrade, SandboxSpec};
+use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase};
 
 /// Namespaces that a test can take away one by one.
 pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
@@ -44,13 +44,18 @@ pub(crate) fn isolation(
             format!("uid {} outside, the caller's own", plan.identity.outside_uid)
         },
     );
+    let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
     add(
         "tree",
         match kind {
+            EngineKind::Local if is_own => LayerState::InForce,
             EngineKind::Local => LayerState::Weaker,
             _ => LayerState::Absent,
         },
         match kind {
+            EngineKind::Local if is_own => {
+                "template: a root from a file system of its own, whose page cache only its owner's sandboxes share"
+            }
             EngineKind::Local => {
                 "host: a root of its own with the host's /usr read-only, whose page cache it shares"
             }
@@ -90,7 +95,11 @@ pub(crate) fn isolation(
     );
     limits(&mut add, plan, spec, watched, layout);
     let grade = if watched { LimitsGrade::Watched } else { spec.grade };
-    let tree = if kind == EngineKind::Local { "host" } else { "none" };
+    let tree = match kind {
+        EngineKind::Local if is_own => "template",
+        EngineKind::Local => "host",
+        _ => "none",
+    };
     Isolation { engine: kind, grade, tree: tree.to_owned(), layers }
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod host_tree;
+mod images;
 mod launcher;
 mod layers;
 mod lease;
@@ -15,7 +16,9 @@ mod orphans;
 mod planner;
 mod progress;
 mod sockets;
+mod template_tree;
 mod walls;
+mod warm;
 
 pub use belljar_guest::WhenAlone;
 pub use belljar_linux::cloexec_from;
@@ -28,7 +31,12 @@ pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_la
 /// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it
 /// starts neither threads nor a runtime unless it has to.
 pub fn enter_guest() {
-    if std::env::args_os().nth(1).as_deref() != Some(std::ffi::OsStr::new("guest")) {
+    let argument = std::env::args_os().nth(1);
+    if argument.as_deref() == Some(std::ffi::OsStr::new(WARM_PARENT)) {
+        report(&belljar_guest::run_warm_parent());
+        std::process::exit(GUEST_FAILED);
+    }
+    if argument.as_deref() != Some(std::ffi::OsStr::new("guest")) {
         return;
     }
     let status = match belljar_guest::run() {
@@ -44,6 +52,9 @@ pub fn enter_guest() {
     };
     std::process::exit(status);
 }
+
+/// The first argument by which this program knows that it is to be the parent of warm interpreters.
+const WARM_PARENT: &str = "warm-parent";
 
 /// The status of a guest that could not start.
 const GUEST_FAILED: i32 = 125;

@@ -60,9 +60,11 @@ impl Checked {
     /// where the filesystem can do that; an ordinary user's sandbox opens it again itself, and insists on the same file.
     pub(crate) fn add_to(self, tree: &mut HostTree, outside: Option<(u32, u32)>) -> Result<(), EngineError> {
         let target = self.asked.target.strip_prefix("/").unwrap_or(&self.asked.target);
+        let target = std::path::Path::new(tree.prefix).join(target);
         let name = target.to_string_lossy();
         let make = if self.is_on_own_disk() { self.nodes(&name) } else { Vec::new() };
-        if make.is_empty() {
+        // In a tree of its own the place has to be there.
+        if make.is_empty() && tree.prefix.is_empty() {
             match (self.is_dir, name.rsplit_once('/')) {
                 (true, _) => tree.dir(&name, 0o755),
                 (false, parent) => {

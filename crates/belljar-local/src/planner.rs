@@ -5,18 +5,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_guest::{Domain, GuestConfig, WatchedLimits, guest_threads};
+use belljar_guest::{Domain, GuestConfig, WarmParentConfig, WatchedLimits, guest_threads};
 use belljar_linux::{
     CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
 };
-use belljar_model::{EngineKind, LimitsGrade, MountMode, SandboxId, SandboxSpec};
+use belljar_model::{
+    EngineKind, LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
+    TreeBase, TreeBuild,
+};
 use rustix::fs::{Mode, OFlags};
 
 use crate::engine::{LocalConfig, launch};
 use crate::host_tree::{self, HostTree, c_string};
+use crate::images;
 use crate::lease::Lease;
 use crate::mounts::{self, Checked};
+use crate::template_tree::template_tree;
 
 /// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
 pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
@@ -52,6 +57,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) watched: bool,
     /// Whether there are control groups.
     pub(crate) cgroups: bool,
+    /// The template's layer, which has to stay mounted as long as the sandbox lives.
+    pub(crate) image: Option<std::sync::Arc<belljar_linux::ImageMount>>,
+    /// The imports of the parent of warm interpreters, if this is one.
+    pub(crate) warm: Option<&'a [String]>,
 }
 
 impl Planner<'_> {
@@ -60,7 +69,13 @@ impl Planner<'_> {
         let privileged = rustix::process::geteuid().is_root();
         let lease = if privileged && kind != EngineKind::None { Some(Lease::take(random)?) } else { None };
         let identity = Identity {
-            inside: host_tree::USER_ID,
+            // Packages are unpacked by a user who is called root, and has no more rights than any other.
+            inside: match (&lease, self.warm) {
+                // A parent of warm interpreters has no other ids inside.
+                (Some(lease), Some(_)) => lease.uid,
+                _ if self.build().is_some() => 0,
+                _ => host_tree::USER_ID,
+            },
             outside_uid: lease
                 .as_ref()
                 .map_or_else(|| rustix::process::geteuid().as_raw(), |lease| lease.uid),
@@ -71,6 +86,13 @@ impl Planner<'_> {
         };
         let cgroups = self.cgroup_plan()?;
         self.cgroups = !cgroups.is_empty();
+        if kind != EngineKind::Local && self.spec.tree != Tree::Host {
+            return Err(EngineError::Layer {
+                layer: "the template's own tree".into(),
+                reason: format!("the engine {kind} has no tree of its own"),
+                fix: "use the engine local".to_owned(),
+            });
+        }
         let checked = self
             .spec
             .mounts
@@ -86,8 +108,8 @@ impl Planner<'_> {
         }
         let namespaces = match kind {
             EngineKind::Local => {
-                let mut tree = HostTree::new(self.spec, self.without);
                 let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
+                let mut tree = self.tree(outside)?;
                 for mount in checked {
                     mount.add_to(&mut tree, outside)?;
                 }
@@ -114,6 +136,8 @@ impl Planner<'_> {
             EngineKind::Process => seccomp::Profile::NoNetwork,
             // Memory that is resident nowhere would not be seen by the watcher.
             _ if self.watched => seccomp::Profile::Watched,
+            _ if self.warm.is_some() => seccomp::Profile::Warm,
+            _ if self.build().is_some() => seccomp::Profile::Build,
             _ => seccomp::Profile::Default,
         };
         Ok(LaunchPlan {
@@ -127,6 +151,7 @@ impl Planner<'_> {
             namespaces,
             seccomp: (kind != EngineKind::None).then(|| seccomp::program(profile)),
             drop_privileges: kind != EngineKind::None,
+            keep_capabilities: if self.warm.is_some() { WARM_CAPABILITIES } else { 0 },
             rlimits: self.rlimits(),
             scratch,
             without: self.without,
@@ -161,8 +186,55 @@ impl Planner<'_> {
         Ok(Vec::new())
     }
 
+    /// How the tree is built, if it is one that is built.
+    fn build(&self) -> Option<&TreeBuild> {
+        match &self.spec.tree {
+            Tree::Template(tree) => tree.build.as_ref(),
+            Tree::Host => None,
+        }
+    }
+
+    /// The tree, without the mounts of the specification.
+    fn tree(&mut self, outside: Option<(u32, u32)>) -> Result<HostTree, EngineError> {
+        let Tree::Template(template) = &self.spec.tree else {
+            return Ok(HostTree::new(self.spec, self.without));
+        };
+        let layer = match &template.layer {
+            None => None,
+            Some(layer) => {
+                let image = images::mounted(&template.owner, layer, self.without)?;
+                let shown = outside.filter(|_| template.build.is_some());
+                let mount = images::detached(&image, shown)?;
+                self.image = Some(image);
+                Some(mount)
+            }
+        };
+        let mut tree = template_tree(self.spec, template, layer, self.without);
+        for dir in template.build.iter().flat_map(|build| &build.shown) {
+            // The operator has named it; what no sandbox may see stays forbidden.
+            let mut policy = MountPolicy::new(&[]);
+            let refused = |error: belljar_model::ModelError| EngineError::Layer {
+                layer: "what a build sees of the machine".into(),
+                reason: error.to_string(),
+                fix: "name another directory".to_owned(),
+            };
+            policy.allow_read(dir.source.clone()).map_err(refused)?;
+            let target = Path::new(host_tree::HOME).join(&dir.name);
+            let mount = Mount::new(dir.source.clone(), target, MountMode::ReadOnly).map_err(refused)?;
+            Checked::new(&mount, &policy)?.add_to(&mut tree, outside)?;
+        }
+        Ok(tree)
+    }
+
     fn namespaces(&self, tree: HostTree) -> NamespacePlan {
-        let mut flags = NAMESPACES;
+        let mut flags = match self.warm {
+            None => NAMESPACES,
+            // Its children join groups that are not below its own, and namespaces of processes that are below its own.
+            Some(_) => {
+                use belljar_linux::{CGROUP_NAMESPACE, PID_NAMESPACE, USER_NAMESPACE};
+                NAMESPACES & !(USER_NAMESPACE | PID_NAMESPACE | CGROUP_NAMESPACE)
+            }
+        };
         for (wall, bit) in crate::layers::NAMESPACE_WALLS {
             if self.without.has(*wall) {
                 flags &= !bit;
@@ -175,7 +247,8 @@ impl Planner<'_> {
             root_options: host_tree::options(&[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")]),
             nodes: tree.nodes,
             mounts: tree.mounts,
-            proc_target: c"proc".to_owned(),
+            proc_target: c_string(Path::new(tree.prefix).join("proc")),
+            enter: (!tree.prefix.is_empty()).then(|| c_string(tree.prefix)),
             proc_masks: HostTree::proc_masks(),
         }
     }
@@ -231,7 +304,8 @@ impl Planner<'_> {
                 GuestExe::Path(mounts::program_path().map_err(launch("find Belljar's own program"))?)
             }
         };
-        let argv = vec![c"belljar".to_owned(), c"guest".to_owned()];
+        let role = if self.warm.is_some() { c_string(crate::WARM_PARENT) } else { c"guest".to_owned() };
+        let argv = vec![c"belljar".to_owned(), role];
         Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
     }
 
@@ -239,8 +313,25 @@ impl Planner<'_> {
         use std::os::unix::fs::FileExt as _;
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
-        file.write_all_at(&serde_json::to_vec(&self.guest_config())?, 0)?;
+        let config = match self.warm {
+            None => serde_json::to_vec(&self.guest_config())?,
+            Some(imports) => serde_json::to_vec(&self.warm_parent_config(imports))?,
+        };
+        file.write_all_at(&config, 0)?;
         Ok(file.into())
+    }
+
+    fn warm_parent_config(&self, imports: &[String]) -> WarmParentConfig {
+        let mut env = self.environment(Path::new(host_tree::HOME));
+        env.retain(|(name, _)| name != "BELLJAR_SANDBOX");
+        // A child has the thread that forked it, and no other.
+        let threads = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
+        env.extend(threads.map(|name| (name.to_owned(), "1".to_owned())));
+        env.extend(
+            [("PYTHONDONTWRITEBYTECODE", "1"), ("MPLCONFIGDIR", "/tmp")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        WarmParentConfig { env, imports: imports.to_vec() }
     }
 
     fn guest_config(&self) -> GuestConfig {
@@ -262,6 +353,8 @@ impl Planner<'_> {
             many_connections: self.is_long,
             first_process: kind == EngineKind::Local,
             own_proc: kind == EngineKind::Local,
+            // As `{heap}` of a language: node cannot see the limit.
+            heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != EngineKind::None && !self.without.has(Wall::Rlimits))
                 .then(|| self.spec.limits.open_files.get()),
             watched: self.watched.then(|| WatchedLimits {
@@ -278,10 +371,19 @@ impl Planner<'_> {
         }
     }
 
+    fn path(&self) -> &'static str {
+        match &self.spec.tree {
+            Tree::Host => host_tree::PATH,
+            Tree::Template(tree) if tree.base == TreeBase::Host => TEMPLATE_PATH,
+            // What packages bring for administrators is needed to unpack others.
+            Tree::Template(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+    }
+
     fn environment(&self, home: &Path) -> Vec<(String, String)> {
         let home = home.to_string_lossy();
         let mut env: Vec<(String, String)> = [
-            ("PATH", host_tree::PATH),
+            ("PATH", self.path()),
             ("HOME", &home),
             ("USER", "user"),
             ("LOGNAME", "user"),
@@ -308,6 +410,12 @@ impl Planner<'_> {
                     [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
                 let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
                 write.extend(writable.map(|mount| mount.target.clone()));
+                if let (Tree::Template(tree), Some(_)) = (&self.spec.tree, self.build()) {
+                    write.push(match tree.base {
+                        TreeBase::Host => PathBuf::from(TEMPLATE_DIR),
+                        TreeBase::Own => PathBuf::from("/"),
+                    });
+                }
                 Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
             }
             EngineKind::Process => Some(Domain {
@@ -326,6 +434,9 @@ impl Planner<'_> {
     }
 }
 
+/// CAP_DAC_OVERRIDE, to be cloned into a control group, CAP_SETGID and CAP_SETUID (capabilities(7)).
+const WARM_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7;
+
 /// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
 const PROCESS_READS: &[&str] = &[
     "/usr",
@@ -340,11 +451,15 @@ const PROCESS_READS: &[&str] = &[
     "/etc/group",
     "/etc/nsswitch.conf",
     "/etc/localtime",
+    "/etc/matplotlibrc",
     "/proc",
 ];
 
 const PROCESS_DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Where programs are looked up in the machine's own tree with a layer.
+const TEMPLATE_PATH: &str = "/opt/template/bin:/usr/local/bin:/usr/bin:/bin";
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

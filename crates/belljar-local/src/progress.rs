@@ -16,6 +16,8 @@ pub(crate) struct Progress {
     pub(crate) cleaned: Option<(u32, i32)>,
     /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
     pub(crate) phases: Vec<(&'static str, u64)>,
+    /// The first process's number.
+    pub(crate) first: Option<i32>,
     /// The supervisor is gone.
     pub(crate) closed: bool,
 }
@@ -33,7 +35,7 @@ impl Progress {
                 let name = LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);
                 self.phases.extend(name.map(|name| (name, at_ns)));
             }
-            Report::Started { .. } => {}
+            Report::Started { pid } => self.first = Some(pid),
         }
     }
 }

@@ -50,6 +50,10 @@ pub(crate) struct Held {
     pub(crate) failures: Failures,
     /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
     pub(crate) launched: (u64, Duration),
+    /// The way in for a process that was made outside, if there is one.
+    pub(crate) entry: Option<crate::warm::Entry>,
+    /// The template's layer, mounted as long as this.
+    pub(crate) _image: Option<Arc<belljar_linux::ImageMount>>,
 }
 
 /// The walls of one sandbox.
@@ -104,6 +108,26 @@ impl LocalWalls {
 
     pub(crate) fn id(&self) -> &SandboxId {
         &self.held.id
+    }
+
+    pub(crate) fn entry(&self) -> Option<&crate::warm::Entry> {
+        self.held.entry.as_ref()
+    }
+
+    /// The first process's number, once it has been cloned.
+    pub(crate) fn first_process(&self) -> Option<i32> {
+        self.progress.borrow().first
+    }
+
+    /// Where the guest takes what comes from outside.
+    pub(crate) fn guest_control(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.held.guest_control.as_ref().map(|control| control.as_fd())
+    }
+
+    /// Whether its first process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let progress = self.progress.borrow();
+        progress.ended.is_some() || progress.closed
     }
 
     /// Resolves when the first process has been cloned, or never will be.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = vec![Trial::test("table::what_runs_where", table)];
     for variant in VARIANTS {
-        for case in cases() {
+        for case in cases().into_iter().filter(|case| variant.concerns(case)) {
             let name = format!("{}::{}", variant.name, case.name);
             // Ignored tests are shown as such by name; the table says which capability is lacking.
             let ignored = case.lacks(variant.capabilities).is_some() || variant.unusable().is_some();
@@ -66,7 +66,8 @@ fn run(name: &str, variant: &'static Variant, case: &Case) -> Result<Completion,
 fn table() -> Result<(), Failed> {
     let mut text = String::new();
     for case in cases() {
-        let marks = VARIANTS.iter().map(|variant| match case.lacks(variant.capabilities) {
+        let variants = VARIANTS.iter().filter(|variant| variant.concerns(&case));
+        let marks = variants.map(|variant| match case.lacks(variant.capabilities) {
             None => variant.name.to_owned(),
             Some(lacking) => format!("{}: lacks {}", variant.name, lacking.as_str()),
         });

@@ -17,6 +17,8 @@ mod peers;
 mod setting;
 #[path = "launcher/v1.rs"]
 mod v1;
+#[path = "launcher/warm.rs"]
+mod warm;
 
 use std::process::ExitCode;
 

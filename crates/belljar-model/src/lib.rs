@@ -4,6 +4,7 @@
 //! randomness: callers bring those.
 #![forbid(unsafe_code)]
 
+mod code;
 mod encoding;
 mod engine;
 mod env;
@@ -33,7 +34,12 @@ mod spec_wire;
 mod stream;
 mod text;
 mod timeout;
+mod tree;
 
+pub use code::{
+    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
+    signal_text,
+};
 pub use encoding::Encoding;
 pub use engine::{EngineKind, choose_engine};
 pub use env::EnvVar;
@@ -62,3 +68,4 @@ pub use spec::{Hostname, SandboxSpec};
 pub use spec_file::{LimitsFile, MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use timeout::{Timeout, parse_span};
+pub use tree::{ShownDir, TEMPLATE_DIR, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};

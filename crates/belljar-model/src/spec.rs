@@ -11,6 +11,7 @@ use crate::mounts::Mount;
 use crate::network::NetworkPolicy;
 use crate::spec_file::SpecFile;
 use crate::text::serde_as_text;
+use crate::tree::Tree;
 
 /// What a sandbox is to be. Made by [`SpecFile::resolve`].
 ///
@@ -35,6 +36,8 @@ pub struct SandboxSpec {
     pub hostname: Hostname,
     /// Whether a person sits in front of it.
     pub interactive: bool,
+    /// What its root is made of.
+    pub tree: Tree,
 }
 
 impl SandboxSpec {

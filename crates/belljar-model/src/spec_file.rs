@@ -177,6 +177,7 @@ impl SpecFile {
             env: env.map(|(name, value)| EnvVar::new(name, value)).collect::<Result<_, _>>()?,
             hostname: parse_or_default::<Hostname>(self.hostname)?,
             interactive: self.interactive.unwrap_or(false),
+            tree: crate::tree::Tree::Host,
         })
     }
 

@@ -13,6 +13,7 @@ use crate::mount_policy::MountPolicy;
 use crate::mounts::{Mount, MountMode, check_targets};
 use crate::network::NetworkPolicy;
 use crate::spec::{Hostname, SandboxSpec};
+use crate::tree::{TemplateTree, Tree};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +26,8 @@ pub(crate) struct SpecWire {
     env: Vec<(String, String)>,
     hostname: Hostname,
     interactive: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree: Option<Box<TemplateTree>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -52,6 +55,10 @@ impl From<SandboxSpec> for SpecWire {
             env: env.collect(),
             hostname: spec.hostname,
             interactive: spec.interactive,
+            tree: match spec.tree {
+                Tree::Host => None,
+                Tree::Template(tree) => Some(tree),
+            },
         }
     }
 }
@@ -82,6 +89,13 @@ impl TryFrom<SpecWire> for SandboxSpec {
             env,
             hostname: wire.hostname,
             interactive: wire.interactive,
+            tree: match wire.tree {
+                None => Tree::Host,
+                Some(tree) => {
+                    tree.check()?;
+                    Tree::Template(tree)
+                }
+            },
         })
     }
 }

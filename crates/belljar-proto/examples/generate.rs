@@ -5,11 +5,12 @@ use std::path::Path;
 use buffa_codegen::{BytesRepr, CodeGenConfig};
 
 /// First what the guest speaks, then what the service adds to it.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "guest",
     "filesystem",
     "process",
     "session",
+    "interpreter",
     "problem",
     "sandboxes",
     "commands",

@@ -18,12 +18,26 @@ struct Step {
 }
 
 /// Every step there ever was, in order. A step that was released is never edited.
-const STEPS: &[Step] = &[Step {
-    version: 1,
-    description: "first tables",
-    sqlite: include_str!("../migrations/sqlite/0001_first.sql"),
-    postgres: include_str!("../migrations/postgres/0001_first.sql"),
-}];
+const STEPS: &[Step] = &[
+    Step {
+        version: 1,
+        description: "first tables",
+        sqlite: include_str!("../migrations/sqlite/0001_first.sql"),
+        postgres: include_str!("../migrations/postgres/0001_first.sql"),
+    },
+    Step {
+        version: 2,
+        description: "a record of the audit in one statement",
+        sqlite: include_str!("../migrations/sqlite/0002_audit_append.sql"),
+        postgres: include_str!("../migrations/postgres/0002_audit_append.sql"),
+    },
+    Step {
+        version: 3,
+        description: "built templates",
+        sqlite: include_str!("../migrations/sqlite/0003_built_templates.sql"),
+        postgres: include_str!("../migrations/postgres/0003_built_templates.sql"),
+    },
+];
 
 /// Brings the tables up to date. With PostgreSQL other keepers wait meanwhile.
 pub(crate) async fn migrate(

@@ -20,14 +20,17 @@ pub enum TemplateKind {
     Builtin,
     /// It is what was in a sandbox at some time.
     Snapshot,
+    /// It was built by steps, or came as a file from where it was.
+    Built,
 }
 
 impl TemplateKind {
-    /// The kind's name: `builtin` or `snapshot`.
+    /// The kind's name: `builtin`, `snapshot` or `built`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Builtin => "builtin",
             Self::Snapshot => "snapshot",
+            Self::Built => "built",
         }
     }
 }
@@ -42,10 +45,10 @@ impl FromStr for TemplateKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Builtin, Self::Snapshot]
+        [Self::Builtin, Self::Snapshot, Self::Built]
             .into_iter()
             .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is neither builtin nor snapshot"))
+            .ok_or_else(|| format!("{text:?} is none of builtin, snapshot and built"))
     }
 }
 
@@ -72,6 +75,8 @@ pub struct TemplateRow {
     pub created_at: Timestamp,
     /// What somebody wrote about it.
     pub note: String,
+    /// What its tree is, as JSON; empty for the machine's own tree.
+    pub built: String,
 }
 
 /// What sandboxes are made from.
@@ -84,8 +89,7 @@ pub struct Templates<'s> {
 /// The column with what may be secret.
 pub(crate) const SPEC: &str = "templates.spec";
 
-const SELECT: &str =
-    "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note FROM templates";
+const SELECT: &str = "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built FROM templates";
 
 impl Templates<'_> {
     /// Adds a template.
@@ -101,10 +105,11 @@ impl Templates<'_> {
             ("the digest", &row.digest),
             ("the specification", &row.spec),
             ("the note", &row.note),
+            ("the tree", &row.built),
         ])?;
         let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
-        let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
         let statement = sqlx::query(text)
             .bind(&row.id)
             .bind(&row.tenant)
@@ -115,7 +120,8 @@ impl Templates<'_> {
             .bind(row.bytes)
             .bind(&spec)
             .bind(stored_time(row.created_at))
-            .bind(&row.note);
+            .bind(&row.note)
+            .bind(&row.built);
         let written = self.database.write(statement).await;
         written.map(|_| ()).map_err(|error| match &row.name {
             Some(name) if is_clash(&error, "templates_name", "templates.name") => {
@@ -193,5 +199,6 @@ fn template(row: &AnyRow) -> Result<TemplateRow, StoreError> {
         spec: row.text("spec")?,
         created_at: row.time("created_at")?,
         note: row.text("note")?,
+        built: row.text("built")?,
     })
 }

@@ -97,6 +97,8 @@ const CASES: &[(&str, Run)] = cases![
     audit::tampering_with_the_database_is_found,
     audit::records_are_neither_changed_nor_removed,
     audit::nothing_is_added_to_a_forged_end,
+    audit::two_writers_that_take_turns_make_one_chain,
+    audit::a_head_that_changed_under_a_writer_is_seen,
     audit::a_head_that_was_noted_earlier_shows_a_chain_made_anew,
     mirror::the_file_is_an_export,
     mirror::a_file_that_was_left_behind_catches_up,

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
+use crate::code::CodeArgs;
 use crate::message::Quit;
 use crate::service::args::{
     AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
 };
-use crate::{config, doctor, languages, run, serve, service, shell};
+use crate::{code, config, doctor, languages, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +19,8 @@ Examples:
   belljar run script.js                     language by extension, #! line or -l
   belljar run -f data.csv analyse.py        put a file in
   belljar run -o plot.png plot.py           bring a file out
+  belljar run --rich plot.py                show what it shows: tables, pictures
+  belljar code                              cell by cell
   belljar shell                             a terminal in a sandbox
   belljar doctor                            what this machine can enforce";
 
@@ -28,9 +31,20 @@ Examples:
   cat data.csv | belljar run -f data.csv analyse.py
   belljar run --memory 256m --cpus 0.5 --timeout 30 --mount /data:/data:ro job.py
   belljar run --json -l bash -c 'ls /'
+  belljar run --rich plot.py
 
 Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
 125 Belljar itself failed or refused something, 2 wrong usage.";
+
+const CODE_EXAMPLES: &str = "\
+Examples:
+  belljar code                              Python, with a prompt; Ctrl-D ends it
+  belljar code -l bash
+  belljar code --sandbox ID                 in a sandbox that is there, and stays
+  echo 'print(2**64)' | belljar code        one cell
+  belljar code --engine local               without a server
+
+A blank line ends a block. Ctrl-C interrupts the code. Pictures are shown in terminals that can, and saved otherwise.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -59,6 +73,9 @@ enum Command {
     /// Run code in a sandbox
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Run code in a context that remembers, cell by cell
+    #[command(after_help = CODE_EXAMPLES)]
+    Code(Box<CodeArgs>),
     /// Open an interactive terminal in a sandbox
     Shell(Box<ShellArgs>),
     /// Say what this machine can enforce, what is missing, and how to fix it
@@ -109,6 +126,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON result instead of the program's output
     #[arg(long, conflicts_with = "events", help_heading = "Output")]
     pub(crate) json: bool,
+    /// Show results and pictures, as a notebook does; -o is the directory for pictures
+    #[arg(long, conflicts_with_all = ["events", "timings", "log_dir"], help_heading = "Output")]
+    pub(crate) rich: bool,
     /// Print one JSON event a line as things happen
     #[arg(long, help_heading = "Output")]
     pub(crate) events: bool,
@@ -289,6 +309,7 @@ pub(crate) struct SandboxArgs {
 pub(crate) fn main(begin: Instant) -> u8 {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args, begin),
+        Command::Code(args) => code::code(&args),
         Command::Shell(args) => shell::shell(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Languages(args) => languages::languages(&args),

@@ -105,7 +105,7 @@ fn few(word: &str) -> &'static Languages {
     if read_for == word { languages } else { Languages::builtin() }
 }
 
-fn by_name(name: &str) -> Result<&'static Language, ModelError> {
+pub(crate) fn by_name(name: &str) -> Result<&'static Language, ModelError> {
     // A name that is not known deserves an answer that knows them all.
     few(name).by_name(name).or_else(|_| Languages::builtin().by_name(name))
 }
@@ -196,7 +196,7 @@ fn read_regular(what: &'static str, path: &Path, most: u64) -> Result<Vec<u8>, I
     }
 }
 
-fn read_stdin() -> Result<Vec<u8>, InputError> {
+pub(crate) fn read_stdin() -> Result<Vec<u8>, InputError> {
     let (what, most) = ("script", MAX_SCRIPT_BYTES);
     let failed = |source| InputError::Read { what, path: PathBuf::from("/dev/stdin"), source };
     read_up_to(&mut io::stdin().lock(), most).map_err(failed)?.ok_or(InputError::StreamTooLong { what, most })

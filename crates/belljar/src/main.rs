@@ -1,6 +1,7 @@
 //! `belljar`: runs untrusted code behind walls.
 
 mod cli;
+mod code;
 mod config;
 mod copy_out;
 mod descriptor;

@@ -26,6 +26,9 @@ const NOT_FOUND: i32 = 127;
 
 /// Runs what `args` say. Everything is checked before anything starts.
 pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
+    if args.rich {
+        return crate::code::rich(args);
+    }
     let timings = Timings::new(begin);
     let asked = Asked::from_args(&args.sandbox)?;
     let language = args.language.as_deref().or(asked.language());

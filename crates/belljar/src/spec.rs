@@ -48,6 +48,11 @@ impl Asked {
         self.file.limits.timeout.get_or_insert_with(|| timeout.to_owned());
     }
 
+    /// Sets the timeout of the sandbox as a whole.
+    pub(crate) fn set_timeout(&mut self, timeout: &str) {
+        self.file.limits.timeout = Some(timeout.to_owned());
+    }
+
     /// Says that a person sits in front of it.
     pub(crate) fn set_interactive(&mut self) {
         self.file.interactive = Some(true);

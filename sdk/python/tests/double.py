@@ -1,6 +1,7 @@
 """A stand-in for the server, true to its interface where the tests need it and to nothing else: there are no walls.
 
-It runs the tests' own harmless commands in temporary directories of this machine. It knows no sessions, searches, watches, ports,
+It runs the tests' own harmless commands in temporary directories of this machine. It runs no code in contexts,
+and knows no sessions, searches, watches, ports,
 archives, keys and no audit log; tests of these need the real server.
 """
 
@@ -21,7 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from double_state import KEY, Problem, Process, Sandbox, Service, encoded, now, span, stamp
+from double_problem import Problem
+from double_state import KEY, Process, Sandbox, Service, encoded, now, span, stamp
 from websockets.exceptions import ConnectionClosed
 from websockets.server import ServerProtocol
 from websockets.sync.server import ServerConnection
@@ -168,6 +170,8 @@ class Handler(BaseHTTPRequestHandler):
             sandbox.info["state"] = "running"
         if parts[2] == "files":
             return self.files(sandbox, parts[3:])
+        if parts[2] == "contexts":
+            return sandbox.contexts.route(verb, parts[3:], self.json(), self.reply)
         if parts[2] == "processes" and len(parts) > 3:
             return self.process(sandbox, parts[3:])
         route = getattr(self, f"{verb.lower()}_{parts[2]}", None)
@@ -254,6 +258,12 @@ class Handler(BaseHTTPRequestHandler):
                 if _gone(self.connection):
                     process.signal(signal.SIGKILL)
         self.reply(200, process.result(sandbox.id))
+
+    def post_code(self, sandbox: Sandbox) -> None:
+        streamed = "text/event-stream" in self.headers.get("Accept", "")
+        done = sandbox.contexts.run(self.json(), self.stream if streamed else None)
+        if not streamed:
+            self.reply(200, done)
 
     def send_output(self, process: Process, offsets: Dict[str, int], follow: bool, emit: Callable[[str, Any], None]) -> None:
         try:

@@ -18,16 +18,10 @@ import time
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from double_code import Contexts
+from double_problem import Problem
+
 KEY = "bj_" + "0" * 64
-
-
-class Problem(Exception):
-    """An error answer."""
-
-    def __init__(self, status: int, code: str, detail: str = "it failed", field: Optional[str] = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.body = {"type": code, "title": code, "status": status, "code": code, "detail": detail, "field": field}
 
 
 def now() -> str:
@@ -241,6 +235,7 @@ class Sandbox:
         os.makedirs(self.home)
         self.env = body.get("env") or {}
         self.processes: Dict[int, Process] = {}
+        self.contexts = Contexts()
         self.log: List[Dict[str, Any]] = []
         self.info: Dict[str, Any] = {
             "id": self.id,

@@ -339,27 +339,6 @@ async def test_cancelled_wait_leaves_the_command(environment: Any) -> None:
         assert (await handle.wait()).stdout == "still here\n"
 
 
-@pytest.mark.parametrize(
-    ("language", "code"), [("python", "print(6*7)"), ("bash", "echo $((6*7))"), ("javascript", "console.log(6*7)")]
-)
-async def test_run_code(sbx: Any, language: str, code: str) -> None:
-    present = await sbx.commands.run(
-        ["sh", "-c", f"command -v {dict(python='python3', javascript='node').get(language, language)}"], check=False
-    )
-    if present.exit_code != 0:
-        pytest.skip(f"the sandbox has no {language}")
-    assert (await sbx.run_code(code, language)).stdout == "42\n"
-
-
-async def test_run_code_that_fails(sbx: Any) -> None:
-    result = await sbx.run_code("raise SystemExit(7)")
-    assert result.exit_code == 7 and result.error is not None
-    with pytest.raises(CommandExitException):
-        await sbx.run_code("1/0", check=True)
-    with pytest.raises(InvalidArgumentException):
-        await sbx.run_code("1", "cobol")
-
-
 def _deadline(seconds: float = 20.0) -> Any:
     return _Deadline(seconds)
 

@@ -6,6 +6,8 @@
 
 export { Audit, type AuditOptions } from "./audit.js";
 export { Belljar, type Me, Sandboxes, type Usage, type Version } from "./client.js";
+export type { CodeContext, CodeContextOptions, ContextRef, Execution, ExecutionError, Result, RunCodeOptions } from "./code.js";
+export type { BarElement, BoxElement, Chart, PieElement, PointSeries, Table, TableColumn } from "./code-data.js";
 export { CommandHandle, type HandleOptions } from "./command-handle.js";
 export { type BackgroundOptions, type Command, type CommandOptions, Commands, type RunOptions } from "./commands.js";
 export type { CallOptions, ConnectionOptions, RequestOptions } from "./config.js";

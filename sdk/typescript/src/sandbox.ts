@@ -1,5 +1,6 @@
 import "./dispose.js";
 import { toBase64 } from "./bytes.js";
+import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
 import { type CallOptions, Configuration, type RequestOptions } from "./config.js";
 import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
@@ -145,6 +146,7 @@ export class Sandbox {
   /** Its ports. */
   readonly ports: Ports;
   readonly #transport: Transport;
+  readonly #code: Code;
   /** What the server said last. */
   #info: SandboxInfo;
 
@@ -158,6 +160,7 @@ export class Sandbox {
     this.pty = new Pty(transport, info.sandboxId);
     this.sessions = new Sessions(transport, info.sandboxId, this.commands);
     this.ports = new Ports(transport, info.sandboxId);
+    this.#code = new Code(transport, info.sandboxId);
   }
 
   /** Makes a sandbox. */
@@ -244,6 +247,39 @@ export class Sandbox {
     const json = { labels, limits: limitsToWire(limits), idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs), on_timeout: onTimeout, auto_resume: autoResume };
     this.#info = sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: this.#route(""), json, options: request }));
     return this.#info;
+  }
+
+  /**
+   * Runs code in a context, whose variables live on, and waits for its end. An error in the code is no exception here: see `error`
+   * and `status` of what comes back.
+   */
+  runCode(code: string, options: RunCodeOptions = {}): Promise<Execution> {
+    return this.#code.run(code, options);
+  }
+
+  /** Makes a context beside those that each language has of its own. */
+  createCodeContext(options: CodeContextOptions = {}): Promise<CodeContext> {
+    return this.#code.create(options);
+  }
+
+  /** The contexts, the oldest first. */
+  listCodeContexts(options?: RequestOptions): Promise<CodeContext[]> {
+    return this.#code.list(options);
+  }
+
+  /** Ends a context's interpreter and starts a fresh one under the same id. Its variables are lost. */
+  restartCodeContext(context: ContextRef, options?: RequestOptions): Promise<CodeContext> {
+    return this.#code.restart(context, options);
+  }
+
+  /** Interrupts the code that runs in a context, as Ctrl-C does. False: none ran. */
+  interruptCodeContext(context: ContextRef, options?: RequestOptions): Promise<boolean> {
+    return this.#code.interrupt(context, options);
+  }
+
+  /** Ends a context, with everything that was started in it. */
+  removeCodeContext(context: ContextRef, options?: RequestOptions): Promise<void> {
+    return this.#code.remove(context, options);
   }
 
   /** Stops it in its place: nothing in it runs, and its clock stands. False if it is paused already. */

@@ -20,18 +20,18 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = json_bytes(request, state).await?;
+        let bytes = json_bytes(request, state, MAX_JSON_BYTES).await?;
         Ok(Self(parse(&bytes)?))
     }
 }
 
-/// A JSON body of a request that may come with `Idempotency-Key`.
-pub(crate) struct IdempotentJson<T> {
+/// A JSON body, of at most `MOST` bytes, of a request that may come with `Idempotency-Key`.
+pub(crate) struct IdempotentJson<T, const MOST: usize = MAX_JSON_BYTES> {
     pub(crate) value: T,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
-impl<S: Sync, T: DeserializeOwned> FromRequest<S> for IdempotentJson<T> {
+impl<S: Sync, T: DeserializeOwned, const MOST: usize> FromRequest<S> for IdempotentJson<T, MOST> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
@@ -41,7 +41,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for IdempotentJson<T> {
         digest.update([0]);
         digest.update(request.uri().path());
         digest.update([0]);
-        let bytes = json_bytes(request, state).await?;
+        let bytes = json_bytes(request, state, MOST).await?;
         let value = parse(&bytes)?;
         let idempotency = match key {
             Some(key) => {
@@ -75,8 +75,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-async fn json_bytes<S: Sync>(request: Request, state: &S) -> Result<Vec<u8>, Problem> {
-    let most = if belljar_keeper::is_without("body-bounds") { usize::MAX } else { MAX_JSON_BYTES };
+async fn json_bytes<S: Sync>(request: Request, state: &S, most: usize) -> Result<Vec<u8>, Problem> {
+    let most = if belljar_keeper::is_without("body-bounds") { usize::MAX } else { most };
     let is_json = is_json(request.headers());
     let body = RawBody::from_request(request, state).await?.read(most).await?;
     if body.is_empty() {

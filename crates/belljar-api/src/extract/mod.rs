@@ -11,5 +11,5 @@ pub(crate) use auth::Auth;
 pub(crate) use body::BodyFailure;
 pub(crate) use body::{RawBody, failure_of};
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
-pub(crate) use path::{Id, PathNumber, PathOf, Token};
+pub(crate) use path::{ContextId, Id, PathNumber, PathOf, Token};
 pub(crate) use query::Query;

@@ -24,6 +24,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     }
 }
 
+/// The parameter `context` of a path: the id of a context, which only the guest knows.
+pub(crate) struct ContextId(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for ContextId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let text = text_of(parts, state, "context", MAX_PART_BYTES).await?;
+        let can_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.+-".contains(&byte);
+        if text.is_empty() || !text.bytes().all(can_be) {
+            return Err(Problem::new(Code::ContextNotFound, format!("there is no context {text:?}")));
+        }
+        Ok(Self(text))
+    }
+}
+
 /// The parameter `token` of a path.
 pub(crate) struct Token(pub(crate) String);
 

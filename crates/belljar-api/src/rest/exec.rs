@@ -41,7 +41,7 @@ pub(super) async fn exec(
     Ok(axum::Json(ExecResultBody::from(result)).into_response())
 }
 
-fn wants_events(headers: &HeaderMap) -> bool {
+pub(super) fn wants_events(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = values
         .flat_map(|value| value.split(','))

@@ -3,7 +3,10 @@
 mod archive;
 mod attach;
 mod audit;
+mod builds;
+mod code;
 mod content;
+mod contexts;
 mod disposition;
 mod exec;
 mod files;
@@ -31,7 +34,7 @@ use belljar_model::SandboxId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use openapi::openapi;
+pub use openapi::{openapi, openapi_json};
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
@@ -66,6 +69,12 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(processes::resize))
         .routes(routes!(sessions::open, sessions::list))
         .routes(routes!(sessions::close))
+        .routes(routes!(code::run))
+        .routes(routes!(contexts::create, contexts::list))
+        .routes(routes!(contexts::remove))
+        .routes(routes!(contexts::restart))
+        .routes(routes!(contexts::interrupt))
+        .routes(routes!(contexts::answer))
         .routes(routes!(attach::attach))
         .routes(routes!(attach::terminal))
         .routes(routes!(content::download, content::upload))
@@ -83,7 +92,9 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(ports::publish, ports::list))
         .routes(routes!(ports::unpublish))
         .routes(routes!(ports::token))
-        .routes(routes!(templates::list))
+        .routes(routes!(templates::list, builds::build))
+        .routes(routes!(builds::import))
+        .routes(routes!(builds::export))
         .routes(routes!(templates::get, templates::remove))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use axum::response::IntoResponse as _;
-use serde_json::Value;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::request_body::RequestBody;
 use utoipa::openapi::schema::Schema;
@@ -68,36 +67,20 @@ pub fn openapi() -> OpenApi {
             }
         }
     }
-    with_usual_formats(document)
+    document
 }
 
-/// The document with the names that are usual for formats of numbers: `uint32`, not `u-int32`.
-fn with_usual_formats(document: OpenApi) -> OpenApi {
-    fn rename(value: &mut Value) {
-        match value {
-            Value::Object(fields) => {
-                if let Some(Value::String(format)) = fields.get_mut("format")
-                    && let Some(bits) = format.strip_prefix("u-int")
-                {
-                    *format = format!("uint{bits}");
-                }
-                fields.values_mut().for_each(rename);
-            }
-            Value::Array(items) => items.iter_mut().for_each(rename),
-            _ => {}
-        }
-    }
-    let renamed = serde_json::to_value(&document).and_then(|mut value| {
-        rename(&mut value);
-        serde_json::from_value(value)
-    });
-    renamed.unwrap_or(document)
+/// The document as JSON, with the names that are usual for formats of numbers: `uint32`, not `u-int32`.
+#[must_use]
+pub fn openapi_json() -> String {
+    let text = openapi().to_pretty_json().unwrap_or_default();
+    text.replace("\"format\": \"u-int", "\"format\": \"uint")
 }
 
-/// The document as JSON.
+/// The same, made once.
 pub(super) fn json() -> &'static str {
     static JSON: OnceLock<String> = OnceLock::new();
-    JSON.get_or_init(|| openapi().to_pretty_json().unwrap_or_default())
+    JSON.get_or_init(openapi_json)
 }
 
 /// The pages at `/docs`.

@@ -56,16 +56,19 @@ impl Call {
         self.problem(&Problem::field(field, reason))
     }
 
+    /// The sandbox that the header names.
+    pub(super) fn sandbox(&self, context: &RequestContext) -> Result<String, ConnectError> {
+        let mut named = context.headers().get_all(SANDBOX).iter();
+        match (named.next(), named.next()) {
+            (Some(value), None) => Ok(value.to_str().unwrap_or_default().to_owned()),
+            (None, _) => Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name")),
+            (Some(_), Some(_)) => Err(self.field(SANDBOX, "the header is given more than once")),
+        }
+    }
+
     /// The sandbox that the header names, to be used.
     pub(super) async fn enter(self, context: &RequestContext) -> Result<Inside, ConnectError> {
-        let mut named = context.headers().get_all(SANDBOX).iter();
-        let id = match (named.next(), named.next()) {
-            (Some(value), None) => value.to_str().unwrap_or_default().to_owned(),
-            (None, _) => {
-                return Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name"));
-            }
-            (Some(_), Some(_)) => return Err(self.field(SANDBOX, "the header is given more than once")),
-        };
+        let id = self.sandbox(context)?;
         let entered =
             self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))?;
         Ok(Inside { call: self, entered })

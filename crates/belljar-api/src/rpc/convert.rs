@@ -243,10 +243,10 @@ pub(super) fn token(token: keeper::IssuedToken) -> v1::IssuedToken {
 
 /// A template.
 pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
-    let kind = if info.builtin {
-        v1::TemplateKind::TEMPLATE_KIND_BUILTIN
-    } else {
-        v1::TemplateKind::TEMPLATE_KIND_SNAPSHOT
+    let kind = match info.kind {
+        keeper::TemplateKind::Builtin => v1::TemplateKind::TEMPLATE_KIND_BUILTIN,
+        keeper::TemplateKind::Snapshot => v1::TemplateKind::TEMPLATE_KIND_SNAPSHOT,
+        keeper::TemplateKind::Built => v1::TemplateKind::TEMPLATE_KIND_BUILT,
     };
     v1::TemplateInfo {
         id: info.id,
@@ -257,6 +257,8 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
         bytes: info.bytes,
         created_at: time(info.created_at).into(),
         note: info.note.unwrap_or_default(),
+        base: info.base.to_owned(),
+        warm: info.warm,
         ..Default::default()
     }
 }

@@ -102,15 +102,22 @@ fn code(code: Code) -> ErrorCode {
         | Code::KeyNotFound
         | Code::ProcessNotFound
         | Code::SessionNotFound
+        | Code::ContextNotFound
         | Code::PathNotFound
         | Code::PortNotFound
         | Code::SandboxGone => ErrorCode::NotFound,
         Code::NameTaken | Code::PathExists => ErrorCode::AlreadyExists,
-        Code::WrongState | Code::NotRegular | Code::FailedPrecondition => ErrorCode::FailedPrecondition,
+        Code::WrongState
+        | Code::NotRegular
+        | Code::KernelUnavailable
+        | Code::BuildFailed
+        | Code::FailedPrecondition => ErrorCode::FailedPrecondition,
         Code::IdempotencyRunning | Code::ExecutionInterrupted | Code::UploadFailed => ErrorCode::Aborted,
-        Code::ResourceExhausted | Code::TooLarge | Code::QuotaExceeded | Code::TooManyAttempts => {
-            ErrorCode::ResourceExhausted
-        }
+        Code::ResourceExhausted
+        | Code::TooLarge
+        | Code::ContextsExhausted
+        | Code::QuotaExceeded
+        | Code::TooManyAttempts => ErrorCode::ResourceExhausted,
         Code::MethodNotAllowed | Code::UpgradeRequired | Code::NotOffered => ErrorCode::Unimplemented,
         Code::SandboxUnreachable | Code::PortNotOpen | Code::MachineFull | Code::ShuttingDown => {
             ErrorCode::Unavailable

@@ -87,6 +87,7 @@ fn services(shared: &Shared) -> connectrpc::Router {
         .add_service(Arc::new(guest::Filesystem(shared())))
         .add_service(Arc::new(guest::Ports(shared())))
         .add_service(Arc::new(guest::Session(shared())))
+        .add_service(Arc::new(guest::Interpreter(shared())))
         .add_service(Arc::new(guest::Health(shared())));
     let names: std::collections::BTreeSet<String> = services
         .methods()

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use http::header;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -59,6 +60,12 @@ const MAX_FIRST: Duration = Duration::from_secs(1);
 /// How long a connection may take to end once it was told to.
 const MAX_FINISH: Duration = Duration::from_secs(10);
 
+/// How much of a body that nobody wants is read all the same, in bytes, and for how long. A client sends its whole body before it
+/// looks for an answer, and a connection that is closed before that takes the answer with it (RFC 9112, section 9.6).
+const MAX_READ_AWAY_BYTES: u64 = 64 << 20;
+/// See [`MAX_READ_AWAY_BYTES`].
+const MAX_READ_AWAY: Duration = Duration::from_secs(30);
+
 /// Bounds of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -87,7 +94,7 @@ impl Connection {
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let under_way = counted.begin(request.version() == http::Version::HTTP_2);
             request.extensions_mut().insert(peer.clone());
-            let answer = router.clone().oneshot(request.map(Body::new) as Request);
+            let answer = router.clone().oneshot(read_away(request));
             async move { answer.await.map(|response| counted_answer(response, under_way)) }
         });
         let builder = builder();
@@ -155,6 +162,59 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(MAX_PONG);
     builder
+}
+
+/// The request, of whose body the rest is read away once nobody wants it. Not where the client waits to be asked for it, nor over
+/// HTTP/2, where a stream is reset alone.
+fn read_away(request: hyper::Request<Incoming>) -> Request {
+    let whole = request.version() < http::Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
+    request.map(|body| if whole { Body::new(ReadAway { body: Some(body) }) } else { Body::new(body) })
+}
+
+struct ReadAway {
+    body: Option<Incoming>,
+}
+
+impl HttpBody for ReadAway {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
+
+impl Drop for ReadAway {
+    fn drop(&mut self) {
+        let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(tokio::time::timeout(MAX_READ_AWAY, async move {
+            let mut left = MAX_READ_AWAY_BYTES;
+            while let Some(Ok(frame)) =
+                std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+            {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match left.checked_sub(length) {
+                    Some(rest) => left = rest,
+                    None => return,
+                }
+            }
+        }));
+    }
 }
 
 /// The answer, which is under way until its body has been sent. After a change of protocol, that is at once.

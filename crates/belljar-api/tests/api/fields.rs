@@ -92,6 +92,7 @@ async fn bodies_are_checked(world: World) {
         ("POST", of("/fork"), json!({"count": 0}), "count"),
         ("POST", of("/fork"), json!({"count": 21}), "count"),
         ("POST", of("/fork"), json!({"count": "2"}), "count"),
+        ("POST", of("/fork"), json!({"memory": "interpreters"}), "memory"),
         ("POST", of("/fork"), json!({"timeout": "99h"}), "timeout"),
         ("POST", of("/fork"), json!({"labels": {"": "x"}}), "labels"),
         ("POST", of("/tokens"), json!({"expires": 0}), "expires"),
@@ -203,7 +204,13 @@ async fn bodies_are_bounded(world: World) {
         user.send(request.body(body.into()).unwrap())
     };
     let json = "application/json";
-    send(json, None, vec![b' '; (2 << 20) + 1]).await.refused(413, "too_large", None);
+    // The refusal arrives, although the client goes on sending.
+    for length in [(2 << 20) + 1, 32 << 20] {
+        send(json, None, vec![b' '; length]).await.refused(413, "too_large", None);
+    }
+    let stranger = world.stranger().request("POST", "/v1/sandboxes").header("content-type", json);
+    let refused = world.stranger().send(stranger.body(vec![b' '; 8 << 20].into()).unwrap()).await;
+    refused.refused(401, "unauthenticated", None);
     send(json, Some("gzip"), vec![31, 139]).await.refused(
         415,
         "unsupported_media_type",

@@ -1,7 +1,7 @@
 //! Every field and every parameter of the OpenAPI document, each with what it does not take: made from the document, so that a new
 //! one cannot be forgotten. Only what must be refused is sent, so nothing happens.
 
-use belljar_api::openapi;
+use belljar_api::openapi_json;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Answer, Client};
@@ -27,7 +27,7 @@ struct Document(Value);
 
 impl Document {
     fn new() -> Self {
-        Self(serde_json::to_value(openapi()).unwrap())
+        Self(serde_json::from_str(&openapi_json()).unwrap())
     }
 
     /// Method, path and description of each operation.
@@ -213,7 +213,11 @@ fn object(at: &mut Value) -> &mut Map<String, Value> {
 /// The path with things in it that are there.
 fn real(path: &str, id: &str) -> String {
     let id = if path.starts_with("/v1/templates/") { "default" } else { id };
-    let path = path.replace("{id}", id).replace("{process}", "1").replace("{session}", "1");
+    let path = path
+        .replace("{id}", id)
+        .replace("{process}", "1")
+        .replace("{session}", "1")
+        .replace("{context}", "python");
     path.replace("{port}", "8000").replace("{token}", "x")
 }
 

@@ -97,7 +97,7 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
     let id = sandbox(&owner).await;
     let missing = "a0000000000000000000";
     let stranger = format!("Bearer {}", world.key("other", Role::User).await);
-    let guest = ["Process/", "Filesystem/", "Ports/", "Health/", "Session/"];
+    let guest = ["Process/", "Filesystem/", "Ports/", "Health/", "Session/", "Interpreter/"];
     let mut seen = 0;
     for procedure in procedures() {
         if !guest.iter().any(|service| procedure.path.contains(&format!("v1.{service}"))) {

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use belljar_client::{ErrorCode, v1};
+use belljar_client::{Client, ClientError, ErrorCode, v1};
 use belljar_model::Role;
+use bytes::Bytes;
+use connectrpc::Protocol;
+use connectrpc::client::{ClientConfig, Http2Connection};
 use v1::__buffa::oneof::command_outcome::Kind;
 use v1::__buffa::oneof::exec_event::Event;
 use v1::__buffa::oneof::fork_sandbox_response::Result as Fork;
@@ -20,6 +23,7 @@ cases![
     labels_limits_and_time_can_change,
     paused_and_resumed,
     a_snapshot_becomes_a_template,
+    a_template_is_built_exported_and_imported,
     forks_come_one_by_one,
     a_log_is_followed_to_the_end,
     metrics_tell_what_is_used,
@@ -296,6 +300,111 @@ async fn a_snapshot_becomes_a_template(world: World) {
     user.remove_template(remove.clone()).await.unwrap();
     assert_eq!(code(user.template(get).await), "template_not_found");
     assert_eq!(code(user.remove_template(remove).await), "template_not_found");
+}
+
+/// What is told of a build, as words, and what comes of it.
+async fn build(
+    client: &Client,
+    request: v1::BuildTemplateRequest,
+) -> (Vec<String>, Result<v1::TemplateInfo, ClientError>) {
+    use v1::__buffa::oneof::build_template_event::Event;
+    let mut told = Vec::new();
+    let mut events = match client.build_template(request).await {
+        Ok(events) => events,
+        Err(error) => return (told, Err(error)),
+    };
+    loop {
+        match events.next().await.map(|event| event.and_then(|event| event.event)) {
+            Ok(Some(Event::Template(info))) => {
+                assert!(events.next().await.unwrap().is_none());
+                return (told, Ok(*info));
+            }
+            Ok(Some(Event::Step(step))) => {
+                told.push(format!("{}/{} {} {}", step.number, step.total, step.kind, step.cached));
+            }
+            Ok(Some(Event::Log(log))) => told.push(format!("{} {}", log.number, log.line)),
+            Ok(Some(Event::Layer(layer))) => {
+                assert_eq!((layer.digest.len(), layer.bytes > 0), (64, true));
+                told.push(format!("{} layer", layer.number));
+            }
+            Ok(None) => panic!("the stream has no end: {told:?}"),
+            Err(error) => return (told, Err(error)),
+        }
+    }
+}
+
+async fn a_template_is_built_exported_and_imported(world: World) {
+    let (admin, user) = (world.client("acme", Role::Admin).await, world.client("acme", Role::User).await);
+    let request = v1::BuildTemplateRequest {
+        definition:
+            "name = \"one\"\nbase = \"host\"\n[[step]]\ncopy = { from = \"a.txt\", to = \"/opt/template/a.txt\" }\n\
+                     [[step]]\nrun = \"echo hello; cp /opt/template/a.txt /opt/template/b.txt\"\n"
+                .to_owned(),
+        files: vec![v1::BuildTemplateFile {
+            path: "a.txt".to_owned(),
+            content: Bytes::from_static(b"of the build\n"),
+            mode: 0o600,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let (told, built) = build(&admin, request.clone()).await;
+    let built = built.unwrap();
+    let all = ["1/2 copy false", "1 layer", "2/2 run false", "2 hello", "2 layer"];
+    assert_eq!(told, all);
+    assert_eq!(built.kind.as_known(), Some(v1::TemplateKind::TEMPLATE_KIND_BUILT));
+    assert_eq!((built.name.as_str(), built.base.as_str(), built.digest.len()), ("one", "host", 64));
+    let (told, again) = build(&admin, request.clone()).await;
+    assert_eq!(
+        (told, again.unwrap().digest),
+        (vec!["1/2 copy true".to_owned(), "2/2 run true".to_owned()], built.digest.clone())
+    );
+    // Who may use it may not build it, and what is wrong has a name.
+    assert_eq!(code(build(&user, request.clone()).await.1), "forbidden");
+    let mut wrong = request.clone();
+    wrong.files[0].path = "../a.txt".to_owned();
+    let error = build(&admin, wrong).await.1.unwrap_err();
+    assert!(error.to_string().contains("files[0].path"), "{error}");
+    let failing = v1::BuildTemplateRequest {
+        definition: "name = \"bad\"\nbase = \"host\"\n[[step]]\nrun = \"echo why; exit 3\"\n".to_owned(),
+        ..Default::default()
+    };
+    let (told, failed) = build(&admin, failing).await;
+    assert_eq!(told, ["1/1 run false", "1 why"]);
+    assert_eq!(code(failed), "build_failed");
+
+    let export = v1::ExportTemplateRequest { template: "one".to_owned(), ..Default::default() };
+    let mut file = Vec::new();
+    let mut pieces = user.export_template(export).await.unwrap();
+    while let Some(piece) = pieces.next().await.unwrap() {
+        file.extend_from_slice(&piece.data);
+    }
+    let importing = async |role: Role, file: Vec<u8>| {
+        let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
+        let config = ClientConfig::new(uri.clone())
+            .with_protocol(Protocol::Grpc)
+            .with_default_header("x-api-key", world.key("acme", role).await);
+        let client = v1::TemplatesClient::new(Http2Connection::lazy_plaintext(uri).shared(4), config);
+        let mut messages = vec![v1::ImportTemplateRequest { name: "two".to_owned(), ..Default::default() }];
+        messages.extend(file.chunks(100_000).map(|piece| v1::ImportTemplateRequest {
+            data: Bytes::copy_from_slice(piece),
+            ..Default::default()
+        }));
+        client.import(connectrpc::stream_iter(messages)).await.map(|info| info.into_owned())
+    };
+    assert!(importing(Role::User, file.clone()).await.is_err());
+    let cut = importing(Role::Admin, file[..file.len() - 1].to_vec()).await.unwrap_err();
+    assert!(cut.message.as_deref().unwrap_or_default().contains("bundle"), "{cut}");
+    let two = importing(Role::Admin, file).await.unwrap();
+    assert_eq!((two.name.as_str(), two.kind.as_known()), ("two", built.kind.as_known()));
+    let request = v1::CreateSandboxRequest { template: "two".to_owned(), ..Default::default() };
+    let made = user.create(request, None).await.unwrap().sandbox.id.clone();
+    let said = sh(&user, &made, "cat /opt/template/b.txt").await;
+    assert_eq!(said.stdout.data, "of the build\n", "{said:?}");
+    // Who may not build does not remove what was built.
+    let remove = |name: &str| v1::RemoveTemplateRequest { template: name.to_owned(), ..Default::default() };
+    assert_eq!(code(user.remove_template(remove("one")).await), "forbidden");
+    admin.remove_template(remove("one")).await.unwrap();
 }
 
 async fn forks_come_one_by_one(world: World) {

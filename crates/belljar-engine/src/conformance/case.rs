@@ -28,6 +28,8 @@ pub enum Capability {
     ProtectedGuest,
     /// Programs that were started one after the other in one sandbox see and can signal each other.
     Siblings,
+    /// What a command starts sees the processes of contexts.
+    VisibleContexts,
     /// Code has no privileges and runs behind a system call filter.
     Confined,
     /// Memory is limited, by the kernel or by a watcher.
@@ -59,6 +61,7 @@ impl Capability {
             Self::Loopback => "loopback",
             Self::HiddenHost => "hidden_host",
             Self::Siblings => "siblings",
+            Self::VisibleContexts => "visible contexts",
             Self::ProtectedGuest => "protected_guest",
             Self::Confined => "confined",
             Self::MemoryLimit => "memory_limit",

@@ -8,6 +8,8 @@ mod archives;
 mod background;
 mod case;
 mod context;
+mod contexts;
+mod contexts_hostile;
 mod files;
 mod files_hostile;
 mod health;
@@ -40,6 +42,8 @@ pub fn cases() -> Vec<Case> {
         processes::CASES,
         streams::CASES,
         background::CASES,
+        contexts::CASES,
+        contexts_hostile::CASES,
         sessions::CASES,
         stopping::CASES,
         limits::CASES,

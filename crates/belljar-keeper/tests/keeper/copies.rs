@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, Leave, ListSandboxes,
-    SnapshotRequest,
+    SnapshotRequest, TemplateKind,
 };
 use belljar_model::SandboxState;
 
@@ -23,7 +23,7 @@ pub(crate) async fn a_snapshot_is_a_template(world: World) {
     let named =
         |name: &str| SnapshotRequest { name: Some(name.parse().unwrap()), note: Some("kept".to_owned()) };
     let template = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap();
-    assert!(template.bytes > 0 && template.digest.len() == 64 && !template.builtin);
+    assert!(template.bytes > 0 && template.digest.len() == 64 && template.kind == TemplateKind::Snapshot);
     assert_eq!(template.note.as_deref(), Some("kept"));
     let clash = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
     assert!(matches!(clash, KeeperError::Field { field: "name", .. }), "{clash}");

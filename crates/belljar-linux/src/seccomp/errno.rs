@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Every error number that the policy may name. They are the same on both architectures (asm-generic/errno.h).
 const KNOWN: &[(u16, &str)] = &[
+    // The call is not made, and its caller is told that it was.
+    (0, "PRETEND"),
     (1, "EPERM"),
     (13, "EACCES"),
     (22, "EINVAL"),
@@ -21,7 +23,7 @@ impl FilterErrno {
     /// "Function not implemented", the answer to what the policy does not know.
     pub const NOSYS: Self = Self(38);
 
-    /// The number, 1 to 4095.
+    /// The number, 0 to 4095.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0

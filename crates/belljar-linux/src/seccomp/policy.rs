@@ -50,11 +50,18 @@ pub enum Profile {
     /// [`Profile::Default`] less memory that is resident nowhere, for an engine that watches memory and has no
     /// control group to limit it.
     Watched,
+    /// [`Profile::Default`], but owners of files are not changed, and whoever changes them is told that they were: packages
+    /// are unpacked where there is one user id only. For builds of templates.
+    Build,
+    /// [`Profile::Default`] and the calls by which a process enters a sandbox. For the parent of warm interpreters, which runs
+    /// no user code; each child takes the sandbox's own filter as well before it does.
+    Warm,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 4] = [Self::Default, Self::Hardened, Self::NoNetwork, Self::Watched];
+    pub const ALL: [Self; 6] =
+        [Self::Default, Self::Hardened, Self::NoNetwork, Self::Watched, Self::Build, Self::Warm];
 
     /// The name in the policy, in the configuration and in reports.
     #[must_use]
@@ -64,6 +71,8 @@ impl Profile {
             Self::Hardened => "hardened",
             Self::NoNetwork => "no_network",
             Self::Watched => "watched",
+            Self::Build => "build",
+            Self::Warm => "warm",
         }
     }
 }
@@ -126,11 +135,15 @@ impl Policy {
         static HARDENED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Hardened));
         static NO_NETWORK: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::NoNetwork));
         static WATCHED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Watched));
+        static BUILD: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Build));
+        static WARM: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Warm));
         match profile {
             Profile::Default => DEFAULT.as_ref(),
             Profile::Hardened => HARDENED.as_ref(),
             Profile::NoNetwork => NO_NETWORK.as_ref(),
             Profile::Watched => WATCHED.as_ref(),
+            Profile::Build => BUILD.as_ref(),
+            Profile::Warm => WARM.as_ref(),
         }
     }
 

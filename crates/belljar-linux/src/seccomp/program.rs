@@ -38,6 +38,17 @@ impl Instruction {
     /// Answer `k`: `BPF_RET | BPF_K`.
     pub(super) const RETURN: u16 = 0x06;
 
+    /// The instruction as it lies in the kernel's memory.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..2].copy_from_slice(&self.code.to_ne_bytes());
+        bytes[2] = self.jt;
+        bytes[3] = self.jf;
+        bytes[4..].copy_from_slice(&self.k.to_ne_bytes());
+        bytes
+    }
+
     /// An instruction from its four fields.
     #[must_use]
     pub const fn new(code: u16, jt: u8, jf: u8, k: u32) -> Self {
@@ -109,6 +120,8 @@ pub fn program(profile: Profile) -> &'static [Instruction] {
         Profile::Hardened => &generated::HARDENED,
         Profile::NoNetwork => &generated::NO_NETWORK,
         Profile::Watched => &generated::WATCHED,
+        Profile::Build => &generated::BUILD,
+        Profile::Warm => &generated::WARM,
     }
 }
 

@@ -52,7 +52,8 @@ struct CheckSource {
     otherwise: String,
 }
 
-/// What a profile takes away. It has no `allow`, no `otherwise` and no `then = "allow"`: it cannot add.
+/// What a profile takes away. It has no `allow`, no `otherwise` and no `then = "allow"`: it cannot add, but for `free`, which only
+/// the profiles `build` and `warm` have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileSource {
@@ -60,6 +61,16 @@ struct ProfileSource {
     refuse: Vec<NarrowSource>,
     #[serde(default)]
     check: Vec<NarrowCheckSource>,
+    #[serde(default)]
+    free: Vec<FreeSource>,
+}
+
+/// Calls whose arguments are not looked at.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FreeSource {
+    why: String,
+    calls: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -126,11 +137,18 @@ pub(super) fn parse(text: &str, profile: Profile) -> Result<Policy, SeccompError
     if let Some(name) = source.profile.keys().find(|name| !known(name)) {
         return Err(wrong(
             &format!("profile.{name}"),
-            "the profiles are default, hardened, no_network and watched",
+            "the profiles are default, hardened, no_network, watched, build and warm",
         ));
     }
     let mut wanted = policy.clone();
     for (name, narrow) in source.profile {
+        if !narrow.free.is_empty() && ![Profile::Build.name(), Profile::Warm.name()].contains(&name.as_str())
+        {
+            return Err(wrong(
+                &format!("profile.{name}"),
+                "only the profiles build and warm may have `free`",
+            ));
+        }
         let narrowed = policy.clone().narrowed(narrow, &source.values)?;
         if name == profile.name() {
             wanted = narrowed;
@@ -178,6 +196,14 @@ impl Policy {
                 let entry = self.listed(&call)?;
                 *entry =
                     Entry { only: entry.only, rules: Vec::new(), otherwise: answer, why: group.why.clone() };
+            }
+        }
+        for group in narrow.free {
+            for call in group.calls {
+                let entry = self.listed(&call)?;
+                entry.rules.clear();
+                entry.otherwise = Action::Allow;
+                entry.why.clone_from(&group.why);
             }
         }
         for group in narrow.check {
@@ -334,7 +360,11 @@ mod tests {
         );
         check(
             "[[profile.soft.refuse]]\ncalls = [\"ioctl\"]\nerrno = \"EPERM\"",
-            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network and watched",
+            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network, watched, build and warm",
+        );
+        check(
+            "[[profile.hardened.free]]\ncalls = [\"ioctl\"]",
+            "the seccomp policy is wrong at profile.hardened: only the profiles build and warm may have `free`",
         );
         check("[[profile.hardened.allow]]\ncalls = [\"ioctl\"]", "cannot read the seccomp policy");
     }

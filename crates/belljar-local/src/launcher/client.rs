@@ -172,6 +172,12 @@ impl Asking {
                 Ok((sandbox(held.facts.clone()), Some(stream)))
             }
             Request::Usage { id } => Ok((Answer::Usage(get(&id)?.walls.usage().await.into()), None)),
+            Request::Interpreter { id, owner, imports } => {
+                self.launcher.may_launch()?;
+                let held = get(&id)?;
+                let offered = self.launcher.parents.offer(&self.engine, &held.walls, &owner, &imports);
+                Ok((Answer::Interpreter { why_not: offered.err() }, None))
+            }
             Request::SetLimits { id, change } => {
                 get(&id)?.walls.set_limits(&change).await?;
                 done

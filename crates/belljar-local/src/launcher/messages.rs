@@ -32,6 +32,8 @@ pub(crate) enum Request {
     Connect { id: SandboxId },
     /// What a sandbox uses.
     Usage { id: SandboxId },
+    /// An interpreter that is warm, for the next context of Python: of this tenant's parent that has these imports.
+    Interpreter { id: SandboxId, owner: String, imports: Vec<String> },
     /// Other limits.
     SetLimits { id: SandboxId, change: LimitsChange },
     /// Another deadline, from now on; `None` is none.
@@ -57,6 +59,7 @@ impl Request {
             Self::List => ("list", 1),
             Self::Connect { .. } => ("connect", 1),
             Self::Usage { .. } => ("usage", 1),
+            Self::Interpreter { .. } => ("offer an interpreter", 2),
             Self::SetLimits { .. } => ("set limits", 1),
             Self::SetDeadline { .. } => ("set a deadline", 1),
             Self::Freeze { .. } => ("freeze", 1),
@@ -92,6 +95,8 @@ pub(crate) enum Answer {
     List { sandboxes: Vec<Listed> },
     /// What one uses.
     Usage(UsageWire),
+    /// An interpreter is on its way, or is not, for this reason.
+    Interpreter { why_not: Option<String> },
     /// It is done.
     Done,
 }

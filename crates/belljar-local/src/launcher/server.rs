@@ -17,6 +17,7 @@ use crate::launcher::held::{Held, Table};
 use crate::launcher::messages::Reply;
 use crate::launcher::place::is_same_user;
 use crate::launcher::start::{is_single_threaded, log};
+use crate::warm::Parents;
 
 /// The most clients at once.
 const MAX_CLIENTS: usize = 64;
@@ -24,6 +25,8 @@ const MAX_CLIENTS: usize = 64;
 /// What the tasks of the launcher share.
 pub(crate) struct Launcher {
     pub(crate) table: Arc<Table>,
+    /// The parents of warm interpreters. They keep the launcher from nothing.
+    pub(crate) parents: Arc<Parents>,
     pub(crate) instance: String,
     clients: Mutex<HashMap<u64, Client>>,
     /// Something has ended or gone: there may be nothing to stay for.
@@ -47,6 +50,7 @@ pub(crate) async fn serve(
     let mut terminated = signal(SignalKind::terminate())?;
     let launcher = Arc::new(Launcher {
         table: Arc::new(Table::default()),
+        parents: Arc::new(Parents::default()),
         instance,
         clients: Mutex::default(),
         changed: Notify::new(),
@@ -67,7 +71,10 @@ pub(crate) async fn serve(
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            () = launcher.idle_for(linger) => return Ok(()),
+            () = launcher.idle_for(linger) => {
+                launcher.parents.end_all().await;
+                return Ok(());
+            }
             _ = terminated.recv() => {
                 log("told to end by a signal");
                 launcher.end_all().await;
@@ -189,6 +196,7 @@ impl Launcher {
     pub(crate) async fn end_all(&self) {
         let all = self.table.all();
         join_all(all.iter().map(|held| self.stop(held))).await;
+        self.parents.end_all().await;
     }
 
     /// Makes the launcher exit.

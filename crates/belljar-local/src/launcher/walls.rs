@@ -93,6 +93,22 @@ impl Walls for LauncherWalls {
         })
     }
 
+    fn offer_interpreter<'a>(
+        &'a self,
+        owner: &'a str,
+        imports: &'a [String],
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let (owner, imports) = (owner.to_owned(), imports.to_vec());
+            match self.ask(Request::Interpreter { id: self.id.clone(), owner, imports }).await {
+                Ok((Answer::Interpreter { why_not: None }, None)) => Ok(()),
+                Ok((Answer::Interpreter { why_not: Some(why) }, None)) => Err(why),
+                Ok(_) => Err(self.shared.lost(LinkError::Protocol).to_string()),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+    }
+
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(self.done(Request::SetLimits { id: self.id.clone(), change: *change }))
     }

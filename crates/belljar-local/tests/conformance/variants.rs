@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::Engine;
 use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome};
+use belljar_engine::{Engine, EngineError, Sandbox};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, LimitsGrade, SandboxSpec};
+use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use futures::future::BoxFuture;
 use libtest_mimic::Failed;
 
 use crate::{account, leftovers};
@@ -20,12 +21,15 @@ pub(crate) struct Variant {
     pub(crate) grade: LimitsGrade,
     /// Whether the launcher holds the sandboxes.
     pub(crate) is_launched: bool,
+    /// Whether each sandbox has warm interpreters; only what is about contexts is tried then.
+    pub(crate) is_warm: bool,
     pub(crate) capabilities: &'static [Capability],
 }
 
 use Capability::{
     Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback, MemoryLimit,
     Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, Siblings,
+    VisibleContexts,
 };
 
 const LOCAL_ROOT: &[Capability] = &[
@@ -36,6 +40,7 @@ const LOCAL_ROOT: &[Capability] = &[
     HiddenHost,
     ProtectedGuest,
     Siblings,
+    VisibleContexts,
     Confined,
     MemoryLimit,
     EnforcedMemory,
@@ -55,6 +60,7 @@ const LOCAL_USER: &[Capability] = &[
     HiddenHost,
     ProtectedGuest,
     Siblings,
+    VisibleContexts,
     Confined,
     MemoryLimit,
     PidsLimit,
@@ -70,6 +76,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: false,
+        is_warm: false,
         capabilities: LOCAL_ROOT,
     },
     Variant {
@@ -78,6 +85,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
+        is_warm: false,
         capabilities: LOCAL_USER,
     },
     Variant {
@@ -86,9 +94,11 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: false,
+        is_warm: false,
         capabilities: &[
             HiddenHost,
             ProtectedGuest,
+            VisibleContexts,
             Confined,
             MemoryLimit,
             EnforcedMemory,
@@ -104,7 +114,16 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
-        capabilities: &[HiddenHost, ProtectedGuest, Confined, MemoryLimit, PidsLimit, OpenFilesLimit],
+        is_warm: false,
+        capabilities: &[
+            HiddenHost,
+            ProtectedGuest,
+            VisibleContexts,
+            Confined,
+            MemoryLimit,
+            PidsLimit,
+            OpenFilesLimit,
+        ],
     },
     Variant {
         name: "none_user",
@@ -112,7 +131,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
-        capabilities: &[Loopback, Siblings],
+        is_warm: false,
+        capabilities: &[Loopback, Siblings, VisibleContexts],
     },
     Variant {
         name: "launcher_root",
@@ -120,6 +140,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: true,
+        is_warm: false,
         capabilities: LOCAL_ROOT,
     },
     Variant {
@@ -128,11 +149,45 @@ pub(crate) const VARIANTS: &[Variant] = &[
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: true,
+        is_warm: false,
         capabilities: LOCAL_USER,
+    },
+    Variant {
+        name: "launcher_warm",
+        kind: EngineKind::Local,
+        is_root: true,
+        grade: LimitsGrade::Cgroup,
+        is_launched: true,
+        is_warm: true,
+        capabilities: LOCAL_WARM,
     },
 ];
 
+/// A warm interpreter has a Landlock domain of its own: other processes neither see nor signal it.
+const LOCAL_WARM: &[Capability] = &[
+    OwnTree,
+    OwnPids,
+    OwnNetwork,
+    Loopback,
+    HiddenHost,
+    ProtectedGuest,
+    Confined,
+    MemoryLimit,
+    EnforcedMemory,
+    PidsLimit,
+    EnforcedPids,
+    EnforcedCpu,
+    OpenFilesLimit,
+    DiskQuota,
+    Mounts,
+];
+
 impl Variant {
+    /// Whether a case is about it.
+    pub(crate) fn concerns(&self, case: &Case) -> bool {
+        !self.is_warm || case.name.starts_with("context")
+    }
+
     /// Why it cannot be tried here by this user.
     pub(crate) fn unusable(&self) -> Option<String> {
         let is_root = rustix::process::geteuid().is_root();
@@ -178,6 +233,7 @@ pub(crate) fn run_in(
         Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir, config.clone())))
     });
     let engine: Arc<dyn Engine> = match &launcher {
+        Some(launcher) if variant.is_warm => Arc::new(Warm(Arc::clone(launcher))),
         Some(launcher) => Arc::clone(launcher) as Arc<dyn Engine>,
         None => Arc::new(LocalEngine::new(config)),
     };
@@ -203,4 +259,49 @@ pub(crate) fn run_in(
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(outcome)
+}
+
+/// A launcher whose sandboxes have two warm interpreters from the beginning.
+#[derive(Debug)]
+struct Warm(Arc<LauncherEngine>);
+
+impl Warm {
+    async fn warmed(sandbox: Sandbox) -> Result<Sandbox, EngineError> {
+        let begin = Instant::now();
+        let mut sent = 0;
+        while sent < 2 {
+            match sandbox.offer_interpreter("tenant", &[]).await {
+                Ok(()) => sent += 1,
+                Err(why) if why.contains("is being started") && begin.elapsed() < WARM_LIMIT => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(why) => {
+                    return Err(EngineError::Ended { how: format!("there is no warm interpreter: {why}") });
+                }
+            }
+        }
+        Ok(sandbox)
+    }
+}
+
+/// How long the parent of warm interpreters may take, on a machine that does other things.
+const WARM_LIMIT: Duration = Duration::from_secs(60);
+
+impl Engine for Warm {
+    fn kind(&self) -> EngineKind {
+        self.0.kind()
+    }
+
+    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move { Self::warmed(self.0.create(spec).await?).await })
+    }
+
+    fn launch_as<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        spec: &'a SandboxSpec,
+        deadline: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move { Self::warmed(self.0.launch_as(id, spec, deadline).await?).await })
+    }
 }

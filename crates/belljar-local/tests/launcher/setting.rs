@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Completion, Failed};
 
-use crate::{account, crash, leftovers, life, peers, v1 as control_groups};
+use crate::{account, crash, leftovers, life, peers, v1 as control_groups, warm};
 
 /// How long anything here may take that should take no time.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -75,6 +75,15 @@ pub(crate) fn tests() -> Vec<Test> {
         }
         control_groups {
             frozen_by_v1,
+        }
+        warm {
+            posture_is_that_of_any_process,
+            it_is_used_like_any_other,
+            nothing_random_is_shared,
+            what_only_a_start_obeys_is_started,
+            a_parent_that_cannot_start_says_why,
+            only_root_has_warm_ones + user,
+            walls_that_are_taken_away_are_missing,
         }
     }
 }
@@ -248,6 +257,20 @@ const COUNTER: &str =
 fn by_name(name: &str, dir: &Path) -> Tested {
     let test = tests().into_iter().find(|test| test.name == name).ok_or("no such test")?;
     Setting::new(dir)?.run(test).map(drop)
+}
+
+/// Runs a test in another process of this program, in an environment of its own.
+pub(crate) fn again(name: &str, dir: &Path, env: &[(&str, &str)]) -> Tested {
+    let output =
+        Command::new("/proc/self/exe").args([AS_USER, name]).arg(dir).envs(env.iter().copied()).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let (out, err) = (text(&output.stdout), text(&output.stderr));
+            Err(format!("{name} with {env:?}: {out}{err} ({})", output.status).into())
+        }
+    }
 }
 
 /// Runs a test as an ordinary user: this program runs itself again.

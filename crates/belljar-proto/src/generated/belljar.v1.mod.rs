@@ -4,6 +4,7 @@ include!("belljar.v1.guest.rs");
 include!("belljar.v1.filesystem.rs");
 include!("belljar.v1.process.rs");
 include!("belljar.v1.session.rs");
+include!("belljar.v1.interpreter.rs");
 include!("belljar.v1.problem.rs");
 include!("belljar.v1.sandboxes.rs");
 include!("belljar.v1.commands.rs");
@@ -32,6 +33,7 @@ pub mod __buffa {
         include!("belljar.v1.filesystem.__view.rs");
         include!("belljar.v1.process.__view.rs");
         include!("belljar.v1.session.__view.rs");
+        include!("belljar.v1.interpreter.__view.rs");
         include!("belljar.v1.problem.__view.rs");
         include!("belljar.v1.sandboxes.__view.rs");
         include!("belljar.v1.commands.__view.rs");
@@ -43,16 +45,20 @@ pub mod __buffa {
             #[allow(unused_imports)]
             use super::*;
             include!("belljar.v1.process.__view_oneof.rs");
+            include!("belljar.v1.interpreter.__view_oneof.rs");
             include!("belljar.v1.sandboxes.__view_oneof.rs");
             include!("belljar.v1.commands.__view_oneof.rs");
+            include!("belljar.v1.templates.__view_oneof.rs");
         }
     }
     pub mod oneof {
         #[allow(unused_imports)]
         use super::*;
         include!("belljar.v1.process.__oneof.rs");
+        include!("belljar.v1.interpreter.__oneof.rs");
         include!("belljar.v1.sandboxes.__oneof.rs");
         include!("belljar.v1.commands.__oneof.rs");
+        include!("belljar.v1.templates.__oneof.rs");
     }
     /// Register this package's `Any` type entries and extension entries.
     pub fn register_types(reg: &mut ::buffa::type_registry::TypeRegistry) {
@@ -124,6 +130,23 @@ pub mod __buffa {
         reg.register_json_any(super::__SESSION_INFO_JSON_ANY);
         reg.register_json_any(super::__SESSION_CLOSE_JSON_ANY);
         reg.register_json_any(super::__SESSION_CLOSED_JSON_ANY);
+        reg.register_json_any(super::__CREATE_CONTEXT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__CONTEXT_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_CONTEXTS_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__LIST_CONTEXTS_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__CONTEXT_INFO_JSON_ANY);
+        reg.register_json_any(super::__INTERRUPT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__REMOVE_CONTEXT_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__EXECUTE_CODE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__CODE_EVENT_JSON_ANY);
+        reg.register_json_any(super::__CODE_STARTED_JSON_ANY);
+        reg.register_json_any(super::__CODE_RESULT_JSON_ANY);
+        reg.register_json_any(super::__MIME_DATA_JSON_ANY);
+        reg.register_json_any(super::__CODE_ERROR_JSON_ANY);
+        reg.register_json_any(super::__INPUT_REQUESTED_JSON_ANY);
+        reg.register_json_any(super::__CODE_ENDED_JSON_ANY);
+        reg.register_json_any(super::__ANSWER_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__ANSWER_RESPONSE_JSON_ANY);
         reg.register_json_any(super::__PROBLEM_JSON_ANY);
         reg.register_json_any(super::__SANDBOX_LIMITS_JSON_ANY);
         reg.register_json_any(super::__NEW_SANDBOX_FILE_JSON_ANY);
@@ -179,6 +202,15 @@ pub mod __buffa {
         reg.register_json_any(super::__GET_TEMPLATE_REQUEST_JSON_ANY);
         reg.register_json_any(super::__REMOVE_TEMPLATE_REQUEST_JSON_ANY);
         reg.register_json_any(super::__REMOVE_TEMPLATE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__BUILD_TEMPLATE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__BUILD_TEMPLATE_FILE_JSON_ANY);
+        reg.register_json_any(super::__BUILD_TEMPLATE_EVENT_JSON_ANY);
+        reg.register_json_any(super::__BUILD_STEP_JSON_ANY);
+        reg.register_json_any(super::__BUILD_LOG_JSON_ANY);
+        reg.register_json_any(super::__BUILD_LAYER_JSON_ANY);
+        reg.register_json_any(super::__EXPORT_TEMPLATE_REQUEST_JSON_ANY);
+        reg.register_json_any(super::__EXPORT_TEMPLATE_RESPONSE_JSON_ANY);
+        reg.register_json_any(super::__IMPORT_TEMPLATE_REQUEST_JSON_ANY);
         reg.register_json_any(super::__KEY_QUOTAS_JSON_ANY);
         reg.register_json_any(super::__KEY_INFO_JSON_ANY);
         reg.register_json_any(super::__CREATE_KEY_REQUEST_JSON_ANY);
@@ -479,6 +511,74 @@ pub use self::__buffa::view::SessionClosedView;
 #[doc(inline)]
 pub use self::__buffa::view::SessionClosedOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::CreateContextRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::CreateContextRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ContextRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ContextRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListContextsRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ListContextsRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ListContextsResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ListContextsResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ContextInfoView;
+#[doc(inline)]
+pub use self::__buffa::view::ContextInfoOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::InterruptResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::InterruptResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveContextResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::RemoveContextResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecuteCodeRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ExecuteCodeRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeEventView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeEventOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeStartedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeStartedOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeResultView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeResultOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::MimeDataView;
+#[doc(inline)]
+pub use self::__buffa::view::MimeDataOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeErrorView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeErrorOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::InputRequestedView;
+#[doc(inline)]
+pub use self::__buffa::view::InputRequestedOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeEndedView;
+#[doc(inline)]
+pub use self::__buffa::view::CodeEndedOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AnswerRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::AnswerRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::AnswerResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::AnswerResponseOwnedView;
+#[doc(inline)]
 pub use self::__buffa::view::ProblemView;
 #[doc(inline)]
 pub use self::__buffa::view::ProblemOwnedView;
@@ -671,6 +771,42 @@ pub use self::__buffa::view::RemoveTemplateResponseView;
 #[doc(inline)]
 pub use self::__buffa::view::RemoveTemplateResponseOwnedView;
 #[doc(inline)]
+pub use self::__buffa::view::BuildTemplateRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildTemplateRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildTemplateFileView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildTemplateFileOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildTemplateEventView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildTemplateEventOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildStepView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildStepOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildLogView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildLogOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildLayerView;
+#[doc(inline)]
+pub use self::__buffa::view::BuildLayerOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportTemplateRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportTemplateRequestOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportTemplateResponseView;
+#[doc(inline)]
+pub use self::__buffa::view::ExportTemplateResponseOwnedView;
+#[doc(inline)]
+pub use self::__buffa::view::ImportTemplateRequestView;
+#[doc(inline)]
+pub use self::__buffa::view::ImportTemplateRequestOwnedView;
+#[doc(inline)]
 pub use self::__buffa::view::KeyQuotasView;
 #[doc(inline)]
 pub use self::__buffa::view::KeyQuotasOwnedView;
@@ -776,6 +912,7 @@ include!("belljar.v1.guest.__connect.rs");
 include!("belljar.v1.filesystem.__connect.rs");
 include!("belljar.v1.process.__connect.rs");
 include!("belljar.v1.session.__connect.rs");
+include!("belljar.v1.interpreter.__connect.rs");
 include!("belljar.v1.sandboxes.__connect.rs");
 include!("belljar.v1.commands.__connect.rs");
 include!("belljar.v1.templates.__connect.rs");

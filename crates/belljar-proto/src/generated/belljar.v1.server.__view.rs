@@ -2272,7 +2272,8 @@ impl ::serde::Serialize for CollectRequestOwnedView {
 #[derive(Clone, Debug, Default)]
 pub struct LeftoverView<'a> {
     /// What it is: `archive`, a file that no template names; `record`, of sandboxes that are gone for longer than records are
-    /// kept; `answer`, to an idempotency key that has expired.
+    /// kept; `answer`, to an idempotency key that has expired; `step`, of a build, that was not used for long; `layer`, a file
+    /// that no template, sandbox or step is made of.
     ///
     /// Field 1: `kind`
     pub kind: &'a str,
@@ -2551,7 +2552,8 @@ impl LeftoverOwnedView {
         self.0.into_bytes()
     }
     /// What it is: `archive`, a file that no template names; `record`, of sandboxes that are gone for longer than records are
-    /// kept; `answer`, to an idempotency key that has expired.
+    /// kept; `answer`, to an idempotency key that has expired; `step`, of a build, that was not used for long; `layer`, a file
+    /// that no template, sandbox or step is made of.
     ///
     /// Field 1: `kind`
     #[must_use]

@@ -1188,7 +1188,8 @@ pub const __COLLECT_REQUEST_JSON_ANY: ::buffa::type_registry::JsonAnyEntry = ::b
 #[serde(default)]
 pub struct Leftover {
     /// What it is: `archive`, a file that no template names; `record`, of sandboxes that are gone for longer than records are
-    /// kept; `answer`, to an idempotency key that has expired.
+    /// kept; `answer`, to an idempotency key that has expired; `step`, of a build, that was not used for long; `layer`, a file
+    /// that no template, sandbox or step is made of.
     ///
     /// Field 1: `kind`
     #[serde(

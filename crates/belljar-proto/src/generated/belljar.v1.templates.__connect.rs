@@ -18,6 +18,26 @@ pub type OwnedRemoveTemplateRequestView = ::buffa::view::OwnedView<
 pub type OwnedRemoveTemplateResponseView = ::buffa::view::OwnedView<
     __buffa::view::RemoveTemplateResponseView<'static>,
 >;
+///Shorthand for `OwnedView<BuildTemplateRequestView<'static>>`.
+pub type OwnedBuildTemplateRequestView = ::buffa::view::OwnedView<
+    __buffa::view::BuildTemplateRequestView<'static>,
+>;
+///Shorthand for `OwnedView<BuildTemplateEventView<'static>>`.
+pub type OwnedBuildTemplateEventView = ::buffa::view::OwnedView<
+    __buffa::view::BuildTemplateEventView<'static>,
+>;
+///Shorthand for `OwnedView<ExportTemplateRequestView<'static>>`.
+pub type OwnedExportTemplateRequestView = ::buffa::view::OwnedView<
+    __buffa::view::ExportTemplateRequestView<'static>,
+>;
+///Shorthand for `OwnedView<ExportTemplateResponseView<'static>>`.
+pub type OwnedExportTemplateResponseView = ::buffa::view::OwnedView<
+    __buffa::view::ExportTemplateResponseView<'static>,
+>;
+///Shorthand for `OwnedView<ImportTemplateRequestView<'static>>`.
+pub type OwnedImportTemplateRequestView = ::buffa::view::OwnedView<
+    __buffa::view::ImportTemplateRequestView<'static>,
+>;
 impl ::connectrpc::Encodable<ListTemplatesResponse>
 for __buffa::view::ListTemplatesResponseView<'_> {
     fn encode(
@@ -82,6 +102,70 @@ for ::buffa::view::OwnedView<__buffa::view::RemoveTemplateResponseView<'static>>
         )
     }
 }
+impl ::connectrpc::Encodable<BuildTemplateEvent>
+for __buffa::view::BuildTemplateEventView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<BuildTemplateEvent>
+for ::buffa::view::OwnedView<__buffa::view::BuildTemplateEventView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
+impl ::connectrpc::Encodable<ExportTemplateResponse>
+for __buffa::view::ExportTemplateResponseView<'_> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self, codec)
+    }
+}
+impl ::connectrpc::Encodable<ExportTemplateResponse>
+for ::buffa::view::OwnedView<__buffa::view::ExportTemplateResponseView<'static>> {
+    fn encode(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::buffa::bytes::Bytes, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body(self.reborrow(), codec)
+    }
+    /// An `OwnedView` still holds the buffer it was decoded from, so
+    /// its large fields can be handed to the response body by
+    /// reference count instead of copied. The bare view impl above
+    /// cannot do this: it has borrows but no buffer to name.
+    fn encode_segments(
+        &self,
+        codec: ::connectrpc::CodecFormat,
+    ) -> ::std::result::Result<::connectrpc::EncodedBody, ::connectrpc::ConnectError> {
+        ::connectrpc::__codegen::encode_view_body_segments(
+            self.reborrow(),
+            self.bytes(),
+            codec,
+        )
+    }
+}
 /// Full service name for this service.
 pub const TEMPLATES_SERVICE_NAME: &str = "belljar.v1.Templates";
 /// Static [`Spec`](::connectrpc::Spec) for the `List` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
@@ -100,6 +184,24 @@ pub const TEMPLATES_GET_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
 pub const TEMPLATES_REMOVE_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
         "/belljar.v1.Templates/Remove",
         ::connectrpc::StreamType::Unary,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Build` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const TEMPLATES_BUILD_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Templates/Build",
+        ::connectrpc::StreamType::ServerStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Export` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const TEMPLATES_EXPORT_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Templates/Export",
+        ::connectrpc::StreamType::ServerStream,
+    )
+    .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
+/// Static [`Spec`](::connectrpc::Spec) for the `Import` RPC, as seen by the server; the generated client passes it with [`origin`](::connectrpc::Spec::origin) `Client` (compare across sides with [`Spec::same_method`](::connectrpc::Spec::same_method)).
+pub const TEMPLATES_IMPORT_SPEC: ::connectrpc::Spec = ::connectrpc::Spec::server(
+        "/belljar.v1.Templates/Import",
+        ::connectrpc::StreamType::ClientStream,
     )
     .with_idempotency_level(::connectrpc::IdempotencyLevel::Unknown);
 /// What sandboxes start from. A template is named by its id, or by its name.
@@ -189,7 +291,7 @@ pub trait Templates: Send + Sync + 'static {
             impl ::connectrpc::Encodable<TemplateInfo> + Send + use<'a, Self>,
         >,
     > + Send;
-    /// Removes a snapshot. Sandboxes that were made from it go on.
+    /// Removes a template: a snapshot, or as an administrator what was built. Sandboxes that were made from it go on.
     ///
     /// `'a` lets the response body borrow from `&self` (e.g. server-resident state).
     ///
@@ -205,6 +307,60 @@ pub trait Templates: Send + Sync + 'static {
     ) -> impl ::std::future::Future<
         Output = ::connectrpc::ServiceResult<
             impl ::connectrpc::Encodable<RemoveTemplateResponse> + Send + use<'a, Self>,
+        >,
+    > + Send;
+    /// Builds a template, for administrators. The last event is `template`; a build that fails ends the stream with an error. It
+    /// goes on also if the caller goes away.
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call (until the response stream is returned);
+    /// message fields are read directly on it (zero-copy). Data the
+    /// returned stream needs must be copied out or converted via
+    /// `.to_owned_message()`.
+    fn build(
+        &self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, BuildTemplateRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            ::connectrpc::ServiceStream<
+                impl ::connectrpc::Encodable<BuildTemplateEvent> + Send + use<Self>,
+            >,
+        >,
+    > + Send;
+    /// Hands out a built template as one file, in pieces.
+    ///
+    /// `request` is borrowed from the request body and is valid for the
+    /// duration of the call (until the response stream is returned);
+    /// message fields are read directly on it (zero-copy). Data the
+    /// returned stream needs must be copied out or converted via
+    /// `.to_owned_message()`.
+    fn export(
+        &self,
+        ctx: ::connectrpc::RequestContext,
+        request: ::connectrpc::ServiceRequest<'_, ExportTemplateRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            ::connectrpc::ServiceStream<
+                impl ::connectrpc::Encodable<ExportTemplateResponse> + Send + use<Self>,
+            >,
+        >,
+    > + Send;
+    /// Takes a template from such a file, for administrators. Its files are unpacked in a sandbox and packed anew there.
+    ///
+    /// `'a` lets the response body borrow from `&self` (e.g. server-resident state).
+    ///
+    /// Each `requests` item is a [`StreamMessage`](::connectrpc::StreamMessage):
+    /// it owns its buffer, is `Send + 'static`, and exposes zero-copy
+    /// accessor methods (`item.name()`), `.view()`, and
+    /// `.to_owned_message()`.
+    fn import<'a>(
+        &'a self,
+        ctx: ::connectrpc::RequestContext,
+        requests: ::connectrpc::InboundStream<ImportTemplateRequest>,
+    ) -> impl ::std::future::Future<
+        Output = ::connectrpc::ServiceResult<
+            impl ::connectrpc::Encodable<TemplateInfo> + Send + use<'a, Self>,
         >,
     > + Send;
 }
@@ -312,6 +468,75 @@ impl<S: Templates> TemplatesExt for S {
                 },
             )
             .with_spec(TEMPLATES_REMOVE_SPEC)
+            .route_view_server_stream::<
+                _,
+                _,
+                BuildTemplateEvent,
+            >(
+                TEMPLATES_SERVICE_NAME,
+                "Build",
+                ::connectrpc::view_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::BuildTemplateRequestView<'static>,
+                        >|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                BuildTemplateRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.build(ctx, sreq).await
+                        }
+                    }
+                }),
+            )
+            .with_spec(TEMPLATES_BUILD_SPEC)
+            .route_view_server_stream::<
+                _,
+                _,
+                ExportTemplateResponse,
+            >(
+                TEMPLATES_SERVICE_NAME,
+                "Export",
+                ::connectrpc::view_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |
+                        ctx,
+                        req: ::buffa::view::OwnedView<
+                            __buffa::view::ExportTemplateRequestView<'static>,
+                        >|
+                    {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let sreq = ::connectrpc::ServiceRequest::<
+                                ExportTemplateRequest,
+                            >::from_parts(req.reborrow(), req.bytes());
+                            svc.export(ctx, sreq).await
+                        }
+                    }
+                }),
+            )
+            .with_spec(TEMPLATES_EXPORT_SPEC)
+            .route_view_client_stream(
+                TEMPLATES_SERVICE_NAME,
+                "Import",
+                ::connectrpc::view_client_streaming_handler_fn({
+                    let svc = ::std::sync::Arc::clone(&self);
+                    move |ctx, req, format| {
+                        let svc = ::std::sync::Arc::clone(&svc);
+                        async move {
+                            let req = ::connectrpc::dispatcher::codegen::into_stream_messages::<
+                                ImportTemplateRequest,
+                            >(req);
+                            svc.import(ctx, req).await?.encode::<TemplateInfo>(format)
+                        }
+                    }
+                }),
+            )
+            .with_spec(TEMPLATES_IMPORT_SPEC)
     }
 }
 /// Type-inference marker used by [`Router::add_service`](::connectrpc::Router::add_service).
@@ -382,6 +607,24 @@ impl<T: Templates> ::connectrpc::Dispatcher for TemplatesServer<T> {
                 Some(
                     ::connectrpc::dispatcher::codegen::MethodDescriptor::unary(false)
                         .with_spec(TEMPLATES_REMOVE_SPEC),
+                )
+            }
+            "Build" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::server_streaming()
+                        .with_spec(TEMPLATES_BUILD_SPEC),
+                )
+            }
+            "Export" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::server_streaming()
+                        .with_spec(TEMPLATES_EXPORT_SPEC),
+                )
+            }
+            "Import" => {
+                Some(
+                    ::connectrpc::dispatcher::codegen::MethodDescriptor::client_streaming()
+                        .with_spec(TEMPLATES_IMPORT_SPEC),
                 )
             }
             _ => None,
@@ -462,6 +705,54 @@ impl<T: Templates> ::connectrpc::Dispatcher for TemplatesServer<T> {
         };
         let _ = (&ctx, &request, &format);
         match method {
+            "Build" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        BuildTemplateRequest,
+                    >(request, format)?;
+                    let req: __buffa::view::BuildTemplateRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        BuildTemplateRequest,
+                    >::from_parts(&req, &body);
+                    let resp = svc.build(ctx, req).await?;
+                    Ok(
+                        resp
+                            .map_body(|s| ::connectrpc::dispatcher::codegen::encode_response_stream::<
+                                BuildTemplateEvent,
+                                _,
+                                _,
+                            >(s, format)),
+                    )
+                })
+            }
+            "Export" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let body = ::connectrpc::dispatcher::codegen::request_proto_bytes::<
+                        ExportTemplateRequest,
+                    >(request, format)?;
+                    let req: __buffa::view::ExportTemplateRequestView<'_> = ::connectrpc::dispatcher::codegen::decode_borrowed_request_view(
+                        &body,
+                        ctx.decode_options(),
+                    )?;
+                    let req = ::connectrpc::ServiceRequest::<
+                        ExportTemplateRequest,
+                    >::from_parts(&req, &body);
+                    let resp = svc.export(ctx, req).await?;
+                    Ok(
+                        resp
+                            .map_body(|s| ::connectrpc::dispatcher::codegen::encode_response_stream::<
+                                ExportTemplateResponse,
+                                _,
+                                _,
+                            >(s, format)),
+                    )
+                })
+            }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_streaming(path),
         }
     }
@@ -477,6 +768,15 @@ impl<T: Templates> ::connectrpc::Dispatcher for TemplatesServer<T> {
         };
         let _ = (&ctx, &requests, &format);
         match method {
+            "Import" => {
+                let svc = ::std::sync::Arc::clone(&self.inner);
+                Box::pin(async move {
+                    let req_stream = ::connectrpc::dispatcher::codegen::decode_message_request_stream::<
+                        ImportTemplateRequest,
+                    >(requests, format, ctx.decode_options().clone());
+                    svc.import(ctx, req_stream).await?.encode::<TemplateInfo>(format)
+                })
+            }
             _ => ::connectrpc::dispatcher::codegen::unimplemented_unary(path),
         }
     }
@@ -670,6 +970,135 @@ where
                 &self.config,
                 TEMPLATES_REMOVE_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
                 request,
+                options,
+            )
+            .await
+    }
+    /// Call the Build RPC. Sends a request to /belljar.v1.Templates/Build.
+    pub async fn build(
+        &self,
+        request: BuildTemplateRequest,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::BuildTemplateEventView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.build_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Build RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn build_with_options(
+        &self,
+        request: BuildTemplateRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::BuildTemplateEventView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_server_stream(
+                &self.transport,
+                &self.config,
+                TEMPLATES_BUILD_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
+                options,
+            )
+            .await
+    }
+    /// Call the Export RPC. Sends a request to /belljar.v1.Templates/Export.
+    pub async fn export(
+        &self,
+        request: ExportTemplateRequest,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::ExportTemplateResponseView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.export_with_options(request, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Export RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    pub async fn export_with_options(
+        &self,
+        request: ExportTemplateRequest,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::ServerStream<
+            T::ResponseBody,
+            __buffa::view::ExportTemplateResponseView<'static>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_server_stream(
+                &self.transport,
+                &self.config,
+                TEMPLATES_EXPORT_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                request,
+                options,
+            )
+            .await
+    }
+    /// Call the Import RPC. Sends a request to /belljar.v1.Templates/Import.
+    ///
+    /// `requests` is any `Stream<Item = ...> + Send + 'static` of
+    /// request messages (the `ClientRequestStream` bound); messages
+    /// are sent as the stream yields them. It backs the request
+    /// body, so yield owned messages or feed the call from a
+    /// channel-backed stream. For a collection that is already in
+    /// hand, wrap it with `::connectrpc::stream_iter(...)`.
+    ///
+    /// Dropping the returned future cancels the call: the request
+    /// body is dropped along with it, so messages the stream had
+    /// not yet yielded are never delivered. A caller that needs the
+    /// request delivered must drive the call to completion rather
+    /// than, say, wrapping it in a `timeout`.
+    pub async fn import(
+        &self,
+        requests: impl ::connectrpc::client::ClientRequestStream<ImportTemplateRequest>,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::TemplateInfoView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        self.import_with_options(requests, ::connectrpc::client::CallOptions::default())
+            .await
+    }
+    /// Call the Import RPC with explicit per-call options. Options override [`ClientConfig`](::connectrpc::client::ClientConfig) defaults.
+    ///
+    /// `requests` is any `Stream<Item = ...> + Send + 'static` of
+    /// request messages (the `ClientRequestStream` bound); messages
+    /// are sent as the stream yields them. It backs the request
+    /// body, so yield owned messages or feed the call from a
+    /// channel-backed stream. For a collection that is already in
+    /// hand, wrap it with `::connectrpc::stream_iter(...)`.
+    ///
+    /// Dropping the returned future cancels the call: the request
+    /// body is dropped along with it, so messages the stream had
+    /// not yet yielded are never delivered. A caller that needs the
+    /// request delivered must drive the call to completion rather
+    /// than, say, wrapping it in a `timeout`.
+    pub async fn import_with_options(
+        &self,
+        requests: impl ::connectrpc::client::ClientRequestStream<ImportTemplateRequest>,
+        options: ::connectrpc::client::CallOptions,
+    ) -> Result<
+        ::connectrpc::client::UnaryResponse<
+            ::buffa::view::OwnedView<__buffa::view::TemplateInfoView<'static>>,
+        >,
+        ::connectrpc::ConnectError,
+    > {
+        ::connectrpc::client::call_client_stream(
+                &self.transport,
+                &self.config,
+                TEMPLATES_IMPORT_SPEC.with_origin(::connectrpc::SpecOrigin::Client),
+                requests,
                 options,
             )
             .await

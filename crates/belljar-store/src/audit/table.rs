@@ -9,7 +9,7 @@ use super::canonical::read_body;
 use super::filter::AuditFilter;
 use super::head::Head;
 use super::record::AuditRecord;
-use crate::database::{Backend, Database};
+use crate::database::{Backend, Database, Statement};
 use crate::error::{StoreError, failed};
 use crate::filter::Filter;
 use crate::reader::{Reader, stored_time};
@@ -100,6 +100,43 @@ pub(crate) async fn begin_chain(database: &Database, secret: &[u8; 32]) -> Resul
     Ok(())
 }
 
+/// Adds one record after `before` and makes it the head, in one statement (SQLite only). False if the head is another one, or
+/// could not be compared: nothing was written then.
+pub(crate) async fn add_one(
+    database: &Database,
+    before: &StoredHead,
+    (record, body): &(AuditRecord, String),
+    mac: Vec<u8>,
+) -> Result<bool, sqlx::Error> {
+    let text = "INSERT INTO audit_append (seq, at, tenant, key_id, action, sandbox, body, hash, mac, after_hash, after_mac) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    let statement = bind_record(sqlx::query(text), record, body);
+    let statement = statement.bind(mac).bind(before.head.hash.as_slice()).bind(before.mac.as_slice());
+    match database.write(statement).await {
+        Ok(_) => Ok(true),
+        // The head, or a number that is taken: whoever looks at both under a lock says what is wrong.
+        Err(sqlx::Error::Database(error)) if is_constraint(error.as_ref()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether it is SQLite's SQLITE_CONSTRAINT (19), which is the low byte of its extended codes.
+fn is_constraint(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error.code().and_then(|code| code.parse::<i32>().ok()).is_some_and(|code| code & 0xff == 19)
+}
+
+fn bind_record<'q>(statement: Statement<'q>, record: &'q AuditRecord, body: &'q str) -> Statement<'q> {
+    statement
+        .bind(record.seq)
+        .bind(stored_time(record.at))
+        .bind(&record.tenant)
+        .bind(&record.key_id)
+        .bind(&record.action)
+        .bind(record.sandbox.as_ref().map(belljar_model::SandboxId::as_str))
+        .bind(body)
+        .bind(record.hash.as_slice())
+}
+
 /// Adds records, and makes the last of them the head.
 pub(crate) async fn add(
     transaction: &mut Transaction<'static, Any>,
@@ -113,15 +150,7 @@ pub(crate) async fn add(
         rest = others;
         let mut statement = sqlx::query(AssertSqlSafe(insert_text(count)));
         for (record, body) in rows {
-            statement = statement
-                .bind(record.seq)
-                .bind(stored_time(record.at))
-                .bind(&record.tenant)
-                .bind(&record.key_id)
-                .bind(&record.action)
-                .bind(record.sandbox.as_ref().map(belljar_model::SandboxId::as_str))
-                .bind(body)
-                .bind(record.hash.as_slice());
+            statement = bind_record(statement, record, body);
         }
         statement.execute(&mut **transaction).await.map_err(failed("write an audit record"))?;
     }

@@ -155,6 +155,40 @@ pub(crate) async fn many_appends_are_one_chain(ground: Ground) {
 }
 
 /// The program that docs/audit.md gives to others verifies what is exported, and finds what was changed.
+/// Each writer believes to know the head, as it was the last to write when it looked.
+pub(crate) async fn two_writers_that_take_turns_make_one_chain(ground: Ground) {
+    let (first, second) = (ground.store().await, ground.store().await);
+    let logs = [open(&first).await, open(&second).await];
+    for number in 1..=12 {
+        let turn = usize::try_from(number / 3 % 2).unwrap();
+        assert_eq!(logs[turn].append(record(number)).await.unwrap(), number);
+    }
+    assert_eq!(verdict(&logs[0]).await, "verified 12");
+    assert_eq!(logs[0].head().await.unwrap(), logs[1].head().await.unwrap());
+}
+
+/// A head that somebody put there must not be vouched for, also where the writer would not have to look at it.
+pub(crate) async fn a_head_that_changed_under_a_writer_is_seen(ground: Ground) {
+    let store = ground.store().await;
+    let log = open(&store).await;
+    for number in 1..=3 {
+        log.append(record(number)).await.unwrap();
+    }
+    for forged in [
+        "UPDATE audit_head SET mac = hash",
+        "UPDATE audit_head SET hash = mac",
+        "UPDATE audit_head SET seq = 2",
+    ] {
+        ground.meddle(forged).await;
+        let error = log.append(record(4)).await.unwrap_err();
+        assert!(matches!(error, AuditError::HeadForged { .. }), "{forged}: {error:?}");
+    }
+    ground.meddle("DELETE FROM audit_head").await;
+    assert!(matches!(log.append(record(4)).await, Err(AuditError::HeadForged { seq: 0 })));
+    let records = log.tail(&AuditFilter::default(), Some(0), 10).await.unwrap();
+    assert_eq!(records.len(), 3);
+}
+
 pub(crate) async fn others_can_verify_an_export(ground: Ground) {
     let page = include_str!("../../../../docs/audit.md");
     let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

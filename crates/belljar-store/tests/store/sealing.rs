@@ -26,6 +26,7 @@ fn secret_template() -> TemplateRow {
         spec: format!("{{\"env\":{{\"TOKEN\":\"{MARKER}\"}}}}"),
         created_at: time(1),
         note: String::new(),
+        built: String::new(),
     }
 }
 

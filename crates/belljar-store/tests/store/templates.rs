@@ -15,6 +15,7 @@ fn template(number: i64) -> TemplateRow {
         spec: "{}".to_owned(),
         created_at: time(number),
         note: String::new(),
+        built: String::new(),
     }
 }
 

@@ -104,6 +104,8 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         max_lifetime: sandboxes.max_timeout,
         pool: sandboxes.pool,
         template_pool: sandboxes.template_pool,
+        warm_interpreters: sandboxes.warm_interpreters,
+        warm_imports: sandboxes.warm_imports.clone(),
         max_starts: sandboxes.max_starts.unwrap_or(default.max_starts),
         max_waiting: sandboxes.max_waiting,
         max_sandboxes: sandboxes.max_sandboxes,
@@ -114,6 +116,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             pids: config.head_room.pids,
         },
         keep_gone: sandboxes.keep_gone,
+        keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,
         default_quotas: Quotas {

@@ -379,7 +379,37 @@ pub(crate) enum TemplateCommand {
         /// Id or name
         template: String,
     },
-    /// Remove a snapshot; sandboxes that were made from it go on
+    /// Build a template from its file, in sandboxes
+    Build {
+        /// The template's file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Directory with packages on the server's machine; see templates/mirror.sh
+        #[arg(long, value_name = "DIR")]
+        mirror: Option<PathBuf>,
+        /// Another name than the file says
+        #[arg(long)]
+        name: Option<String>,
+        /// Run all steps, also those whose result is known
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// Write a built template into one file
+    Export {
+        /// Id or name
+        template: String,
+        /// The file; - is standard output
+        file: PathBuf,
+    },
+    /// Take a template from a file that was exported
+    Import {
+        /// The file; - is standard input
+        file: PathBuf,
+        /// Another name than the file says
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Remove a template; sandboxes that were made from it go on
     Rm {
         /// Id or name
         template: String,

@@ -3,6 +3,7 @@
 use belljar_client::v1;
 
 use super::args::{Format, KeyCommand, TemplateCommand};
+use super::build;
 use super::link::Link;
 use super::show::{Table, bytes, distance, print};
 use super::words;
@@ -105,17 +106,27 @@ pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<
             link.client.remove_template(request).await?;
             return Ok(0);
         }
+        TemplateCommand::Build { file, mirror, name, fresh } => {
+            return build::build(link, file, mirror.as_deref(), name.as_deref(), *fresh).await;
+        }
+        TemplateCommand::Export { template, file } => return build::export(link, template, file).await,
+        TemplateCommand::Import { file, name } => return build::import(link, file, name.as_deref()).await,
     };
     let mut table = Table::new(&["ID", "NAME", "FROM", "SIZE", "CREATED", "NOTE"]);
     for template in shown {
         if link.json(&template)? {
             continue;
         }
-        let builtin = template.source.is_empty();
+        let builtin = template.kind.as_known() == Some(v1::TemplateKind::TEMPLATE_KIND_BUILTIN);
+        let from = match (builtin, template.source.is_empty()) {
+            (true, _) => "belljar".to_owned(),
+            (false, true) => "build".to_owned(),
+            (false, false) => template.source,
+        };
         table.row(vec![
             template.id,
             template.name,
-            if builtin { "belljar".to_owned() } else { template.source },
+            from,
             bytes(template.bytes),
             if builtin { "-".to_owned() } else { distance(&template.created_at) },
             template.note,

@@ -2,19 +2,20 @@
 
 pub(crate) mod args;
 mod audit;
+mod build;
 mod collect;
 mod copy;
 mod create;
 mod exec;
 mod keys;
-mod link;
+pub(crate) mod link;
 mod long;
 mod sandbox;
 mod show;
 mod start;
 mod terminal;
 mod tree;
-mod words;
+pub(crate) mod words;
 
 use crate::message::Quit;
 use crate::run::runtime;

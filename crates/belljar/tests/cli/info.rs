@@ -16,6 +16,7 @@ fn help_and_version() {
 
     Commands:
       run         Run code in a sandbox
+      code        Run code in a context that remembers, cell by cell
       shell       Open an interactive terminal in a sandbox
       doctor      Say what this machine can enforce, what is missing, and how to fix it
       languages   List the languages that can be run here, with versions
@@ -37,6 +38,8 @@ fn help_and_version() {
       belljar run script.js                     language by extension, #! line or -l
       belljar run -f data.csv analyse.py        put a file in
       belljar run -o plot.png plot.py           bring a file out
+      belljar run --rich plot.py                show what it shows: tables, pictures
+      belljar code                              cell by cell
       belljar shell                             a terminal in a sandbox
       belljar doctor                            what this machine can enforce
     ");
@@ -88,6 +91,8 @@ fn help_and_version() {
     Output:
           --quiet          Say nothing but errors
           --json           Print one JSON result instead of the program's output
+          --rich           Show results and pictures, as a notebook does; -o is the directory for
+                           pictures
           --events         Print one JSON event a line as things happen
           --timings        Say where the time went
           --log-dir <DIR>  Directory for the whole of an output stream that is more than is kept
@@ -98,6 +103,7 @@ fn help_and_version() {
       cat data.csv | belljar run -f data.csv analyse.py
       belljar run --memory 256m --cpus 0.5 --timeout 30 --mount /data:/data:ro job.py
       belljar run --json -l bash -c 'ls /'
+      belljar run --rich plot.py
 
     Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
     125 Belljar itself failed or refused something, 2 wrong usage.

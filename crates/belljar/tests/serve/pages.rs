@@ -55,6 +55,32 @@ fn the_page_about_rest_can_be_typed() {
     }
 }
 
+/// What docs/code-interpreter.md tells to do over REST, from the first line to the last, in one shell.
+#[test]
+fn the_page_about_code_can_be_typed() {
+    if let Some(lack) = lacks(&["curl", "jq"]) {
+        return say(&lack);
+    }
+    let found = Command::new("python3").args(["-c", "import IPython"]).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return say("SKIPPED: python3-ipython is not installed here");
+    }
+    let blocks = blocks(&page("code-interpreter.md"), "sh");
+    assert_eq!(blocks.len(), 2);
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let mut shell = home.alone("/bin/bash".as_ref());
+    shell.args(["-euxo", "pipefail", "-c", &blocks[1]]);
+    shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
+    let output = shell.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}\n{stdout}");
+    let told = ["preserved\n42\n", "event: ended", "'/tmp'", "python idle\nc", "{\"interrupted\":false}2\n"];
+    for told in told {
+        assert!(stdout.contains(told), "{told}: {stdout}");
+    }
+}
+
 /// Lines with `$` of the pages for operators, each in a shell of its own, as the operator beside a running server.
 #[test]
 fn the_pages_for_operators_can_be_typed() {

@@ -7,6 +7,9 @@
 mod bodies;
 mod check;
 mod client;
+mod contexts;
+mod contexts_apart;
+mod contexts_lost;
 mod crash;
 mod doors;
 mod files;
@@ -14,6 +17,7 @@ mod load;
 mod mutations;
 mod pages;
 mod policy;
+mod programs;
 mod races;
 mod raw;
 mod secrets;

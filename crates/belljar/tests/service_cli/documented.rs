@@ -63,6 +63,19 @@ fn the_scripts_of_the_page_on_commands_work_as_written() {
     assert!(good, "{text}");
 }
 
+/// The commands of the page on the interpreter, with what it needs.
+#[test]
+fn the_page_on_the_interpreter_works_as_written() {
+    if !crate::code::has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let page = std::fs::read_to_string(repository().join("docs/code-interpreter.md")).unwrap();
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (good, text) = run(&home, script);
+    assert!(good && text.contains("18446744073709551616") && text.contains("\"status\":\"ok\""), "{text}");
+}
+
 #[test]
 fn every_key_of_the_json_is_documented() {
     let home = Home::new();

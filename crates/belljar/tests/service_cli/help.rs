@@ -10,6 +10,7 @@ fn commands_explain_themselves() {
     insta::assert_snapshot!("sandbox_create", help("sandbox create"));
     insta::assert_snapshot!("sandbox_exec", help("sandbox exec"));
     insta::assert_snapshot!("sandbox_cp", help("sandbox cp"));
+    insta::assert_snapshot!("code", help("code"));
     insta::assert_snapshot!("key_create", help("key create"));
     insta::assert_snapshot!("template", help("template"));
     insta::assert_snapshot!("audit", help("audit"));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
 
 mod background;
+mod code;
 mod commands;
 mod copy;
 mod documented;

@@ -157,7 +157,7 @@ fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem>
 }
 
 /// Reads a number of bytes.
-fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
+pub(super) fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
     let size = value.0.parse::<belljar_model::ByteSize>();
     let wanted = "a number of bytes, or a size such as 256k or 1m";
     let size =
@@ -205,7 +205,7 @@ pub(crate) struct ExecResultBody {
 /// What is kept of an output stream: all of it, or its head and its tail, joined.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StreamOutput)]
-struct StreamOutputBody {
+pub(super) struct StreamOutputBody {
     /// How `data` is written: `utf-8` or `base64`.
     #[schema(example = "utf-8")]
     encoding: &'static str,

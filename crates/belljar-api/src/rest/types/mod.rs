@@ -1,6 +1,8 @@
 //! What travels as JSON.
 
+mod build;
 mod bytes;
+mod code;
 mod exec;
 mod file;
 mod key;
@@ -13,7 +15,12 @@ mod span;
 mod template;
 mod unique;
 
+pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, build_files, definition};
 pub(crate) use bytes::{EncodedBytes, check_path, path_of, shown};
+pub(crate) use code::{
+    AnswerBody, CodeBody, CodeErrorBody, ContextBody, ContextsBody, EndBody, ExecutionBody, InterruptedBody,
+    NewContextBody, ResultBody,
+};
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified};
 pub(crate) use key::{KeyBody, KeyInfoBody, MeBody, NewKeyBody};

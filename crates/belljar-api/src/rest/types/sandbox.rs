@@ -317,6 +317,9 @@ pub(crate) struct ForkBody {
     /// Environment over that of the original.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
+    /// What of the memory comes along: `none`, which is all that this version can do.
+    #[schema(value_type = Option<String>, pattern = "^none$", example = "none")]
+    memory: Option<String>,
 }
 
 impl ForkBody {
@@ -325,6 +328,10 @@ impl ForkBody {
         let count = self.count.unwrap_or(1);
         if !(1..=20).contains(&count) {
             return Err(Problem::field("count", format!("{count} is not allowed; give 1 to 20")));
+        }
+        if self.memory.as_deref().is_some_and(|memory| memory != "none") {
+            let reason = "only \"none\" is allowed: files come along, and interpreters start afresh; write what they hold to files first";
+            return Err(Problem::field("memory", reason));
         }
         Ok(ForkRequest {
             count,

@@ -14,8 +14,12 @@ pub(crate) struct TemplateInfoBody {
     id: String,
     /// Its name.
     name: Option<String>,
-    /// `builtin` or `snapshot`.
+    /// `builtin`, `snapshot` or `built`.
     kind: &'static str,
+    /// What its files lie on: `host`, the machine's own tree, or `own`, nothing.
+    base: &'static str,
+    /// Modules that a warm interpreter of it has imported.
+    warm: Vec<String>,
     /// Bytes on disk.
     bytes: u64,
     /// SHA-256 of its files, in hexadecimal.
@@ -34,7 +38,9 @@ impl From<TemplateInfo> for TemplateInfoBody {
         Self {
             id: info.id,
             name: info.name,
-            kind: if info.builtin { "builtin" } else { "snapshot" },
+            kind: info.kind.as_str(),
+            base: info.base,
+            warm: info.warm,
             bytes: info.bytes,
             digest: info.digest,
             created_at: time(info.created_at),

@@ -11,6 +11,7 @@
 
 mod filesystem;
 mod health;
+mod interpreter;
 mod ports;
 mod process;
 mod relay;
@@ -18,6 +19,7 @@ mod session;
 
 pub(super) use filesystem::Filesystem;
 pub(super) use health::Health;
+pub(super) use interpreter::Interpreter;
 pub(super) use ports::Ports;
 pub(super) use process::Process;
 pub(super) use session::Session;

@@ -12,11 +12,14 @@ fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
         Profile::Hardened => (&x86::HARDENED[..], &arm::HARDENED[..]),
         Profile::NoNetwork => (&x86::NO_NETWORK[..], &arm::NO_NETWORK[..]),
         Profile::Watched => (&x86::WATCHED[..], &arm::WATCHED[..]),
+        Profile::Build => (&x86::BUILD[..], &arm::BUILD[..]),
+        Profile::Warm => (&x86::WARM[..], &arm::WARM[..]),
     };
     [(Arch::X86_64, x86), (Arch::Aarch64, arm)]
 }
 
-/// Checks both architectures and all four profiles (`expected` is default, hardened, no_network, watched).
+/// Checks both architectures and four profiles (`expected` is default, hardened, no_network, watched). `build` is as default, but
+/// for [`a_build_changes_no_owner`], and `warm` but for [`a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes`].
 fn check(call: &str, arguments: [i64; 6], expected: [&str; 4]) {
     let arguments = arguments.map(i64::cast_unsigned);
     for (profile, expected) in Profile::ALL.into_iter().zip(expected) {
@@ -465,4 +468,64 @@ fn a_verdict_has_its_reason() {
     assert_eq!(plain.why, "device and file controls; the sandbox has few devices");
     let unlisted = explain(Profile::Default, 1023, &[0; 6]).unwrap();
     assert_eq!((unlisted.call, unlisted.why), (None, "the policy does not list this call"));
+}
+
+#[test]
+fn a_build_changes_no_owner() {
+    let owners = ["chown", "lchown", "fchown", "fchownat"];
+    for (arch, program) in compiled(Profile::Build) {
+        let (_, default) = compiled(Profile::Default).into_iter().find(|(other, _)| *other == arch).unwrap();
+        for (number, name) in arch.calls() {
+            let call = Call { number: *number, arch: arch.audit(), arguments: [0, 0o4755, 0o4755, 0, 0, 0] };
+            let expected = if owners.contains(name) {
+                value(action("PRETEND"))
+            } else if name.contains("chmod") {
+                value(action("allow"))
+            } else {
+                run(default, &call).value
+            };
+            assert_eq!(run(program, &call).value, expected, "{name} {}", arch.name());
+        }
+    }
+}
+
+#[test]
+fn a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes() {
+    let free = ["clone3", "keyctl", "setns"];
+    let ids = ["setgid", "setuid", "setregid", "setreuid", "setresgid", "setresuid"];
+    for (arch, program) in compiled(Profile::Warm) {
+        let (_, default) = compiled(Profile::Default).into_iter().find(|(other, _)| *other == arch).unwrap();
+        let verdict =
+            |program, number, arguments| run(program, &Call { number, arch: arch.audit(), arguments }).value;
+        for (number, name) in arch.calls() {
+            let (place, allowed) = (format!("{name} {}", arch.name()), value(action("allow")));
+            if ids.contains(name) {
+                let count = if name.contains("res") { 3 } else { usize::from(name.contains("re")) + 1 };
+                for id in [1_900_000_000u64, 1_900_065_535, 1000, 0xffff_ffff] {
+                    assert_eq!(verdict(program, *number, [id; 6]), allowed, "{place} {id}");
+                }
+                for id in [0u64, 1, 999, 65_534, 1_800_000_000, 2_000_000_000] {
+                    for at in 0..count {
+                        let mut arguments = [1000; 6];
+                        arguments[at] = id;
+                        assert_eq!(
+                            verdict(program, *number, arguments),
+                            value(action("EINVAL")),
+                            "{place} {id}"
+                        );
+                    }
+                }
+                continue;
+            }
+            let expected = match *name {
+                _ if free.contains(name) => allowed,
+                "setfsuid" | "setfsgid" => value(action("EPERM")),
+                "pidfd_open" => value(action("ENOSYS")),
+                _ => verdict(default, *number, [0; 6]),
+            };
+            assert_eq!(verdict(program, *number, [0; 6]), expected, "{place}");
+        }
+        let groups = arch.number("setgroups").unwrap();
+        assert_eq!(verdict(program, groups, [1, 0, 0, 0, 0, 0]), value(action("EPERM")));
+    }
 }

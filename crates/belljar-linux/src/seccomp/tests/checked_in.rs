@@ -69,10 +69,14 @@ fn generated_arrays_are_the_policy() {
         (Arch::X86_64, Profile::Hardened, &generated_x86_64::HARDENED),
         (Arch::X86_64, Profile::NoNetwork, &generated_x86_64::NO_NETWORK),
         (Arch::X86_64, Profile::Watched, &generated_x86_64::WATCHED),
+        (Arch::X86_64, Profile::Build, &generated_x86_64::BUILD),
+        (Arch::X86_64, Profile::Warm, &generated_x86_64::WARM),
         (Arch::Aarch64, Profile::Default, &generated_aarch64::DEFAULT),
         (Arch::Aarch64, Profile::Hardened, &generated_aarch64::HARDENED),
         (Arch::Aarch64, Profile::NoNetwork, &generated_aarch64::NO_NETWORK),
         (Arch::Aarch64, Profile::Watched, &generated_aarch64::WATCHED),
+        (Arch::Aarch64, Profile::Build, &generated_aarch64::BUILD),
+        (Arch::Aarch64, Profile::Warm, &generated_aarch64::WARM),
     ];
     for (arch, profile, array) in arrays {
         assert_eq!(array, compiled(profile, arch), "{} {}", arch.name(), profile.name());
@@ -86,8 +90,8 @@ fn generated_arrays_are_the_policy() {
 fn verdict_tables_are_current() {
     for arch in Arch::ALL {
         let mut text = format!(
-            "# What becomes of each system call on {}: in the profiles default, hardened, no_network and\n\
-             # watched. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
+            "# What becomes of each system call on {}: in the profiles default, hardened, no_network,\n\
+             # watched, build and warm. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
              # word on it. Generated from seccomp.toml by the tests; do not edit.\n",
             arch.name()
         );
@@ -100,8 +104,11 @@ fn verdict_tables_are_current() {
                     Some((_, entry)) if entry.rules.is_empty() => entry.otherwise.to_string(),
                     Some(_) => String::from("conditional"),
                 });
-            let [default, hardened, no_network, watched] = verdicts;
-            writeln!(text, "{name:24} {default:16} {hardened:16} {no_network:16} {watched}").unwrap();
+            let [default, hardened, no_network, watched, build, warm] = verdicts;
+            let line = format!(
+                "{name:24} {default:16} {hardened:16} {no_network:16} {watched:16} {build:16} {warm}"
+            );
+            writeln!(text, "{line}").unwrap();
         }
         check(&format!("policy/verdicts_{}.txt", arch.name()), &text);
     }

@@ -35,6 +35,7 @@ from .._config import ConnectionConfig
 from .._transport_options import client_options, transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
 from ..errors import ConnectionException, SandboxException
+from ..models import Question
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,6 +51,9 @@ ProgressCallback = Callable[[int, Optional[int]], Union[object, Awaitable[object
 
 EventCallback = Callable[[T], Union[object, Awaitable[object]]]
 """Takes an event; may be a coroutine function."""
+
+InputCallback = Callable[[Question], Union[Optional[str], Awaitable[Optional[str]]]]
+"""Answers a question with a line, or with None: nobody will; may be a coroutine function."""
 
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes], AsyncIterable[bytes]]
 """What a file can be written from."""
@@ -68,6 +72,12 @@ async def notify(callback: Callable[..., object], *values: Any) -> None:
     result = callback(*values)
     if inspect.isawaitable(result):
         await result
+
+
+async def ask(callback: Callable[[T], Any], value: T) -> Any:
+    """Calls a callback of the user for an answer, and waits for it if it is a coroutine."""
+    result = callback(value)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def run_blocking(function: Callable[..., R], *arguments: Any) -> R:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional, Sequence, Type, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath
 from .._dual import dual
-from .._languages import interpreter
 from ..errors import ForkException, NotFoundException, SandboxException, SandboxGoneException, ServerException
 from ..models import (
-    CommandResult,
     LogPage,
     SandboxInfo,
     SandboxMetrics,
     TemplateInfo,
     Token,
 )
-from ._io import OutputCallback
 from .client import AsyncBelljar, AsyncPaginator, Leased, shared_client
-from .commands import AsyncCommands, checked
+from .code import AsyncCode
+from .commands import AsyncCommands
 from .files import AsyncFiles
 from .ports import AsyncPorts
 from .pty import AsyncPty
@@ -89,7 +86,7 @@ async def _info_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Un
         return await client.sandboxes.get(sandbox_id)
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncCode):
     """A sandbox on a Belljar server. Make one with `create`, or take one up with `connect`.
 
     As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout` and `get_info` can also be called on the
@@ -392,40 +389,6 @@ class AsyncSandbox:
         """Makes a URL from which whoever has it can GET this one file, until it expires."""
         return await self._sign(path, "read", expires)
 
-    async def run_code(
-        self,
-        code: str,
-        language: str = "python",
-        *,
-        envs: Optional[Mapping[str, str]] = None,
-        cwd: Optional[str] = None,
-        on_stdout: Optional[OutputCallback] = None,
-        on_stderr: Optional[OutputCallback] = None,
-        timeout: Optional[Duration] = None,
-        check: bool = False,
-    ) -> CommandResult:
-        """Runs code as a script of its own: `python`, `javascript` or `bash`.
-
-        Nothing is remembered from one call to the next, and there is no value of a last expression: print what you want. It does
-        not raise if the code fails unless `check` is True; see `error` and `stderr` of the result.
-        """
-        program, suffix = interpreter(language)
-        path = f"/tmp/.code-{uuid.uuid4().hex}{suffix}"
-        await self.files.write(path, code, exclusive=True)
-        try:
-            result = await self.commands.run(
-                [program, path],
-                envs=envs,
-                cwd=cwd,
-                on_stdout=on_stdout,
-                on_stderr=on_stderr,
-                timeout=timeout,
-                check=False,
-            )
-        finally:
-            await self._remove_quietly(path)
-        return checked(result) if check else result
-
     async def __aenter__(self) -> AsyncSandbox:
         """Itself."""
         return self
@@ -448,13 +411,6 @@ class AsyncSandbox:
     async def _sign(self, path: RemotePath, operation: str, expires: Duration) -> str:
         url = await self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires))
         return urljoin(f"{self._client.config.base_url}/", url)
-
-    async def _remove_quietly(self, path: str) -> None:
-        try:
-            await self.files.remove(path)
-        except SandboxException:
-            # The code may have removed it itself, or the sandbox with it.
-            pass
 
     async def _release(self) -> None:
         if not self._released:

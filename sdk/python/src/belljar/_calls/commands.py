@@ -62,7 +62,7 @@ def execute(
         body=body,
         headers={"Idempotency-Key": new_idempotency_key()},
         safe=True,
-        patience=request_timeout if request_timeout is not None else _patience(timeout),
+        patience=request_timeout if request_timeout is not None else answer_patience(timeout),
     )
 
 
@@ -194,7 +194,8 @@ def _stdin_body(stdin: Optional[Stdin]) -> Dict[str, Any]:
     return {} if stdin is None else {"stdin": stdin}
 
 
-def _patience(timeout: Optional[Duration]) -> float:
+def answer_patience(timeout: Optional[Duration]) -> float:
+    """Seconds that the answer may take, for something that may take `timeout`."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     # A limit that the client does not know: the server keeps it.
     if seconds is None or isinstance(seconds, str) or seconds == 0:

@@ -22,6 +22,7 @@ from .._config import ConnectionConfig
 from .._transport_options import client_options, transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
 from ..errors import ConnectionException
+from ..models import Question
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,6 +39,9 @@ ProgressCallback = Callable[[int, Optional[int]], object]
 EventCallback = Callable[[T], object]
 """Takes an event."""
 
+InputCallback = Callable[[Question], Optional[str]]
+"""Answers a question with a line, or with None: nobody will."""
+
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes]]
 """What a file can be written from."""
 
@@ -53,6 +57,11 @@ def sleep(seconds: float) -> None:
 def notify(callback: Callable[..., object], *values: Any) -> None:
     """Calls a callback of the user."""
     callback(*values)
+
+
+def ask(callback: Callable[[T], Any], value: T) -> Any:
+    """Calls a callback of the user for an answer."""
+    return callback(value)
 
 
 def run_blocking(function: Callable[..., R], *arguments: Any) -> R:

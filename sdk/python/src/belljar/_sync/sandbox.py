@@ -3,26 +3,23 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional, Sequence, Type, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath
 from .._dual import dual
-from .._languages import interpreter
 from ..errors import ForkException, NotFoundException, SandboxException, SandboxGoneException, ServerException
 from ..models import (
-    CommandResult,
     LogPage,
     SandboxInfo,
     SandboxMetrics,
     TemplateInfo,
     Token,
 )
-from ._io import OutputCallback
 from .client import Belljar, Leased, Paginator, shared_client
-from .commands import Commands, checked
+from .code import Code
+from .commands import Commands
 from .files import Files
 from .ports import Ports
 from .pty import Pty
@@ -90,7 +87,7 @@ def _info_by_id(cls: Type[Sandbox], sandbox_id: str, **connection: Unpack[Connec
         return client.sandboxes.get(sandbox_id)
 
 
-class Sandbox:
+class Sandbox(Code):
     """A sandbox on a Belljar server. Make one with `create`, or take one up with `connect`.
 
     As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout` and `get_info` can also be called on the
@@ -393,40 +390,6 @@ class Sandbox:
         """Makes a URL from which whoever has it can GET this one file, until it expires."""
         return self._sign(path, "read", expires)
 
-    def run_code(
-        self,
-        code: str,
-        language: str = "python",
-        *,
-        envs: Optional[Mapping[str, str]] = None,
-        cwd: Optional[str] = None,
-        on_stdout: Optional[OutputCallback] = None,
-        on_stderr: Optional[OutputCallback] = None,
-        timeout: Optional[Duration] = None,
-        check: bool = False,
-    ) -> CommandResult:
-        """Runs code as a script of its own: `python`, `javascript` or `bash`.
-
-        Nothing is remembered from one call to the next, and there is no value of a last expression: print what you want. It does
-        not raise if the code fails unless `check` is True; see `error` and `stderr` of the result.
-        """
-        program, suffix = interpreter(language)
-        path = f"/tmp/.code-{uuid.uuid4().hex}{suffix}"
-        self.files.write(path, code, exclusive=True)
-        try:
-            result = self.commands.run(
-                [program, path],
-                envs=envs,
-                cwd=cwd,
-                on_stdout=on_stdout,
-                on_stderr=on_stderr,
-                timeout=timeout,
-                check=False,
-            )
-        finally:
-            self._remove_quietly(path)
-        return checked(result) if check else result
-
     def __enter__(self) -> Sandbox:
         """Itself."""
         return self
@@ -449,13 +412,6 @@ class Sandbox:
     def _sign(self, path: RemotePath, operation: str, expires: Duration) -> str:
         url = self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires))
         return urljoin(f"{self._client.config.base_url}/", url)
-
-    def _remove_quietly(self, path: str) -> None:
-        try:
-            self.files.remove(path)
-        except SandboxException:
-            # The code may have removed it itself, or the sandbox with it.
-            pass
 
     def _release(self) -> None:
         if not self._released:

@@ -1,0 +1,173 @@
+//! Code in contexts.
+
+use axum::extract::State;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse as _, Response};
+use belljar_engine::{CodeEvent, code, v1};
+use belljar_keeper::{Caller, CodeRequest, MAX_CODE_BYTES};
+use belljar_model::CodeExecution;
+use bytes::Bytes;
+use http::HeaderMap;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::exec::wants_events;
+use super::types::{CodeBody, CodeErrorBody, ContextBody, EndBody, ExecutionBody, ResultBody};
+use crate::api::Shared;
+use crate::extract::{Auth, Id, IdempotentJson};
+use crate::problem::Problem;
+use crate::stream::{Pieces, event, events, problem_event};
+
+/// Events that wait for the client. A client that is slower slows the code down.
+const EVENTS: usize = 16;
+
+/// The longest body of a request: code of which each byte needs two in JSON, and some more.
+const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
+
+/// Runs code in a context and waits for its end. With `Accept: text/event-stream` what it prints and shows comes while it runs:
+/// `started`, then `stdout`, `stderr`, `result`, `error` and `input_requested` in order, then `ended`.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/code", tag = "code", operation_id = "run_code", request_body = CodeBody,
+    params(("id" = String, Path, description = "The sandbox's id or name."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+    responses((status = 200, content(
+        (ExecutionBody = "application/json"),
+        (String = "text/event-stream", example = "event: started\ndata: {\"execution\":7,\"count\":1,\"context\":{\"id\":\"python\"}}\n\nevent: result\ndata: {\"main\":true,\"data\":{\"text/plain\":\"2\"}}\n\n")),
+        description = "What came of it.")))]
+pub(super) async fn run(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    body: IdempotentJson<CodeBody, MAX_BODY_BYTES>,
+) -> Result<Response, Problem> {
+    let request = body.value.into_request(body.idempotency)?;
+    if wants_events(&headers) {
+        return streamed(shared, caller, id, request).await;
+    }
+    let done = shared.keeper.run_code(&caller, &id, request, None).await?;
+    Ok(axum::Json(ExecutionBody::from(done)).into_response())
+}
+
+#[derive(Serialize)]
+struct StartedBody {
+    execution: u64,
+    context: ContextBody,
+    count: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    rebuilt: String,
+}
+
+#[derive(Serialize)]
+struct InputBody {
+    prompt: String,
+    password: bool,
+}
+
+/// Answers with events. What fails before the first one is an answer of its own.
+async fn streamed(
+    shared: Shared,
+    caller: Caller,
+    id: String,
+    request: CodeRequest,
+) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let request_id = caller.request_id.clone();
+    let keeper = shared.keeper.clone();
+    // Dropped with the answer's body: that is how the keeper gets to know that the client has gone.
+    let mut running = Box::pin(async move { keeper.run_code(&caller, &id, request, Some(sender)).await });
+    let first = tokio::select! {
+        biased;
+        Some(event) = receiver.recv() => First::Event(Box::new(event)),
+        done = &mut running => First::Done(Box::new(done?)),
+    };
+    let id = request_id.clone();
+    let stream = async_stream::stream! {
+        let mut pieces = Pieces::default();
+        let mut done = None;
+        match first {
+            First::Event(event) => for event in told(&mut pieces, *event) { yield event },
+            // The same request has come before: what came of it then.
+            First::Done(first) => {
+                for event in again(&first) { yield event }
+                done = Some(Ok(*first));
+            }
+        }
+        let done = loop {
+            if let Some(done) = done {
+                break done;
+            }
+            tokio::select! {
+                biased;
+                Some(event) = receiver.recv() => for event in told(&mut pieces, event) { yield event },
+                ended = &mut running => done = Some(ended),
+            }
+        };
+        while let Some(event) = receiver.recv().await {
+            for event in told(&mut pieces, event) { yield event }
+        }
+        for (name, piece) in pieces.finish() {
+            yield event(name, &piece);
+        }
+        yield match done {
+            Ok(done) => event("ended", &EndBody::from(&done)),
+            Err(error) => problem_event(&error.into(), &id),
+        };
+    };
+    Ok(events(&shared, slot, request_id, stream))
+}
+
+enum First {
+    Event(Box<CodeEvent>),
+    Done(Box<CodeExecution>),
+}
+
+/// What was kept of an execution, as events.
+fn again(done: &CodeExecution) -> Vec<Event> {
+    let mut pieces = Pieces::default();
+    let mut all = Vec::new();
+    for (stream, output) in
+        [(v1::Stream::STREAM_STDOUT, &done.stdout), (v1::Stream::STREAM_STDERR, &done.stderr)]
+    {
+        let kept = output.decode().unwrap_or_default();
+        let head = usize::try_from(output.kept_head_bytes).unwrap_or(usize::MAX).min(kept.len());
+        let (head, tail) = kept.split_at(head);
+        let tail_at = output.total_bytes.saturating_sub(output.kept_tail_bytes);
+        for (offset, part) in [(0, head), (tail_at, tail)] {
+            let whole = pieces.push(stream, offset, &Bytes::copy_from_slice(part));
+            all.extend(whole.into_iter().map(|(name, piece)| event(name, &piece)));
+        }
+    }
+    all.extend(pieces.finish().into_iter().map(|(name, piece)| event(name, &piece)));
+    all.extend(done.results.iter().map(|result| event("result", &ResultBody::from(result.clone()))));
+    all.extend(done.error.iter().map(|error| event("error", &CodeErrorBody::from(error.clone()))));
+    all
+}
+
+fn told(pieces: &mut Pieces, happened: CodeEvent) -> Vec<Event> {
+    let one = match happened {
+        CodeEvent::Output { stream, offset, data } => {
+            let whole = pieces.push(stream, offset, &data);
+            return whole.into_iter().map(|(name, piece)| event(name, &piece)).collect();
+        }
+        CodeEvent::Started(started) => {
+            let context = started.context.as_option().cloned().unwrap_or_default();
+            let context = code::context(&context).into();
+            let (execution, count) = (started.execution, started.count);
+            event(
+                "started",
+                &StartedBody { execution, context, count, rebuilt: code::text(&started.rebuilt) },
+            )
+        }
+        CodeEvent::Result(result) => event("result", &ResultBody::from(code::shown(&result))),
+        CodeEvent::Error(error) => event("error", &CodeErrorBody::from(code::raised(&error))),
+        CodeEvent::InputRequested(asked) => {
+            event("input_requested", &InputBody { prompt: asked.prompt, password: asked.password })
+        }
+        CodeEvent::Ended(_) => return Vec::new(),
+    };
+    // What was printed before comes before.
+    let mut all: Vec<Event> = pieces.finish().into_iter().map(|(name, piece)| event(name, &piece)).collect();
+    all.push(one);
+    all
+}

@@ -1,0 +1,437 @@
+//! Code in contexts, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use belljar_engine::v1;
+use belljar_keeper::{CodeRequest, Idempotency, NewContext, OnDisconnect};
+use belljar_model::{CodeContext, CodeError, CodeExecution, CodeResult, milliseconds};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::bytes::check_path;
+use super::exec::{StreamOutputBody, size};
+use super::{Scalar, Span, UniqueMap};
+use crate::problem::Problem;
+
+/// The longest answer to a question, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// A context to make.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewContext, example = json!({"language": "python", "cwd": "project"}))]
+pub(crate) struct NewContextBody {
+    /// Its language: python, javascript, typescript or bash. Python if not given.
+    language: Option<String>,
+    /// Where it begins: absolute, or below the home directory.
+    cwd: Option<String>,
+    /// Added to the sandbox's environment, for as long as the context lives.
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    env: Option<UniqueMap<String>>,
+}
+
+impl NewContextBody {
+    /// What is asked of the keeper.
+    pub(crate) fn into_request(self) -> Result<NewContext, Problem> {
+        Ok(NewContext { language: self.language, cwd: directory(self.cwd)?, env: variables(self.env)? })
+    }
+}
+
+/// Code to run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CodeRequest, example = json!({"code": "print(2**64)"}))]
+pub(crate) struct CodeBody {
+    /// The code, without NUL. It may be empty.
+    code: String,
+    /// The context to run it in: the language's own if not given, which is made when it is not there.
+    context: Option<String>,
+    /// The language, where no context is given. Python if neither is.
+    language: Option<String>,
+    /// Where it runs, for this execution alone.
+    cwd: Option<String>,
+    /// Added to the environment, for this execution alone.
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    env: Option<UniqueMap<String>>,
+    /// How long it may take: the sandbox's own `limits.timeout` if not given, without end if 0. Then it is interrupted, and 5
+    /// seconds later its interpreter is killed if that did not help.
+    timeout: Option<Span>,
+    /// Whether questions (`input()`) come as events, to be answered; `false` if not given: they are errors in the code.
+    allow_input: Option<bool>,
+    /// What happens when the client goes away before the end: `continue`, the default, lets the code run to its end, `kill`
+    /// interrupts it, and kills its interpreter if that does not help.
+    on_disconnect: Option<OnDisconnectBody>,
+    /// Bytes that are kept of each output stream: a number, or a text such as `1m`.
+    output: Option<Scalar>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = OnDisconnect)]
+enum OnDisconnectBody {
+    Continue,
+    Kill,
+}
+
+impl CodeBody {
+    /// What is asked of the keeper.
+    pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<CodeRequest, Problem> {
+        Ok(CodeRequest {
+            code: self.code.into(),
+            context: self.context,
+            language: self.language,
+            cwd: directory(self.cwd)?,
+            env: variables(self.env)?,
+            timeout: self.timeout.map(|timeout| timeout.0),
+            grace: None,
+            allow_input: self.allow_input.unwrap_or(false),
+            on_disconnect: match self.on_disconnect {
+                Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
+                Some(OnDisconnectBody::Continue) | None => OnDisconnect::Continue,
+            },
+            keep_bytes: self.output.map(|output| size("output", &output)).transpose()?,
+            idempotency,
+            queued: None,
+        })
+    }
+}
+
+/// An answer to a question of code that runs.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CodeAnswer, example = json!({"execution": 7, "value": "Ada"}))]
+pub(crate) struct AnswerBody {
+    /// The execution that has asked, as in the event `started`.
+    execution: u64,
+    /// A line without its end, at most 64 KiB. Either this or `end_of_file`.
+    value: Option<String>,
+    /// Nobody will answer: the code gets an end of file.
+    end_of_file: Option<bool>,
+}
+
+impl AnswerBody {
+    /// What is asked of the guest.
+    pub(crate) fn into_request(self, context: String) -> Result<v1::AnswerRequest, Problem> {
+        let end_of_file = self.end_of_file.unwrap_or(false);
+        let value = match (self.value, end_of_file) {
+            (Some(_), true) => return Err(Problem::field("end_of_file", "give either value or end_of_file")),
+            (None, false) => return Err(Problem::field("value", "it is missing; give value or end_of_file")),
+            (Some(value), false) => value,
+            (None, true) => String::new(),
+        };
+        if value.len() > MAX_ANSWER_BYTES {
+            let reason = format!("it has {} bytes; at most {MAX_ANSWER_BYTES} are allowed", value.len());
+            return Err(Problem::field("value", reason));
+        }
+        if value.contains(['\n', '\0']) {
+            return Err(Problem::field("value", "it is one line, without its end and without NUL"));
+        }
+        Ok(v1::AnswerRequest {
+            context,
+            execution: self.execution,
+            value: value.into(),
+            end_of_file,
+            ..Default::default()
+        })
+    }
+}
+
+fn directory(cwd: Option<String>) -> Result<Option<Bytes>, Problem> {
+    let Some(cwd) = cwd else { return Ok(None) };
+    check_path("cwd", cwd.as_bytes())?;
+    Ok(Some(cwd.into()))
+}
+
+fn variables(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>, Problem> {
+    let env = env.unwrap_or_default().0;
+    for (name, value) in &env {
+        let checked = belljar_model::EnvVar::new(name, value);
+        checked.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
+    }
+    Ok(env)
+}
+
+/// A context: an interpreter whose variables live on from one execution to the next.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Context)]
+pub(crate) struct ContextBody {
+    /// Its id: the language's name for the language's own context, else c1, c2, …
+    #[schema(example = "python")]
+    id: String,
+    /// Its language.
+    #[schema(example = "python")]
+    language: String,
+    /// Its working directory.
+    #[schema(example = "/home/user")]
+    cwd: String,
+    /// `idle`, `busy`, or `lost`: its interpreter has ended, and the next execution gets a fresh one.
+    #[schema(example = "idle")]
+    state: String,
+    /// The interpreter's process inside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    /// Executions that were begun since the interpreter started.
+    executions: u64,
+    /// Milliseconds since the last execution ended, or the context was made; 0 while one runs.
+    idle_ms: u64,
+    /// Version of the language, as the interpreter tells it.
+    #[schema(example = "3.11.2")]
+    version: String,
+    /// How the interpreter came to be: `plain`, as any process, or `warm`, from one that was prepared.
+    #[schema(example = "plain")]
+    start: String,
+    /// Why it is not warm, where a warm one was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_note: Option<String>,
+    /// How often the interpreter was started, 1 for the first.
+    generation: u32,
+}
+
+impl From<CodeContext> for ContextBody {
+    fn from(context: CodeContext) -> Self {
+        Self {
+            id: context.id,
+            language: context.language,
+            cwd: context.cwd,
+            state: context.state,
+            pid: context.pid,
+            executions: context.executions,
+            idle_ms: context.idle_ms,
+            version: context.version,
+            start: context.start,
+            start_note: context.start_note,
+            generation: context.generation,
+        }
+    }
+}
+
+/// The contexts of a sandbox, the oldest first.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Contexts)]
+pub(crate) struct ContextsBody {
+    pub(crate) contexts: Vec<ContextBody>,
+}
+
+/// Whether something was interrupted.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Interrupted)]
+pub(crate) struct InterruptedBody {
+    /// Whether code ran.
+    pub(crate) interrupted: bool,
+}
+
+/// Something shown, in one or several forms.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CodeResult)]
+pub(crate) struct ResultBody {
+    /// Whether it is the value of the code's last expression; else it was displayed.
+    main: bool,
+    /// Its forms by MIME type: text as it is, JSON as JSON, everything else in base64.
+    #[schema(value_type = BTreeMap<String, Value>, example = json!({"text/plain": "2", "image/png": "iVBORw0KGgo="}))]
+    data: Map<String, Value>,
+    /// Hints by MIME type, such as an image's width.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, Value>>)]
+    metadata: Option<Map<String, Value>>,
+    /// A later result with `update` replaces an earlier one with the same id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_id: Option<String>,
+    /// Whether it replaces the earlier ones; `false` if not there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    update: bool,
+    /// Forms that are missing or shortened because they were too large, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cut: Vec<String>,
+}
+
+impl From<CodeResult> for ResultBody {
+    fn from(result: CodeResult) -> Self {
+        let CodeResult { main, data, metadata, display_id, update, cut } = result;
+        Self { main, data, metadata, display_id, update, cut }
+    }
+}
+
+/// An error that code raised.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CodeError)]
+pub(crate) struct CodeErrorBody {
+    /// Its name.
+    #[schema(example = "ValueError")]
+    name: String,
+    /// Its message.
+    value: String,
+    /// As the interpreter prints it, without escape sequences.
+    traceback: String,
+}
+
+impl From<CodeError> for CodeErrorBody {
+    fn from(error: CodeError) -> Self {
+        Self { name: error.name, value: error.value, traceback: error.traceback }
+    }
+}
+
+/// What came of code.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CodeExecution)]
+pub(crate) struct ExecutionBody {
+    /// Its number in the sandbox, which is never used again.
+    execution: u64,
+    /// The id of the context that it ran in.
+    #[schema(example = "python")]
+    context: String,
+    /// The context's language.
+    #[schema(example = "python")]
+    language: String,
+    /// The number that the interpreter gave it: 1 for the first.
+    count: u64,
+    /// Set when the interpreter was a fresh one because the one before was lost: why it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rebuilt: Option<String>,
+    /// What was printed.
+    stdout: StreamOutputBody,
+    /// What was printed to standard error.
+    stderr: StreamOutputBody,
+    /// What was shown, in order.
+    results: Vec<ResultBody>,
+    /// The error that the code raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<CodeErrorBody>,
+    #[serde(flatten)]
+    end: EndBody,
+}
+
+/// How code ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CodeEnd)]
+pub(crate) struct EndBody {
+    /// `ok`; `error`: the code raised one; `interrupted`; `timed_out`; `died`: the interpreter ended before the code did.
+    #[schema(example = "ok")]
+    status: &'static str,
+    /// What has become of the context's variables: `preserved`, `lost`, or `unknown`.
+    #[schema(example = "preserved")]
+    state: &'static str,
+    /// Why they are not preserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    /// The interpreter's exit code, if it ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    /// The name of the signal that ended the interpreter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+    /// Time from start to end, in milliseconds.
+    wall_ms: f64,
+    /// Processor time, in milliseconds.
+    cpu_ms: f64,
+}
+
+impl From<&CodeExecution> for EndBody {
+    fn from(done: &CodeExecution) -> Self {
+        Self {
+            status: done.status.as_str(),
+            state: done.state.as_str(),
+            reason: done.reason.clone(),
+            cause: done.cause.clone(),
+            exit_code: done.exit_code,
+            signal: done.signal.clone(),
+            wall_ms: milliseconds(done.wall),
+            cpu_ms: milliseconds(done.cpu),
+        }
+    }
+}
+
+impl From<CodeExecution> for ExecutionBody {
+    fn from(done: CodeExecution) -> Self {
+        let end = EndBody::from(&done);
+        Self {
+            execution: done.execution,
+            context: done.context,
+            language: done.language,
+            count: done.count,
+            rebuilt: done.rebuilt,
+            stdout: done.stdout.into(),
+            stderr: done.stderr.into(),
+            results: done.results.into_iter().map(ResultBody::from).collect(),
+            error: done.error.map(CodeErrorBody::from),
+            end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use belljar_model::{CodeStatus, StreamOutput, Survival};
+
+    use super::*;
+    use crate::extract::parse_json;
+
+    #[test]
+    fn refusals_name_the_field() {
+        let cases = [
+            (r#"{}"#, "code"),
+            (r#"{"code":1}"#, "code"),
+            (r#"{"code":"","cwd":""}"#, "cwd"),
+            (r#"{"code":"","env":{"A=B":"x"}}"#, "env"),
+            (r#"{"code":"","timeout":-1}"#, "timeout"),
+            (r#"{"code":"","allow_input":"yes"}"#, "allow_input"),
+            (r#"{"code":"","on_disconnect":"die"}"#, "on_disconnect"),
+            (r#"{"code":"","output":"many"}"#, "output"),
+            (r#"{"code":"","kernel":"x"}"#, "kernel"),
+        ];
+        for (json, field) in cases {
+            let refused = parse_json::<CodeBody>(json.as_bytes()).and_then(|body| body.into_request(None));
+            assert_eq!(refused.unwrap_err().body("r").field.as_deref(), Some(field), "{json}");
+        }
+        let long = format!(r#"{{"execution":1,"value":"{}"}}"#, "x".repeat(MAX_ANSWER_BYTES + 1));
+        let cases = [
+            (r#"{"value":"x"}"#, "execution"),
+            (r#"{"execution":1}"#, "value"),
+            (r#"{"execution":1,"value":"a","end_of_file":true}"#, "end_of_file"),
+            (r#"{"execution":1,"value":"a\nb"}"#, "value"),
+            (&*long, "value"),
+        ];
+        for (json, field) in cases {
+            let body = parse_json::<AnswerBody>(json.as_bytes());
+            let problem = body.and_then(|body| body.into_request("python".to_owned())).unwrap_err();
+            assert_eq!(problem.body("r").field.as_deref(), Some(field), "{json}");
+        }
+        let body = parse_json::<AnswerBody>(br#"{"execution":1,"end_of_file":true}"#).unwrap();
+        assert!(body.into_request("python".to_owned()).unwrap().end_of_file);
+    }
+
+    /// The command line writes the model's own form, and it is this one.
+    #[test]
+    fn the_form_is_that_of_the_model() {
+        let mut result = CodeResult { main: true, ..CodeResult::default() };
+        result.add("application/json", b"[1]");
+        result.add("no", b"");
+        let done = CodeExecution {
+            execution: 1,
+            context: "c1".to_owned(),
+            language: "python".to_owned(),
+            count: 2,
+            rebuilt: Some("why".to_owned()),
+            stdout: StreamOutput::new(b"a", b"", 1),
+            stderr: StreamOutput::new(b"\xff", b"", 1),
+            results: vec![result],
+            error: Some(CodeError { name: "E".to_owned(), ..CodeError::default() }),
+            status: CodeStatus::Died,
+            state: Survival::Lost,
+            reason: Some("r".to_owned()),
+            cause: Some("stopped".to_owned()),
+            exit_code: Some(3),
+            signal: Some("SIGKILL".to_owned()),
+            wall: Duration::from_micros(12),
+            cpu: Duration::from_micros(7),
+        };
+        let of_model = serde_json::to_value(&done).unwrap();
+        assert_eq!(serde_json::to_value(ExecutionBody::from(done)).unwrap(), of_model);
+    }
+}

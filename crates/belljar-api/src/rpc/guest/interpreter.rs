@@ -1,0 +1,341 @@
+//! Contexts of interpreters, and code in them. The keeper runs the code: its end is in the audit trail as well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_engine::{CodeEvent, v1};
+use belljar_keeper::{CodeRequest, KeeperError, NewContext, OnDisconnect};
+use belljar_model::{CodeExecution, CodeStatus, Survival};
+use belljar_proto::{
+    ConnectError, MAX_MESSAGE_BYTES, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
+};
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+
+use super::super::call::Call;
+use super::super::convert;
+use crate::api::Shared;
+use crate::problem::Problem;
+
+/// Events that wait for the caller. A caller that is slower slows the code down.
+const EVENTS: usize = 16;
+
+/// The most bytes of a result that go into one message.
+const PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
+
+/// The longest answer to a question, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// The service `Interpreter` of a sandbox.
+pub(in super::super) struct Interpreter(pub(in super::super) Shared);
+
+/// Who calls, and which sandbox the header names.
+fn named(shared: &Shared, context: &RequestContext) -> Result<(Call, String), ConnectError> {
+    let call = Call::of(shared, context)?;
+    let id = call.sandbox(context)?;
+    Ok((call, id))
+}
+
+impl v1::Interpreter for Interpreter {
+    async fn create(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::CreateContextRequest>,
+    ) -> ServiceResult<v1::ContextInfo> {
+        let (call, id) = named(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let new = new_context(request).map_err(|problem| call.problem(&problem))?;
+        let made = self.0.keeper.create_context(&call.caller, &id, new).await;
+        Response::ok(made.map_err(|error| call.failed(error))?)
+    }
+
+    async fn list(
+        &self,
+        context: RequestContext,
+        _: ServiceRequest<'_, v1::ListContextsRequest>,
+    ) -> ServiceResult<v1::ListContextsResponse> {
+        let (call, id) = named(&self.0, &context)?;
+        let contexts = self.0.keeper.contexts(&call.caller, &id).await;
+        let contexts = contexts.map_err(|error| call.failed(error))?;
+        Response::ok(v1::ListContextsResponse { contexts, ..Default::default() })
+    }
+
+    async fn restart(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::ContextInfo> {
+        let (call, id) = named(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let done = self.0.keeper.restart_context(&call.caller, &id, &request.context).await;
+        Response::ok(done.map_err(|error| call.failed(error))?)
+    }
+
+    async fn interrupt(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::InterruptResponse> {
+        let (call, id) = named(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let done = self.0.keeper.interrupt_context(&call.caller, &id, &request.context).await;
+        let interrupted = done.map_err(|error| call.failed(error))?;
+        Response::ok(v1::InterruptResponse { interrupted, ..Default::default() })
+    }
+
+    async fn remove(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::RemoveContextResponse> {
+        let (call, id) = named(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let done = self.0.keeper.remove_context(&call.caller, &id, &request.context).await;
+        done.map_err(|error| call.failed(error))?;
+        Response::ok(v1::RemoveContextResponse::default())
+    }
+
+    async fn execute(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::ExecuteCodeRequest>,
+    ) -> ServiceResult<ServiceStream<v1::CodeEvent>> {
+        let (call, id) = named(&self.0, &context)?;
+        let slot = call.slot()?;
+        let request = request.to_owned_message();
+        let queued = Arc::new(Notify::new());
+        let wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
+        let wanted = CodeRequest { queued: Some(Arc::clone(&queued)), ..wanted };
+        let (sender, mut receiver) = mpsc::channel(EVENTS);
+        let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
+        // Dropped with the stream: that is how the keeper gets to know that the caller has gone.
+        let mut running = Box::pin(async move { keeper.run_code(&caller, &id, wanted, Some(sender)).await });
+        // What is refused at once is an answer of its own. Code that waits for its turn may wait for long.
+        let (first, mut done) = tokio::select! {
+            biased;
+            Some(event) = receiver.recv() => (Some(event), None),
+            () = queued.notified() => (None, None),
+            done = &mut running => (None, Some(done.map_err(|error| call.failed(error))?)),
+        };
+        let failed_in = call.clone();
+        let events = async_stream::stream! {
+            for event in first.into_iter().flat_map(told) {
+                yield Ok(event);
+            }
+            while done.is_none() {
+                tokio::select! {
+                    biased;
+                    Some(event) = receiver.recv() => for event in told(event) {
+                        yield Ok(event);
+                    },
+                    ended = &mut running => match ended {
+                        Ok(ended) => done = Some(ended),
+                        Err(error) => {
+                            yield Err(failed_in.failed(error));
+                            return;
+                        }
+                    },
+                }
+            }
+            while let Some(event) = receiver.recv().await {
+                for event in told(event) {
+                    yield Ok(event);
+                }
+            }
+            if let Some(done) = done {
+                yield Ok(v1::CodeEvent { event: ended(&done).into(), ..Default::default() });
+            }
+        };
+        Response::ok(call.until_stopped(slot, events))
+    }
+
+    async fn answer(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::AnswerRequest>,
+    ) -> ServiceResult<v1::AnswerResponse> {
+        let (call, id) = named(&self.0, &context)?;
+        let request = request.to_owned_message();
+        if request.value.len() > MAX_ANSWER_BYTES {
+            let reason =
+                format!("it has {} bytes; at most {MAX_ANSWER_BYTES} are allowed", request.value.len());
+            return Err(call.field("value", reason));
+        }
+        let done = self.0.keeper.answer_code(&call.caller, &id, request).await;
+        done.map_err(|error| call.failed(error))?;
+        Response::ok(v1::AnswerResponse::default())
+    }
+}
+
+fn variables(env: Vec<v1::EnvVar>) -> Result<BTreeMap<String, String>, Problem> {
+    let text = |bytes: &Bytes| {
+        let text = std::str::from_utf8(bytes).map(str::to_owned);
+        text.map_err(|_| Problem::field("env", "a name or value is not UTF-8"))
+    };
+    let mut variables = BTreeMap::new();
+    for variable in env {
+        let (name, value) = (text(&variable.name)?, text(&variable.value)?);
+        if name.is_empty() || name.contains('=') {
+            return Err(Problem::field("env", "a name must not be empty or hold \"=\""));
+        }
+        if name.contains('\0') || value.contains('\0') {
+            return Err(Problem::field("env", "a NUL byte is not allowed"));
+        }
+        belljar_model::EnvVar::new(&*name, &*value).map_err(KeeperError::from)?;
+        variables.insert(name, value);
+    }
+    Ok(variables)
+}
+
+fn directory(cwd: Bytes) -> Result<Option<Bytes>, Problem> {
+    if cwd.is_empty() {
+        return Ok(None);
+    }
+    convert::path("cwd", &cwd)?;
+    Ok(Some(cwd))
+}
+
+fn given(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn new_context(request: v1::CreateContextRequest) -> Result<NewContext, Problem> {
+    Ok(NewContext {
+        language: given(request.language),
+        cwd: directory(request.cwd)?,
+        env: variables(request.env)?,
+    })
+}
+
+fn wanted(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem> {
+    Ok(CodeRequest {
+        code: request.code,
+        context: given(request.context),
+        language: given(request.language),
+        cwd: directory(request.cwd)?,
+        env: variables(request.env)?,
+        // Zero is without a limit, there as here.
+        timeout: Some(Duration::from_millis(request.timeout_ms)),
+        grace: Some(request.grace_ms).filter(|ms| *ms != 0).map(Duration::from_millis),
+        allow_input: request.allow_input,
+        on_disconnect: match request.on_disconnect.as_known() {
+            Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => OnDisconnect::Kill,
+            Some(_) => OnDisconnect::Continue,
+            None => return Err(Problem::field("on_disconnect", "give CONTINUE or KILL")),
+        },
+        keep_bytes: Some(0),
+        idempotency: None,
+        queued: None,
+    })
+}
+
+/// An event as messages: a large result takes several.
+fn told(event: CodeEvent) -> Vec<v1::CodeEvent> {
+    let event = match event {
+        CodeEvent::Started(started) => started.into(),
+        CodeEvent::Output { stream, offset, data } => {
+            v1::Output { stream: stream.into(), offset, data, ..Default::default() }.into()
+        }
+        CodeEvent::Result(result) => return parts(result),
+        CodeEvent::Error(error) => error.into(),
+        CodeEvent::InputRequested(asked) => asked.into(),
+        CodeEvent::Ended(_) => return Vec::new(),
+    };
+    vec![v1::CodeEvent { event, ..Default::default() }]
+}
+
+/// A result in messages that are not too long.
+fn parts(mut result: v1::CodeResult) -> Vec<v1::CodeEvent> {
+    use v1::__buffa::oneof::code_event::Event;
+    let total: usize = result.data.iter().map(|form| form.data.len()).sum();
+    if total <= PART_BYTES {
+        return vec![v1::CodeEvent { event: result.into(), ..Default::default() }];
+    }
+    let mut pieces = Vec::new();
+    for form in std::mem::take(&mut result.data) {
+        let mut rest = form.data;
+        loop {
+            let data = rest.split_to(rest.len().min(PART_BYTES));
+            pieces.push(v1::MimeData { mime: form.mime.clone(), data, more: true, ..Default::default() });
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    if let Some(last) = pieces.last_mut() {
+        last.more = false;
+    }
+    let mut pieces = pieces.into_iter();
+    result.data.extend(pieces.next());
+    let first = v1::CodeEvent { event: result.into(), ..Default::default() };
+    let rest = pieces.map(|part| v1::CodeEvent { event: Some(Event::from(part)), ..Default::default() });
+    std::iter::once(first).chain(rest).collect()
+}
+
+/// The end as the keeper judges it.
+fn ended(done: &CodeExecution) -> v1::CodeEnded {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    v1::CodeEnded {
+        status: match done.status {
+            CodeStatus::Ok => v1::CodeStatus::CODE_STATUS_OK,
+            CodeStatus::Error => v1::CodeStatus::CODE_STATUS_ERROR,
+            CodeStatus::Interrupted => v1::CodeStatus::CODE_STATUS_INTERRUPTED,
+            CodeStatus::TimedOut => v1::CodeStatus::CODE_STATUS_TIMED_OUT,
+            CodeStatus::Died => v1::CodeStatus::CODE_STATUS_DIED,
+        }
+        .into(),
+        state: match done.state {
+            Survival::Preserved => v1::Survival::SURVIVAL_PRESERVED,
+            Survival::Lost => v1::Survival::SURVIVAL_LOST,
+            Survival::Unknown => v1::Survival::SURVIVAL_UNKNOWN,
+        }
+        .into(),
+        reason: done.reason.clone().unwrap_or_default(),
+        cause: match done.cause.as_deref() {
+            Some("timed_out") => v1::Cause::CAUSE_TIMED_OUT,
+            Some("out_of_memory") => v1::Cause::CAUSE_MEMORY,
+            Some("pids") => v1::Cause::CAUSE_PIDS,
+            Some("stopped") => v1::Cause::CAUSE_STOPPED,
+            _ => v1::Cause::CAUSE_UNSPECIFIED,
+        }
+        .into(),
+        exit_code: done.exit_code.unwrap_or(0),
+        signal: done.signal.as_deref().and_then(belljar_model::signal_number).map_or(0, i32::from),
+        wall_us: micros(done.wall),
+        cpu_us: micros(done.cpu),
+        stdout_bytes: done.stdout.total_bytes,
+        stderr_bytes: done.stderr.total_bytes,
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_results_come_in_parts() {
+        let form = |mime: &str, bytes: usize| v1::MimeData {
+            mime: mime.to_owned(),
+            data: vec![b'x'; bytes].into(),
+            ..Default::default()
+        };
+        let result = |data: Vec<v1::MimeData>| v1::CodeResult { main: true, data, ..Default::default() };
+        assert_eq!(parts(result(vec![form("text/plain", 10), form("text/html", 10)])).len(), 1);
+        let messages = parts(result(vec![form("text/plain", 10), form("image/png", 2 * PART_BYTES + 1)]));
+        assert_eq!(messages.len(), 4);
+        let (mut bytes, mut more) = (0, Vec::new());
+        for message in messages {
+            use v1::__buffa::oneof::code_event::Event;
+            let part = match message.event {
+                Some(Event::Result(result)) => result.data[0].clone(),
+                Some(Event::ResultPart(part)) => *part,
+                other => panic!("{other:?}"),
+            };
+            bytes += part.data.len();
+            more.push(part.more);
+        }
+        assert_eq!((bytes, more), (10 + 2 * PART_BYTES + 1, vec![true, true, true, false]));
+    }
+}

@@ -1,0 +1,347 @@
+//! What comes of code that runs in a context, collected within bounds, and what it means.
+
+use std::time::Duration;
+
+use belljar_model::{CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, Survival, signal_text};
+use belljar_proto::v1;
+
+use crate::client::CodeEvent;
+use crate::collect::Collector;
+use crate::engine::Usage;
+
+/// The greatest number of a signal on Linux.
+const MAX_SIGNAL: i32 = 64;
+const SIGKILL: i32 = 9;
+
+/// The longest text of a field that is no output and no result, in characters.
+const MAX_TEXT_CHARS: usize = 4096;
+/// The longest message of an error, in bytes.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+/// The longest traceback, in bytes.
+const MAX_TRACEBACK_BYTES: usize = 256 << 10;
+
+/// Collects what one execution prints, shows and raises.
+#[derive(Debug)]
+pub struct CodeCollector {
+    started: Option<v1::CodeStarted>,
+    stdout: Collector,
+    stderr: Collector,
+    results: Vec<CodeResult>,
+    error: Option<CodeError>,
+}
+
+impl CodeCollector {
+    /// Keeps the first and the last half of `keep` bytes of each stream.
+    #[must_use]
+    pub fn new(keep: u64) -> Self {
+        Self {
+            started: None,
+            stdout: Collector::new(keep, None),
+            stderr: Collector::new(keep, None),
+            results: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Takes the next event.
+    pub fn push(&mut self, event: &CodeEvent) {
+        match event {
+            CodeEvent::Started(started) => self.started = Some(started.clone()),
+            CodeEvent::Output { stream: v1::Stream::STREAM_STDERR, data, .. } => self.stderr.push(data),
+            CodeEvent::Output { data, .. } => self.stdout.push(data),
+            CodeEvent::Result(result) => self.results.push(shown(result)),
+            CodeEvent::Error(error) => self.error = Some(raised(error)),
+            CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => {}
+        }
+    }
+
+    /// The execution's number, once it has begun.
+    #[must_use]
+    pub fn execution(&self) -> Option<u64> {
+        self.started.as_ref().map(|started| started.execution)
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn finish(self, end: CodeEnd) -> CodeExecution {
+        let started = self.started.unwrap_or_default();
+        let context = started.context.as_option().cloned().unwrap_or_default();
+        CodeExecution {
+            execution: started.execution,
+            context: text(&context.id),
+            language: text(&context.language),
+            count: started.count,
+            rebuilt: Some(text(&started.rebuilt)).filter(|reason| !reason.is_empty()),
+            stdout: self.stdout.finish(),
+            stderr: self.stderr.finish(),
+            results: self.results,
+            error: self.error,
+            status: end.status,
+            state: end.state,
+            reason: end.reason,
+            cause: end.cause,
+            exit_code: end.exit_code,
+            signal: end.signal,
+            wall: end.wall,
+            cpu: end.cpu,
+        }
+    }
+}
+
+/// How an execution ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeEnd {
+    /// How.
+    pub status: CodeStatus,
+    /// What has become of the variables.
+    pub state: Survival,
+    /// Why they are lost, or nobody can tell.
+    pub reason: Option<String>,
+    /// What ended the interpreter, by its name in JSON.
+    pub cause: Option<String>,
+    /// The interpreter's exit code.
+    pub exit_code: Option<i32>,
+    /// The name of the signal that ended the interpreter.
+    pub signal: Option<String>,
+    /// From start to end.
+    pub wall: Duration,
+    /// Processor time.
+    pub cpu: Duration,
+}
+
+impl CodeEnd {
+    /// An end that the guest has not told.
+    #[must_use]
+    pub fn untold(status: CodeStatus, state: Survival, reason: impl Into<String>, wall: Duration) -> Self {
+        Self {
+            status,
+            state,
+            reason: Some(reason.into()),
+            cause: None,
+            exit_code: None,
+            signal: None,
+            wall,
+            cpu: Duration::ZERO,
+        }
+    }
+
+    /// Judges what the guest tells of an end, from what the sandbox had used before it and after. The guest is not believed an
+    /// end that cannot be.
+    #[must_use]
+    pub fn judge(ended: &v1::CodeEnded, before: &Usage, after: &Usage) -> Self {
+        let wall = Duration::from_micros(ended.wall_us);
+        let nonsense = |what: &str| {
+            Self::untold(CodeStatus::Died, Survival::Unknown, format!("the guest tells {what}"), wall)
+        };
+        let status = match ended.status.as_known() {
+            Some(v1::CodeStatus::CODE_STATUS_OK) => CodeStatus::Ok,
+            Some(v1::CodeStatus::CODE_STATUS_ERROR) => CodeStatus::Error,
+            Some(v1::CodeStatus::CODE_STATUS_INTERRUPTED) => CodeStatus::Interrupted,
+            Some(v1::CodeStatus::CODE_STATUS_TIMED_OUT) => CodeStatus::TimedOut,
+            Some(v1::CodeStatus::CODE_STATUS_DIED) => CodeStatus::Died,
+            Some(v1::CodeStatus::CODE_STATUS_UNSPECIFIED) | None => {
+                return nonsense("no status that is known");
+            }
+        };
+        let state = match ended.state.as_known() {
+            Some(v1::Survival::SURVIVAL_PRESERVED) => Survival::Preserved,
+            Some(v1::Survival::SURVIVAL_LOST) => Survival::Lost,
+            _ => Survival::Unknown,
+        };
+        let is_dead = state == Survival::Lost;
+        if status == CodeStatus::Died && state == Survival::Preserved {
+            return nonsense("of an interpreter that ended and kept its state");
+        }
+        if !(0..=MAX_SIGNAL).contains(&ended.signal) || !(0..=255).contains(&ended.exit_code) {
+            return nonsense("of an end that cannot be");
+        }
+        let signal = (ended.signal > 0).then_some(ended.signal);
+        let cause = match ended.cause.as_known() {
+            Some(v1::Cause::CAUSE_TIMED_OUT) => Some("timed_out"),
+            Some(v1::Cause::CAUSE_MEMORY) => Some("out_of_memory"),
+            Some(v1::Cause::CAUSE_PIDS) => Some("pids"),
+            Some(v1::Cause::CAUSE_STOPPED) => Some("stopped"),
+            _ if is_dead && signal == Some(SIGKILL) && after.oom_kills > before.oom_kills => {
+                Some("out_of_memory")
+            }
+            _ => None,
+        };
+        let told = Some(text(&ended.reason)).filter(|reason| !reason.is_empty());
+        let reason = match (cause, told) {
+            (Some("out_of_memory"), _) => {
+                Some("the interpreter was killed because the sandbox's memory ran out".to_owned())
+            }
+            (_, Some(reason)) => Some(reason),
+            (_, None) => (state != Survival::Preserved).then(|| "the guest gives no reason".to_owned()),
+        };
+        Self {
+            status,
+            state,
+            reason: reason.filter(|_| state != Survival::Preserved),
+            cause: cause.filter(|_| is_dead).map(str::to_owned),
+            exit_code: (is_dead && status != CodeStatus::TimedOut && signal.is_none())
+                .then_some(ended.exit_code),
+            signal: signal.filter(|_| is_dead).map(signal_text),
+            wall,
+            cpu: Duration::from_micros(ended.cpu_us),
+        }
+    }
+}
+
+/// A result in its form for JSON.
+#[must_use]
+pub fn shown(result: &v1::CodeResult) -> CodeResult {
+    let mut shown = CodeResult {
+        main: result.main,
+        display_id: Some(text(&result.display_id)).filter(|id| !id.is_empty()),
+        update: result.update,
+        cut: result.cut.iter().map(|cut| text(cut)).collect(),
+        ..CodeResult::default()
+    };
+    for form in &result.data {
+        shown.add(&form.mime, &form.data);
+    }
+    if !result.metadata.is_empty() {
+        shown.set_metadata(&result.metadata);
+    }
+    shown
+}
+
+/// An error in its form for JSON.
+#[must_use]
+pub fn raised(error: &v1::CodeError) -> CodeError {
+    CodeError {
+        name: text(&error.name),
+        value: shortened(&error.value, MAX_ERROR_BYTES),
+        traceback: shortened(&error.traceback, MAX_TRACEBACK_BYTES),
+    }
+}
+
+/// A context in its form for JSON.
+#[must_use]
+pub fn context(info: &v1::ContextInfo) -> CodeContext {
+    let state = match info.state.as_known() {
+        Some(v1::ContextState::CONTEXT_STATE_IDLE) => "idle",
+        Some(v1::ContextState::CONTEXT_STATE_BUSY) => "busy",
+        _ => "lost",
+    };
+    let start = match info.start.as_known() {
+        Some(v1::KernelStart::KERNEL_START_WARM) => "warm",
+        _ => "plain",
+    };
+    CodeContext {
+        id: text(&info.id),
+        language: text(&info.language),
+        cwd: text(&String::from_utf8_lossy(&info.cwd)),
+        state: state.to_owned(),
+        pid: Some(info.pid).filter(|pid| *pid != 0),
+        executions: info.executions,
+        idle_ms: info.idle_ms,
+        version: text(&info.version),
+        start: start.to_owned(),
+        start_note: Some(text(&info.start_note)).filter(|note| !note.is_empty()),
+        generation: info.generation,
+    }
+}
+
+/// Text from inside, on one line and not too much of it.
+#[must_use]
+pub fn text(text: &str) -> String {
+    let plain =
+        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    text.chars().take(MAX_TEXT_CHARS).map(plain).collect()
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(status: v1::CodeStatus, state: v1::Survival) -> v1::CodeEnded {
+        v1::CodeEnded { status: status.into(), state: state.into(), ..Default::default() }
+    }
+
+    fn judged(ended: &v1::CodeEnded, kills: u64) -> CodeEnd {
+        let after = Usage { oom_kills: kills, ..Usage::default() };
+        CodeEnd::judge(ended, &Usage::default(), &after)
+    }
+
+    #[test]
+    fn ends_are_told_as_they_are() {
+        use v1::CodeStatus as Status;
+        use v1::Survival as State;
+        let end = judged(&ended(Status::CODE_STATUS_OK, State::SURVIVAL_PRESERVED), 0);
+        assert_eq!(
+            (end.status, end.state, end.reason, end.exit_code),
+            (CodeStatus::Ok, Survival::Preserved, None, None)
+        );
+        let end = judged(&ended(Status::CODE_STATUS_TIMED_OUT, State::SURVIVAL_PRESERVED), 1);
+        assert_eq!((end.state, end.cause, end.signal), (Survival::Preserved, None, None));
+        let killed = v1::CodeEnded { signal: 9, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) };
+        let end = judged(&killed, 1);
+        assert_eq!((end.cause.as_deref(), end.signal.as_deref()), (Some("out_of_memory"), Some("SIGKILL")));
+        let end = judged(&killed, 0);
+        assert_eq!((end.cause, end.reason.as_deref()), (None, Some("the guest gives no reason")));
+        let left = v1::CodeEnded { exit_code: 3, ..ended(Status::CODE_STATUS_ERROR, State::SURVIVAL_LOST) };
+        assert_eq!((judged(&left, 0).exit_code, judged(&left, 0).status), (Some(3), CodeStatus::Error));
+    }
+
+    #[test]
+    fn ends_that_cannot_be_are_not_believed() {
+        use v1::CodeStatus as Status;
+        use v1::Survival as State;
+        let cases = [
+            v1::CodeEnded::default(),
+            ended(Status::CODE_STATUS_DIED, State::SURVIVAL_PRESERVED),
+            v1::CodeEnded { signal: 65, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) },
+            v1::CodeEnded { signal: -1, ..ended(Status::CODE_STATUS_OK, State::SURVIVAL_PRESERVED) },
+            v1::CodeEnded { exit_code: 256, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) },
+        ];
+        for case in cases {
+            let end = judged(&case, 0);
+            assert_eq!((end.status, end.state), (CodeStatus::Died, Survival::Unknown), "{case:?}");
+            assert!(end.reason.is_some_and(|reason| reason.starts_with("the guest tells")));
+        }
+    }
+
+    #[test]
+    fn what_comes_is_collected() {
+        let mut collector = CodeCollector::new(4);
+        let context = v1::ContextInfo { id: "py\u{1b}thon".to_owned(), ..Default::default() };
+        let started =
+            v1::CodeStarted { execution: 7, count: 2, context: context.into(), ..Default::default() };
+        collector.push(&CodeEvent::Started(started));
+        let output = |stream, data: &'static [u8]| CodeEvent::Output { stream, offset: 0, data: data.into() };
+        collector.push(&output(v1::Stream::STREAM_STDOUT, b"abcdef"));
+        collector.push(&output(v1::Stream::STREAM_STDERR, b"no"));
+        let form = v1::MimeData { mime: "text/plain".to_owned(), data: "2".into(), ..Default::default() };
+        collector.push(&CodeEvent::Result(v1::CodeResult {
+            main: true,
+            data: vec![form],
+            ..Default::default()
+        }));
+        let long = "ü".repeat(MAX_ERROR_BYTES);
+        collector.push(&CodeEvent::Error(v1::CodeError {
+            name: "E".to_owned(),
+            value: long,
+            ..Default::default()
+        }));
+        assert_eq!(collector.execution(), Some(7));
+        let end = CodeEnd::untold(CodeStatus::Died, Survival::Unknown, "gone", Duration::ZERO);
+        let done = collector.finish(end);
+        assert_eq!((done.context.as_str(), done.count), ("py\u{fffd}thon", 2));
+        assert_eq!((done.stdout.text.as_deref(), done.stdout.total_bytes), (Some("abef"), 6));
+        assert_eq!(
+            (done.stderr.text.as_deref(), done.results[0].text("text/plain")),
+            (Some("no"), Some("2"))
+        );
+        assert!(done.error.is_some_and(|error| error.value.len() <= MAX_ERROR_BYTES));
+    }
+}

@@ -1,0 +1,81 @@
+//! Templates: their files, the files that they are exported to, and images.
+
+use belljar_image::{
+    Base, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, StepKind, parse_header, write_header,
+};
+
+use crate::data::{check_refusal, check_words, text};
+
+pub(crate) fn template_file(data: &[u8]) {
+    let text = text(data);
+    let definition = match Definition::parse(&text) {
+        Ok(definition) => definition,
+        Err(error) => {
+            check_words(&error.to_string());
+            assert!(error.line <= text.matches('\n').count() + 1, "{error}");
+            assert!(error.line > 0 && error.column > 0 && !error.field.is_empty(), "{error}");
+            return;
+        }
+    };
+    assert!(text.len() <= MAX_DEFINITION_BYTES && definition.steps.len() <= MAX_STEPS);
+    assert!(is_name(&definition.name) && !definition.description.chars().any(char::is_control));
+    if let Base::Template(base) = &definition.base {
+        assert!(is_name(base), "{base:?}");
+    }
+    assert!(definition.ready.is_none() || definition.start.is_some());
+    for (index, step) in definition.steps.iter().enumerate() {
+        assert_eq!(step.number, index + 1);
+        match &step.kind {
+            // No package is an option of the program that installs it.
+            StepKind::Apt(words) | StepKind::Pip(words) | StepKind::Npm(words) => {
+                assert!(!words.is_empty());
+                assert!(words.iter().all(|word| !word.is_empty() && !word.starts_with('-')), "{words:?}");
+            }
+            StepKind::Copy(copy) => {
+                let climbs = copy.from.split('/').any(|part| part == "..");
+                assert!(!climbs && !copy.from.starts_with('/') && copy.to.starts_with('/'), "{copy:?}");
+            }
+            StepKind::Run(line) => assert!(!line.trim().is_empty() && !line.contains('\0')),
+            StepKind::Workdir(dir) => assert!(dir.starts_with('/'), "{dir:?}"),
+            StepKind::Env(_) | StepKind::User(_) => {}
+        }
+    }
+    definition.spec.resolve().expect("what a template says is a specification");
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+pub(crate) fn bundle_head(data: &[u8]) {
+    match parse_header(data) {
+        Ok(None) => {}
+        Ok(Some((header, length))) => {
+            assert!(length <= data.len());
+            // Less is never something else.
+            assert!(parse_header(&data[..length - 1]).expect("a part of what is right is right").is_none());
+            assert!(header.warm.iter().all(|name| !name.is_empty() && !name.contains([';', ' ', '/'])));
+            if let Ok(written) = write_header(&header) {
+                let (again, whole) =
+                    parse_header(&written).expect("what is written can be read").expect("it is whole");
+                assert_eq!((again, whole), (header, written.len()));
+            }
+        }
+        Err(error) => check_refusal(&error.to_string(), &["bundle"]),
+    }
+}
+
+pub(crate) fn oci_documents(data: &[u8]) {
+    for reference in [None, Some("latest")] {
+        for read in belljar_image::fuzzing::oci(data, reference) {
+            match read {
+                Ok(files) => {
+                    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+                    assert!(files.iter().all(|name| name.len() == 64 && name.bytes().all(digits)));
+                }
+                Err(error) => check_refusal(&error.to_string(), &["image"]),
+            }
+        }
+    }
+}

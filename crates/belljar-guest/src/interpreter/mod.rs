@@ -1,0 +1,359 @@
+//! The `Interpreter` service: contexts whose variables live on from one execution to the next.
+//!
+//! ```text
+//! Execute ──► waits its turn ──► the interpreter runs it ──done──► idle, preserved
+//!                │  (a fresh one if it was lost)  │──time-out or a broken stream: SIGINT, then SIGKILL──► lost
+//!                │                                └──exit, a kill, no memory──► lost
+//!                └──the caller goes away──► never run
+//! ```
+//!
+//! An interpreter is a process like any other of the sandbox, and what it says is user code's word (`frame.rs`). Nobody reads
+//! its pipes while it is idle: what threads write then comes with the output of the next execution.
+
+mod context;
+mod execution;
+mod frame;
+mod kernel;
+mod outlet;
+mod shell;
+mod warm;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use belljar_proto::{
+    ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
+};
+use futures::Stream;
+use tokio::sync::mpsc;
+
+use self::context::Context;
+use self::kernel::Language;
+use crate::guest::Guest;
+use crate::service::Service;
+
+/// The text of the Python kernel, as a file without a name.
+pub(crate) fn python_kernel() -> Result<std::os::fd::OwnedFd, rustix::io::Errno> {
+    kernel::program_text(Language::Python.kernel(), "/tmp".as_ref())
+}
+
+/// The most contexts at once.
+const MAX_CONTEXTS: usize = 32;
+
+/// The longest code, in bytes.
+const MAX_CODE_BYTES: usize = 4 << 20;
+
+/// The most that a message to the guest has is 4 MiB; this is for what is beside the code.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// Events that wait for their reader.
+const EVENTS: usize = 16;
+
+/// All contexts of a sandbox.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    last_number: u64,
+    last_execution: u64,
+    by_id: HashMap<String, Arc<Context>>,
+}
+
+impl Contexts {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: &str) -> Result<Arc<Context>, ConnectError> {
+        self.inner().by_id.get(id).cloned().ok_or_else(|| {
+            let id = frame::short(id.escape_debug().to_string(), 64);
+            ConnectError::not_found(format!("context: there is no context \"{id}\""))
+        })
+    }
+
+    /// Adds a context; it has no interpreter yet.
+    fn add(
+        &self,
+        language: Language,
+        request: &v1::CreateContextRequest,
+        is_default: bool,
+    ) -> Result<Arc<Context>, ConnectError> {
+        let mut inner = self.inner();
+        if is_default && let Some(context) = inner.by_id.get(language.name()) {
+            return Ok(Arc::clone(context));
+        }
+        if inner.by_id.len() >= MAX_CONTEXTS {
+            return Err(ConnectError::resource_exhausted(format!(
+                "there are {MAX_CONTEXTS} contexts, which is the most; remove one"
+            )));
+        }
+        inner.last_number += 1;
+        let number = inner.last_number;
+        let id = if is_default { language.name().to_owned() } else { format!("c{number}") };
+        let context = Arc::new(Context::new(id, number, language, request));
+        inner.by_id.insert(context.id.clone(), Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Forgets a context, if it is still this one.
+    fn forget(&self, context: &Arc<Context>) {
+        let mut inner = self.inner();
+        if inner.by_id.get(&context.id).is_some_and(|found| Arc::ptr_eq(found, context)) {
+            inner.by_id.remove(&context.id);
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Context>> {
+        let mut all: Vec<_> = self.inner().by_id.values().cloned().collect();
+        all.sort_by_key(|context| context.number);
+        all
+    }
+
+    fn next_execution(&self) -> u64 {
+        let mut inner = self.inner();
+        inner.last_execution += 1;
+        inner.last_execution
+    }
+}
+
+impl v1::Interpreter for Service {
+    async fn create(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::CreateContextRequest>,
+    ) -> ServiceResult<v1::ContextInfo> {
+        let request = request.to_owned_message();
+        check_env(&request.env)?;
+        check_cwd(&request.cwd)?;
+        let language = Language::named(&request.language)?;
+        let contexts = &self.guest.table.contexts;
+        let context = contexts.add(language, &request, false)?;
+        let started = start(&self.guest, &context).await;
+        if let Err(error) = started {
+            contexts.forget(&context);
+            return Err(error);
+        }
+        Response::ok(context.info())
+    }
+
+    async fn list(
+        &self,
+        _: RequestContext,
+        _: ServiceRequest<'_, v1::ListContextsRequest>,
+    ) -> ServiceResult<v1::ListContextsResponse> {
+        let contexts = self.guest.table.contexts.all().iter().map(|context| context.info()).collect();
+        Response::ok(v1::ListContextsResponse { contexts, ..Default::default() })
+    }
+
+    async fn restart(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::ContextInfo> {
+        let context = self.guest.table.contexts.get(request.view().context)?;
+        let guest = Arc::clone(&self.guest);
+        let restarted = Arc::clone(&context);
+        // To its end, also if the caller goes away: an interpreter without its context would be nobody's.
+        let restarting = tokio::spawn(async move {
+            let mut slot = restarted.stopped(&guest, "the context was restarted").await;
+            restarted.forget_the_loss();
+            restarted.fill(&guest, &mut slot).await
+        });
+        ended(restarting).await?;
+        Response::ok(context.info())
+    }
+
+    async fn interrupt(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::InterruptResponse> {
+        let context = self.guest.table.contexts.get(request.view().context)?;
+        Response::ok(v1::InterruptResponse { interrupted: context.interrupt(), ..Default::default() })
+    }
+
+    async fn remove(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ContextRequest>,
+    ) -> ServiceResult<v1::RemoveContextResponse> {
+        let contexts = &self.guest.table.contexts;
+        let context = contexts.get(request.view().context)?;
+        contexts.forget(&context);
+        context.remove();
+        let guest = Arc::clone(&self.guest);
+        let removing = tokio::spawn(async move {
+            drop(context.stopped(&guest, "the context was removed").await);
+            Ok(())
+        });
+        ended(removing).await?;
+        Response::ok(v1::RemoveContextResponse::default())
+    }
+
+    async fn execute(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::ExecuteCodeRequest>,
+    ) -> ServiceResult<ServiceStream<v1::CodeEvent>> {
+        let request = request.to_owned_message();
+        let code = check_code(&request.code)?;
+        check_env(&request.env)?;
+        check_cwd(&request.cwd)?;
+        let kills = match request.on_disconnect.as_known() {
+            Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => true,
+            Some(_) => false,
+            None => return Err(ConnectError::invalid_argument("on_disconnect: give CONTINUE or KILL")),
+        };
+        let contexts = &self.guest.table.contexts;
+        let context = match (request.context.is_empty(), request.language.is_empty()) {
+            (false, true) => contexts.get(&request.context)?,
+            (false, false) => {
+                return Err(ConnectError::invalid_argument(
+                    "context and language: give one of them, not both",
+                ));
+            }
+            (true, _) => contexts.add(Language::named(&request.language)?, &Default::default(), true)?,
+        };
+        let turn = context.queue()?;
+        let (events, receiver) = mpsc::channel(EVENTS);
+        let guest = Arc::clone(&self.guest);
+        tokio::spawn(execution::run(guest, context, turn, execution::Asked { code, request, kills }, events));
+        Ok(Response::from(Box::pin(stream(receiver)) as ServiceStream<_>))
+    }
+
+    async fn answer(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, v1::AnswerRequest>,
+    ) -> ServiceResult<v1::AnswerResponse> {
+        let request = request.to_owned_message();
+        if request.value.len() > MAX_ANSWER_BYTES {
+            let bytes = request.value.len();
+            return Err(ConnectError::invalid_argument(format!(
+                "value: {bytes} bytes are too many; at most {MAX_ANSWER_BYTES} are allowed"
+            )));
+        }
+        let value = match (request.end_of_file, request.value.is_empty()) {
+            (true, true) => None,
+            (true, false) => {
+                return Err(ConnectError::invalid_argument(
+                    "value and end_of_file: give one of them, not both",
+                ));
+            }
+            (false, _) => Some(
+                String::from_utf8(request.value.to_vec())
+                    .map_err(|_| ConnectError::invalid_argument("value: it is not UTF-8"))?,
+            ),
+        };
+        self.guest.table.contexts.get(&request.context)?.answer(request.execution, value)?;
+        Response::ok(v1::AnswerResponse::default())
+    }
+}
+
+/// Starts a context's interpreter if it has none.
+async fn start(guest: &Arc<Guest>, context: &Arc<Context>) -> Result<(), ConnectError> {
+    let (guest, context) = (Arc::clone(guest), Arc::clone(context));
+    ended(tokio::spawn(async move {
+        let mut slot = context.slot().await;
+        context.fill(&guest, &mut slot).await
+    }))
+    .await
+}
+
+async fn ended(task: tokio::task::JoinHandle<Result<(), ConnectError>>) -> Result<(), ConnectError> {
+    task.await.unwrap_or_else(|_| Err(ConnectError::internal("the guest broke off")))
+}
+
+fn stream(
+    receiver: mpsc::Receiver<Result<v1::CodeEvent, ConnectError>>,
+) -> impl Stream<Item = Result<v1::CodeEvent, ConnectError>> {
+    futures::stream::unfold(receiver, |mut receiver| async move {
+        let event = receiver.recv().await?;
+        Some((event, receiver))
+    })
+}
+
+fn check_code(code: &bytes::Bytes) -> Result<String, ConnectError> {
+    let wrong = |why: String| Err(ConnectError::invalid_argument(format!("code: {why}")));
+    if code.len() > MAX_CODE_BYTES {
+        return wrong(format!("{} bytes are too many; at most {MAX_CODE_BYTES} are allowed", code.len()));
+    }
+    if let Some(place) = memchr::memchr(0, code) {
+        return wrong(format!("a NUL byte, at {place}, is not allowed"));
+    }
+    match std::str::from_utf8(code) {
+        Ok(code) => Ok(code.to_owned()),
+        Err(error) => wrong(format!("it is not UTF-8, from byte {} on", error.valid_up_to())),
+    }
+}
+
+fn check_env(env: &[v1::EnvVar]) -> Result<(), ConnectError> {
+    for variable in env {
+        let wrong = |why: &str| Err(ConnectError::invalid_argument(format!("env: {why}")));
+        if variable.name.is_empty() || variable.name.contains(&b'=') {
+            return wrong("a name must not be empty or hold \"=\"");
+        }
+        if variable.name.contains(&0) || variable.value.contains(&0) {
+            return wrong("a NUL byte is not allowed");
+        }
+        if std::str::from_utf8(&variable.name).is_err() || std::str::from_utf8(&variable.value).is_err() {
+            return wrong("a name or a value is not UTF-8");
+        }
+    }
+    Ok(())
+}
+
+fn check_cwd(cwd: &bytes::Bytes) -> Result<(), ConnectError> {
+    if cwd.contains(&0) {
+        return Err(ConnectError::invalid_argument("cwd: a NUL byte is not allowed"));
+    }
+    match std::str::from_utf8(cwd) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ConnectError::invalid_argument("cwd: it is not UTF-8")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_checked() {
+        assert_eq!(check_code(&"1 + 1 # ü".into()).unwrap(), "1 + 1 # ü");
+        assert_eq!(check_code(&"".into()).unwrap(), "");
+        let message = |code: Vec<u8>| check_code(&code.into()).unwrap_err().message.unwrap();
+        assert_eq!(message(b"ab\0".to_vec()), "code: a NUL byte, at 2, is not allowed");
+        assert_eq!(message(b"ab\xff".to_vec()), "code: it is not UTF-8, from byte 2 on");
+        assert!(message(vec![b' '; MAX_CODE_BYTES + 1]).contains("4194305 bytes are too many"));
+    }
+
+    #[test]
+    fn directories_are_checked() {
+        assert!(check_cwd(&"a/ü".into()).is_ok() && check_cwd(&"".into()).is_ok());
+        for (wrong, why) in [(b"/a\0b".as_slice(), "a NUL byte"), (b"/\xff", "not UTF-8")] {
+            let message = check_cwd(&wrong.to_vec().into()).unwrap_err().message.unwrap();
+            assert!(message.starts_with("cwd: ") && message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn contexts_are_few_and_their_ids_are_never_used_twice() {
+        let contexts = Contexts::default();
+        let add = |is_default| contexts.add(Language::Python, &Default::default(), is_default);
+        let first = add(false).unwrap();
+        let default = add(true).unwrap();
+        assert_eq!((first.id.as_str(), default.id.as_str()), ("c1", "python"));
+        assert!(Arc::ptr_eq(&default, &add(true).unwrap()));
+        contexts.forget(&first);
+        assert_eq!(add(false).unwrap().id, "c3");
+        for _ in 2..MAX_CONTEXTS {
+            add(false).unwrap();
+        }
+        assert!(add(false).unwrap_err().message.unwrap().contains("remove one"));
+        assert!(contexts.get("c1").unwrap_err().message.unwrap().contains("no context \"c1\""));
+        assert_eq!(contexts.all().first().unwrap().id, "python");
+    }
+}

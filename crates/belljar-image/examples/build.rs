@@ -1,0 +1,84 @@
+//! Builds a template without a server, and runs a command line in a sandbox of it:
+//! `cargo run -p belljar-image --example build -- TEMPLATE.toml LAYERS_DIR MIRROR|- IMAGE|- [COMMAND]`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use belljar_engine::{Engine, ProcessEvent, v1};
+use belljar_image::{BuildEvent, BuildInput, Builder, Definition, Layers};
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{EngineKind, TemplateStart, TemplateTree, Tree, TreeLayer};
+
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn main() -> ExitCode {
+    belljar_local::enter_guest();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return ExitCode::FAILURE;
+    };
+    match runtime.block_on(build(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            say(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let [file, layers, mirror, image, command @ ..] = arguments else {
+        return Err("give TEMPLATE LAYERS MIRROR|- IMAGE|- [COMMAND]".into());
+    };
+    let definition = Definition::parse(&std::fs::read_to_string(file)?)?;
+    let layers = Layers::new(PathBuf::from(layers));
+    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    let path = |text: &String| (text != "-").then(|| PathBuf::from(text));
+    let input = BuildInput { mirror: path(mirror), image: path(image), ..BuildInput::default() };
+    let begin = Instant::now();
+    let mut tell = |event: BuildEvent| say(&format!("{:6.1} s  {event:?}", begin.elapsed().as_secs_f64()));
+    let builder = Builder { engine: &engine, layers: &layers, owner: "me", tell: &mut tell };
+    let built = builder.build(&definition, &input).await?;
+    say(&format!("{:6.1} s  {built:?}", begin.elapsed().as_secs_f64()));
+    let layer = built.layer.as_ref().map(|layer| TreeLayer {
+        path: std::fs::canonicalize(layers.path(&layer.digest)).unwrap_or_default(),
+        digest: layer.digest.clone(),
+    });
+    let tree = TemplateTree {
+        base: built.base,
+        layer,
+        owner: "me".to_owned(),
+        build: None,
+        warm: Vec::new(),
+        start: TemplateStart::default(),
+    };
+    let mut spec = built.spec.resolve()?;
+    spec.tree = Tree::Template(Box::new(tree));
+    for line in command {
+        let begin = Instant::now();
+        let sandbox = engine.create(&spec).await?;
+        let request = v1::StartRequest { shell: line.clone().into_bytes().into(), ..Default::default() };
+        let mut execution = sandbox.guest().start(request).await?;
+        while let Some(event) = execution.next().await? {
+            match event {
+                ProcessEvent::Output { data, .. } => say(&String::from_utf8_lossy(&data)),
+                ProcessEvent::Exited(exited) => {
+                    say(&format!("exit code {} after {:?}", exited.code, begin.elapsed()));
+                }
+                ProcessEvent::Started { .. } => {}
+            }
+        }
+        sandbox.stop().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! A template as one file: a line that says what it is, a line of JSON, and the layer.
+//!
+//! ```text
+//! belljar-template 1\n
+//! {"name":…,"base":…,"layer":{"digest":…,"bytes":…},…}\n
+//! <the squashfs file>
+//! ```
+//!
+//! The layer of a file that came from elsewhere is never mounted: it is unpacked in a sandbox and packed anew there.
+
+use belljar_model::{SpecFile, TreeBase};
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{MAX_WORDS, is_module, shown};
+use crate::error::BuildError;
+use crate::layers::Layer;
+
+/// The longest head of such a file, in bytes.
+pub const MAX_HEADER_BYTES: usize = 1 << 20;
+
+/// The longest directory, in bytes.
+const MAX_DIR_BYTES: usize = 1024;
+
+const MAGIC: &str = "belljar-template 1\n";
+
+/// What such a file says about its template.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundleHeader {
+    /// The template's name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What the layer lies on.
+    pub base: TreeBase,
+    /// The layer that follows, if there is one.
+    pub layer: Option<Layer>,
+    /// Limits and environment of its sandboxes.
+    pub spec: SpecFile,
+    /// What is started in each sandbox.
+    pub start: Option<String>,
+    /// What succeeds as soon as a sandbox can be used.
+    pub ready: Option<String>,
+    /// Where both run; absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Modules of a warm interpreter.
+    pub warm: Vec<String>,
+}
+
+/// The head of a file.
+///
+/// # Errors
+/// It is longer than [`MAX_HEADER_BYTES`].
+pub fn write_header(header: &BundleHeader) -> Result<Vec<u8>, BuildError> {
+    let json =
+        serde_json::to_string(header).map_err(|error| BuildError::Bundle { reason: error.to_string() })?;
+    let head = format!("{MAGIC}{json}\n").into_bytes();
+    if head.len() > MAX_HEADER_BYTES {
+        let reason =
+            format!("its head would have {} bytes; at most {MAX_HEADER_BYTES} are allowed", head.len());
+        return Err(BuildError::Bundle { reason });
+    }
+    Ok(head)
+}
+
+/// Reads the head of a file from its beginning, and says how many bytes it has; `None` when there is more to come.
+///
+/// # Errors
+/// It is no such file.
+pub fn parse_header(bytes: &[u8]) -> Result<Option<(BundleHeader, usize)>, BuildError> {
+    let wrong = |reason: String| BuildError::Bundle { reason: shown(&reason, 1000) };
+    let magic = MAGIC.as_bytes();
+    let common = bytes.len().min(magic.len());
+    if bytes[..common] != magic[..common] {
+        return Err(wrong("it does not begin as a template's file does".to_owned()));
+    }
+    let rest = &bytes[common..];
+    match rest.iter().position(|byte| *byte == b'\n') {
+        Some(end) if common == magic.len() && common + end < MAX_HEADER_BYTES => {
+            let header: BundleHeader = serde_json::from_slice(&rest[..end])
+                .map_err(|error| wrong(format!("its second line is wrong: {error}")))?;
+            if let Some(layer) = &header.layer {
+                let hex =
+                    layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+                if !hex {
+                    return Err(wrong("layer.digest: give 64 hexadecimal digits".to_owned()));
+                }
+            }
+            let is_dir =
+                |dir: &String| dir.starts_with('/') && dir.len() <= MAX_DIR_BYTES && !dir.contains('\0');
+            if !header.workdir.iter().all(is_dir) {
+                return Err(wrong(format!(
+                    "workdir: give an absolute path of at most {MAX_DIR_BYTES} bytes"
+                )));
+            }
+            if header.warm.len() > MAX_WORDS || !header.warm.iter().all(|name| is_module(name)) {
+                return Err(wrong(format!("warm: give at most {MAX_WORDS} names of Python modules")));
+            }
+            Ok(Some((header, common + end + 1)))
+        }
+        _ if bytes.len() >= MAX_HEADER_BYTES => {
+            Err(wrong(format!("its head has more than {MAX_HEADER_BYTES} bytes")))
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> BundleHeader {
+        BundleHeader {
+            name: "a".to_owned(),
+            description: String::new(),
+            base: TreeBase::Own,
+            layer: Some(Layer { digest: "0".repeat(64), bytes: 3 }),
+            spec: SpecFile::default(),
+            start: None,
+            ready: None,
+            workdir: Some("/srv".to_owned()),
+            warm: vec!["numpy".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written_however_it_comes() {
+        let mut bytes = write_header(&header()).unwrap();
+        let length = bytes.len();
+        bytes.extend_from_slice(b"abc\n");
+        for end in 0..length {
+            assert_eq!(parse_header(&bytes[..end]).unwrap(), None, "{end}");
+        }
+        assert_eq!(parse_header(&bytes).unwrap(), Some((header(), length)));
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused() {
+        let good = String::from_utf8(write_header(&header()).unwrap()).unwrap();
+        for bad in [
+            "PK\x03\x04".to_owned(),
+            good.replace("template 1", "template 2"),
+            good.replace("\"own\"", "\"other\""),
+            good.replace("\"warm\"", "\"more\":1,\"warm\""),
+            good.replace("\"/srv\"", "\"srv\""),
+            good.replace("\"numpy\"", "\"os; rm\""),
+            good.replace(&"0".repeat(64), "../../etc/passwd"),
+            format!("{MAGIC}{}", "x".repeat(MAX_HEADER_BYTES)),
+            format!("{MAGIC}{{}}\n"),
+        ] {
+            let error = parse_header(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("bundle: "), "{error}");
+        }
+    }
+}

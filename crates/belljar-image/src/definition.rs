@@ -1,0 +1,555 @@
+//! What a file says about a template.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use belljar_model::{EnvVar, LimitsFile, SpecFile};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::error::DefinitionError;
+
+/// The longest text of a template, in bytes: 256 KiB.
+pub const MAX_DEFINITION_BYTES: usize = 256 << 10;
+/// The most steps.
+pub const MAX_STEPS: usize = 64;
+/// The most words of a list of packages or modules.
+pub(crate) const MAX_WORDS: usize = 512;
+/// The longest command, in bytes.
+const MAX_COMMAND_BYTES: usize = 64 << 10;
+
+/// A template as its file says it. Every value in it has been checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What it starts from.
+    pub base: Base,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// A command that is started in each sandbox and goes on.
+    pub start: Option<String>,
+    /// A command that succeeds as soon as a sandbox can be used.
+    pub ready: Option<String>,
+    /// Modules that a warm interpreter has imported.
+    pub warm: Vec<String>,
+    /// Limits and environment of sandboxes, where the caller says nothing.
+    pub spec: SpecFile,
+    /// Limits of the sandboxes in which it is built.
+    pub build: LimitsFile,
+}
+
+/// What a template starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// The machine's own tree; the template's files are below `/opt/template`.
+    Host,
+    /// A Debian tree, made by mmdebstrap.
+    Debian {
+        /// The release, such as `bookworm`.
+        suite: String,
+    },
+    /// An OCI image: a layout directory, or a tar of one.
+    Oci {
+        /// Where it is, as the file says it.
+        path: String,
+        /// The tag or digest, where the layout has several images.
+        reference: Option<String>,
+    },
+    /// Another template.
+    Template(String),
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it does.
+    pub kind: StepKind,
+    /// Where it stands, from 1.
+    pub number: usize,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepKind {
+    /// Installs Debian packages.
+    Apt(Vec<String>),
+    /// Installs Python packages.
+    Pip(Vec<String>),
+    /// Installs Node packages for all programs.
+    Npm(Vec<String>),
+    /// Runs a command line.
+    Run(String),
+    /// Copies a file that came with the template.
+    Copy(CopyStep),
+    /// Sets environment variables, for later steps and for sandboxes.
+    Env(BTreeMap<String, String>),
+    /// Names the user, for later steps and for sandboxes.
+    User(String),
+    /// The directory in which later steps run.
+    Workdir(String),
+}
+
+/// A file or directory that is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyStep {
+    /// Its name beside the template's file: relative, without `..`.
+    pub from: String,
+    /// Its place inside: absolute.
+    pub to: String,
+}
+
+impl StepKind {
+    /// The kind's name, as in the file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Apt(_) => "apt",
+            Self::Pip(_) => "pip",
+            Self::Npm(_) => "npm",
+            Self::Run(_) => "run",
+            Self::Copy(_) => "copy",
+            Self::Env(_) => "env",
+            Self::User(_) => "user",
+            Self::Workdir(_) => "workdir",
+        }
+    }
+
+    /// What it does, on one line, without the values of environment variables.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Apt(words) | Self::Pip(words) | Self::Npm(words) => words.join(" "),
+            Self::Run(line) => line.lines().next().unwrap_or_default().chars().take(200).collect(),
+            Self::Copy(copy) => format!("{} to {}", copy.from, copy.to),
+            Self::Env(env) => env.keys().cloned().collect::<Vec<_>>().join(" "),
+            Self::User(name) | Self::Workdir(name) => name.clone(),
+        }
+    }
+
+    /// Whether it changes files, and not only what is said about them.
+    #[must_use]
+    pub const fn changes_files(&self) -> bool {
+        !matches!(self, Self::Env(_) | Self::User(_) | Self::Workdir(_))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    #[serde(default)]
+    description: Option<Spanned<String>>,
+    base: Spanned<String>,
+    suite: Option<Spanned<String>>,
+    image: Option<Spanned<String>>,
+    reference: Option<Spanned<String>>,
+    start: Option<Spanned<String>>,
+    ready: Option<Spanned<String>>,
+    warm: Option<Spanned<Vec<String>>>,
+    limits: Option<Spanned<BTreeMap<String, toml::Value>>>,
+    build: Option<Spanned<BTreeMap<String, toml::Value>>>,
+    #[serde(default)]
+    step: Vec<Spanned<StepFile>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepFile {
+    apt: Option<Spanned<Vec<String>>>,
+    pip: Option<Spanned<Vec<String>>>,
+    npm: Option<Spanned<Vec<String>>>,
+    run: Option<Spanned<String>>,
+    copy: Option<Spanned<CopyFile>>,
+    env: Option<Spanned<BTreeMap<String, String>>>,
+    user: Option<Spanned<String>>,
+    workdir: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CopyFile {
+    from: String,
+    to: String,
+}
+
+/// Text for a message: at most so many characters, and no control characters.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    let visible = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+    text.chars().take(most).map(visible).collect()
+}
+
+/// Where errors are, in this text.
+struct Source<'t> {
+    text: &'t str,
+}
+
+impl Source<'_> {
+    fn error(
+        &self,
+        span: Range<usize>,
+        field: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> DefinitionError {
+        let before = self.text.get(..span.start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let (field, reason) = (shown(&field.into(), 200), shown(&reason.into(), 1000));
+        DefinitionError { line, column, field, reason }
+    }
+
+    /// Checks one value.
+    fn check<T>(
+        &self,
+        field: &str,
+        value: &Spanned<T>,
+        allowed: bool,
+        reason: &str,
+    ) -> Result<(), DefinitionError> {
+        if allowed { Ok(()) } else { Err(self.error(value.span(), field, reason)) }
+    }
+
+    fn words(
+        &self,
+        field: &str,
+        list: &Spanned<Vec<String>>,
+        allowed: fn(&str) -> bool,
+        what: &str,
+    ) -> Result<Vec<String>, DefinitionError> {
+        let words = list.get_ref();
+        let reason = format!("give 1 to {MAX_WORDS} {what}");
+        self.check(field, list, (1..=MAX_WORDS).contains(&words.len()), &reason)?;
+        if let Some(bad) = words.iter().find(|word| !allowed(word)) {
+            return Err(self.error(list.span(), field, format!("{bad:?} is none of {what}")));
+        }
+        Ok(words.clone())
+    }
+
+    fn command(&self, field: &str, value: &Spanned<String>) -> Result<String, DefinitionError> {
+        let text = value.get_ref();
+        let fits = !text.trim().is_empty() && text.len() <= MAX_COMMAND_BYTES && !text.contains('\0');
+        self.check(field, value, fits, "give a command line of 1 to 65536 bytes without NUL")?;
+        Ok(text.clone())
+    }
+}
+
+impl Definition {
+    /// Reads the text of a template's file.
+    ///
+    /// # Errors
+    /// The first mistake: where it is, which key it is about, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, DefinitionError> {
+        let source = Source { text };
+        if text.len() > MAX_DEFINITION_BYTES {
+            let reason = format!("it has {} bytes; at most {MAX_DEFINITION_BYTES} are allowed", text.len());
+            return Err(source.error(0..0, "template", reason));
+        }
+        let file: File = toml::from_str(text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let message = error.message().to_owned();
+            source.error(span, named(&message).unwrap_or_else(|| "template".to_owned()), message)
+        })?;
+        file.check(&source)
+    }
+}
+
+/// The key that a message of the TOML library is about.
+fn named(message: &str) -> Option<String> {
+    let about = ["unknown field `", "missing field `", "duplicate field `", "duplicate key `"];
+    let rest = about.iter().find_map(|start| message.strip_prefix(start))?;
+    Some(rest.split('`').next()?.to_owned())
+}
+
+impl File {
+    fn check(self, source: &Source<'_>) -> Result<Definition, DefinitionError> {
+        source.check("name", &self.name, is_name(self.name.get_ref()), NAME)?;
+        let base = self.base(source)?;
+        if let Some(text) = &self.description {
+            let fits = text.get_ref().len() <= 1024 && !text.get_ref().chars().any(char::is_control);
+            source.check("description", text, fits, "at most 1024 bytes without control characters")?;
+        }
+        if self.step.len() > MAX_STEPS {
+            let span = self.step.get(MAX_STEPS).map_or(0..0, Spanned::span);
+            return Err(source.error(span, "step", format!("at most {MAX_STEPS} steps are allowed")));
+        }
+        let steps = self
+            .step
+            .iter()
+            .enumerate()
+            .map(|(index, step)| step_of(source, step, index + 1, &base))
+            .collect::<Result<Vec<_>, _>>()?;
+        let command = |field: &str, value: &Option<Spanned<String>>| {
+            value.as_ref().map(|value| source.command(field, value)).transpose()
+        };
+        let (start, ready) = (command("start", &self.start)?, command("ready", &self.ready)?);
+        if let (Some(ready), None) = (&self.ready, &start) {
+            return Err(source.error(
+                ready.span(),
+                "ready",
+                "it waits for what `start` starts; give `start` too",
+            ));
+        }
+        let warm = match &self.warm {
+            Some(list) => source.words("warm", list, is_module, "names of Python modules")?,
+            None => Vec::new(),
+        };
+        let mut env = BTreeMap::new();
+        for step in &steps {
+            match &step.kind {
+                StepKind::Env(more) => env.extend(more.clone()),
+                StepKind::User(name) => {
+                    env.insert("USER".to_owned(), name.clone());
+                    env.insert("LOGNAME".to_owned(), name.clone());
+                }
+                _ => {}
+            }
+        }
+        let spec = SpecFile {
+            limits: limits(source, "limits", self.limits.as_ref())?,
+            env: (!env.is_empty()).then_some(env),
+            ..SpecFile::default()
+        };
+        Ok(Definition {
+            name: self.name.get_ref().clone(),
+            description: self.description.map(Spanned::into_inner).unwrap_or_default(),
+            base,
+            steps,
+            start,
+            ready,
+            warm,
+            spec,
+            build: limits(source, "build", self.build.as_ref())?,
+        })
+    }
+
+    fn base(&self, source: &Source<'_>) -> Result<Base, DefinitionError> {
+        let text = self.base.get_ref().as_str();
+        let only = |field: &str, value: &Option<Spanned<String>>, base: &str| match value {
+            Some(value) => {
+                Err(source.error(value.span(), field, format!("it is only for base = \"{base}\"")))
+            }
+            None => Ok(()),
+        };
+        let is_known =
+            ["host", "debian", "oci"].contains(&text) || text.strip_prefix("template:").is_some_and(is_name);
+        let reason = format!("{text:?} is not allowed; give host, debian, oci or template:NAME");
+        source.check("base", &self.base, is_known, &reason)?;
+        if text != "debian" {
+            only("suite", &self.suite, "debian")?;
+        }
+        if text != "oci" {
+            only("image", &self.image, "oci")?;
+            only("reference", &self.reference, "oci")?;
+        }
+        match text.split_once(':') {
+            None if text == "host" => Ok(Base::Host),
+            None if text == "debian" => {
+                let suite = match &self.suite {
+                    None => "bookworm".to_owned(),
+                    Some(suite) => {
+                        let letters = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+                        let name = suite.get_ref();
+                        let fits = (1..=32).contains(&name.len()) && name.bytes().all(letters);
+                        source.check("suite", suite, fits, "give a release by its name, such as bookworm")?;
+                        name.clone()
+                    }
+                };
+                Ok(Base::Debian { suite })
+            }
+            None if text == "oci" => {
+                let Some(image) = &self.image else {
+                    let reason =
+                        "missing; base = \"oci\" needs the path of an image layout or of a tar of one";
+                    return Err(source.error(self.base.span(), "image", reason));
+                };
+                let path = image.get_ref();
+                let fits = (1..=4096).contains(&path.len()) && !path.contains('\0');
+                source.check("image", image, fits, "give a path of 1 to 4096 bytes without NUL")?;
+                let reference = self.reference.as_ref().map(|value| value.get_ref().clone());
+                if let (Some(value), Some(text)) = (&self.reference, &reference) {
+                    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-/@".contains(&byte);
+                    let fits = (1..=256).contains(&text.len()) && text.bytes().all(letters);
+                    source.check("reference", value, fits, "give a tag, or a digest as sha256:…")?;
+                }
+                Ok(Base::Oci { path: path.clone(), reference })
+            }
+            Some((_, name)) => Ok(Base::Template(name.to_owned())),
+            None => Err(source.error(self.base.span(), "base", reason)),
+        }
+    }
+}
+
+fn step_of(
+    source: &Source<'_>,
+    step: &Spanned<StepFile>,
+    number: usize,
+    base: &Base,
+) -> Result<Step, DefinitionError> {
+    let file = step.get_ref();
+    let field = |key: &str| format!("step.{number}.{key}");
+    let mut kinds = Vec::new();
+    if let Some(list) = &file.apt {
+        if *base == Base::Host {
+            let reason = "packages cannot be installed into the machine's own tree; use base = \"debian\"";
+            return Err(source.error(list.span(), field("apt"), reason));
+        }
+        kinds.push(StepKind::Apt(source.words(&field("apt"), list, is_package, "Debian packages")?));
+    }
+    if let Some(list) = &file.pip {
+        kinds.push(StepKind::Pip(source.words(
+            &field("pip"),
+            list,
+            is_requirement,
+            "Python requirements",
+        )?));
+    }
+    if let Some(list) = &file.npm {
+        kinds.push(StepKind::Npm(source.words(&field("npm"), list, is_node_package, "Node packages")?));
+    }
+    if let Some(line) = &file.run {
+        kinds.push(StepKind::Run(source.command(&field("run"), line)?));
+    }
+    if let Some(copy) = &file.copy {
+        let CopyFile { from, to } = copy.get_ref();
+        source.check(
+            &field("copy.from"),
+            copy,
+            is_below(from),
+            "give a relative path without .. or control characters",
+        )?;
+        let to_fits = to.strip_prefix('/').is_some_and(is_below);
+        source.check(
+            &field("copy.to"),
+            copy,
+            to_fits,
+            "give an absolute path without .. or control characters",
+        )?;
+        if *base == Base::Host && !to.starts_with("/opt/template/") {
+            let reason = "on base = \"host\" only what is below /opt/template is the template's";
+            return Err(source.error(copy.span(), field("copy.to"), reason));
+        }
+        kinds.push(StepKind::Copy(CopyStep { from: from.clone(), to: to.clone() }));
+    }
+    if let Some(env) = &file.env {
+        for (name, value) in env.get_ref() {
+            if let Err(error) = EnvVar::new(name.clone(), value.clone()) {
+                return Err(source.error(env.span(), field("env"), error.to_string()));
+            }
+        }
+        kinds.push(StepKind::Env(env.get_ref().clone()));
+    }
+    if let Some(user) = &file.user {
+        let name = user.get_ref();
+        let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+        let fits = (1..=32).contains(&name.len())
+            && name.bytes().all(letters)
+            && name.starts_with(|first: char| first.is_ascii_lowercase());
+        source.check(&field("user"), user, fits, "give a user's name of a to z, 0 to 9, _ and -")?;
+        kinds.push(StepKind::User(name.clone()));
+    }
+    if let Some(dir) = &file.workdir {
+        let fits = dir.get_ref() == "/" || dir.get_ref().strip_prefix('/').is_some_and(is_below);
+        source.check(
+            &field("workdir"),
+            dir,
+            fits,
+            "give an absolute path without .. or control characters",
+        )?;
+        kinds.push(StepKind::Workdir(dir.get_ref().clone()));
+    }
+    match (kinds.pop(), kinds.is_empty()) {
+        (Some(kind), true) => Ok(Step { kind, number }),
+        _ => Err(source.error(
+            step.span(),
+            format!("step.{number}"),
+            "give exactly one of apt, pip, npm, run, copy, env, user, workdir",
+        )),
+    }
+}
+
+fn limits(
+    source: &Source<'_>,
+    field: &str,
+    table: Option<&Spanned<BTreeMap<String, toml::Value>>>,
+) -> Result<LimitsFile, DefinitionError> {
+    let Some(table) = table else { return Ok(LimitsFile::default()) };
+    let text = |value: &toml::Value| match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let mut limits = LimitsFile::default();
+    for (name, value) in table.get_ref() {
+        let Some(value) = text(value) else {
+            return Err(source.error(table.span(), format!("{field}.{name}"), "give a number or a text"));
+        };
+        let place = match name.as_str() {
+            "memory" => &mut limits.memory,
+            "cpus" => &mut limits.cpus,
+            "timeout" => &mut limits.timeout,
+            "pids" => &mut limits.pids,
+            "tmp" => &mut limits.tmp,
+            "disk" => &mut limits.disk,
+            "inodes" => &mut limits.inodes,
+            "output" => &mut limits.output,
+            "log" => &mut limits.log,
+            "open_files" => &mut limits.open_files,
+            _ => {
+                let reason = "it is no limit; known are memory, cpus, timeout, pids, tmp, disk, inodes, output, log, open_files";
+                return Err(source.error(table.span(), format!("{field}.{name}"), reason));
+            }
+        };
+        *place = Some(value);
+    }
+    if let Err(error) = limits.clone().resolve(belljar_model::EngineKind::Local) {
+        return Err(source.error(table.span(), field, error.to_string()));
+    }
+    Ok(limits)
+}
+
+const NAME: &str = "give 1 to 63 characters from a to z, 0 to 9 and -, the first one no hyphen";
+
+/// Whether a text is the name of a template.
+fn is_name(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(letters) && !text.starts_with('-') && text != "default"
+}
+
+fn is_below(text: &str) -> bool {
+    let parts = text.split('/').all(|part| !part.is_empty() && part != ".." && part != ".");
+    (1..=1024).contains(&text.len()) && parts && !text.chars().any(char::is_control)
+}
+
+fn is_package(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"+.-:~=_".contains(&byte);
+    (2..=256).contains(&text.len())
+        && text.bytes().all(letters)
+        && text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
+}
+
+fn is_requirement(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._-[],<>=!~+* ".contains(&byte);
+    (1..=256).contains(&text.len())
+        && text.bytes().all(letters)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
+fn is_node_package(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"@/._-^~".contains(&byte);
+    (1..=256).contains(&text.len())
+        && text.bytes().all(letters)
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '@')
+        && !text.contains("..")
+}
+
+pub(crate) fn is_module(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._".contains(&byte);
+    (1..=128).contains(&text.len()) && text.bytes().all(letters) && !text.starts_with('.')
+}
+
+#[cfg(test)]
+#[path = "definition_tests.rs"]
+mod tests;

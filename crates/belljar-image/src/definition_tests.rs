@@ -1,0 +1,116 @@
+use super::*;
+
+const GOOD: &str = r#"
+name = "stats"
+description = "numbers"
+base = "debian"
+suite = "bookworm"
+start = "sleep 1000"
+ready = "true"
+warm = ["numpy", "pandas.core"]
+
+[limits]
+memory = "1g"
+pids = 64
+
+[[step]]
+apt = ["python3", "g++", "libc6:amd64=2.36-9"]
+[[step]]
+pip = ["numpy>=1.26,<3", "pandas[excel]"]
+[[step]]
+npm = ["esbuild@0.25.0", "@types/node"]
+[[step]]
+run = "echo hi > /srv/hi"
+[[step]]
+copy = { from = "data/a.csv", to = "/srv/a.csv" }
+[[step]]
+env = { A = "1" }
+[[step]]
+user = "worker"
+[[step]]
+workdir = "/srv"
+"#;
+
+#[test]
+fn a_whole_template_is_read() {
+    let definition = Definition::parse(GOOD).unwrap();
+    assert_eq!(definition.name, "stats");
+    assert_eq!(definition.base, Base::Debian { suite: "bookworm".to_owned() });
+    let kinds: Vec<&str> = definition.steps.iter().map(|step| step.kind.name()).collect();
+    assert_eq!(kinds, ["apt", "pip", "npm", "run", "copy", "env", "user", "workdir"]);
+    let env = definition.spec.env.unwrap();
+    assert_eq!((env["A"].as_str(), env["USER"].as_str()), ("1", "worker"));
+    assert_eq!(definition.spec.limits.memory.as_deref(), Some("1g"));
+    assert_eq!(definition.warm.len(), 2);
+}
+
+/// Where and about what the error of a text is.
+fn error(text: &str) -> (usize, usize, String, String) {
+    let error = Definition::parse(text).unwrap_err();
+    (error.line, error.column, error.field.clone(), error.to_string())
+}
+
+#[test]
+fn mistakes_are_told_with_place_and_field() {
+    let cases: &[(&str, &str, usize, usize, &str, &str)] = &[
+        ("name = \"stats\"", "name = \"Stats\"", 2, 8, "name", "1 to 63"),
+        ("name = \"stats\"", "name = \"default\"", 2, 8, "name", "1 to 63"),
+        ("name = \"stats\"\n", "", 1, 1, "name", "missing field"),
+        ("base = \"debian\"\n", "", 1, 1, "base", "missing field"),
+        ("base = \"debian\"", "base = \"windows\"", 4, 8, "base", "not allowed"),
+        ("suite = \"bookworm\"", "sweet = 1", 5, 1, "sweet", "unknown field"),
+        ("suite = \"bookworm\"", "suite = \"../x\"", 5, 9, "suite", "release"),
+        ("start = \"sleep 1000\"\n", "", 6, 9, "ready", "give `start`"),
+        ("warm = [\"numpy\"", "warm = [\"os; rm\"", 8, 8, "warm", "none of"),
+        ("pids = 64", "pids = 0", 10, 1, "limits", "pids"),
+        ("pids = 64", "pidz = 1", 10, 1, "limits.pidz", "no limit"),
+        ("\"g++\"", "\"-o=x\"", 15, 7, "step.1.apt", "-o=x"),
+        ("pandas[excel]", "x; rm -rf /", 17, 7, "step.2.pip", "none of"),
+        ("@types/node", "../up", 19, 7, "step.3.npm", "none of"),
+        ("run = \"echo hi > /srv/hi\"", "run = \"\"", 21, 7, "step.4.run", "command line"),
+        ("data/a.csv\", to", "../a.csv\", to", 23, 8, "step.5.copy.from", "relative"),
+        ("to = \"/srv/a.csv\"", "to = \"srv\"", 23, 8, "step.5.copy.to", "absolute"),
+        ("env = { A = \"1\" }", "env = { \"A=B\" = \"1\" }", 25, 7, "step.6.env", "A=B"),
+        ("user = \"worker\"", "user = \"Ro ot\"", 27, 8, "step.7.user", "user's name"),
+        ("workdir = \"/srv\"", "workdir = \"/srv\"\nrun = \"true\"", 28, 1, "step.8", "exactly one"),
+        ("workdir = \"/srv\"", "walkdir = \"/srv\"", 29, 1, "walkdir", "unknown field"),
+        ("workdir = \"/srv\"", "workdir = 3", 29, 11, "template", "invalid type"),
+        ("workdir = \"/srv\"", "workdir = ", 29, 11, "template", ""),
+    ];
+    for (from, to, line, column, field, said) in cases {
+        let text = GOOD.replacen(from, to, 1);
+        assert_ne!(text, GOOD, "{from}");
+        let (at_line, at_column, about, message) = error(&text);
+        assert_eq!(
+            (at_line, at_column, about.as_str()),
+            (*line, *column, *field),
+            "{from} -> {to}: {message}"
+        );
+        assert!(message.contains(said), "{message}");
+        assert!(message.starts_with(&format!("line {line}, column {column}: ")), "{message}");
+    }
+}
+
+#[test]
+fn bases_are_checked() {
+    for (base, said) in [
+        ("base = \"oci\"", "needs the path"),
+        ("base = \"host\"\nimage = \"x\"", "only for base"),
+        ("base = \"template:\"", "not allowed"),
+        ("base = \"template:../x\"", "not allowed"),
+        ("base = \"host:x\"", "not allowed"),
+        ("base = \"host\"\n[[step]]\napt = [\"vim\"]", "machine's own tree"),
+        ("base = \"host\"\n[[step]]\ncopy = { from = \"a\", to = \"/etc/a\" }", "/opt/template"),
+        ("base = \"oci\"\nimage = \"a\"\nreference = \"a b\"", "tag"),
+    ] {
+        let message = Definition::parse(&format!("name = \"a\"\n{base}\n")).unwrap_err().to_string();
+        assert!(message.contains(said), "{base}: {message}");
+    }
+    let good = Definition::parse("name = \"a\"\nbase = \"template:b\"").unwrap();
+    assert_eq!(good.base, Base::Template("b".to_owned()));
+    let long = format!("name = \"a\"\nbase = \"host\"\n{}", "#".repeat(MAX_DEFINITION_BYTES));
+    assert!(Definition::parse(&long).unwrap_err().to_string().contains("at most"));
+    let many =
+        format!("name = \"a\"\nbase = \"host\"\n{}", "[[step]]\nrun = \"true\"\n".repeat(MAX_STEPS + 1));
+    assert_eq!(Definition::parse(&many).unwrap_err().field, "step");
+}

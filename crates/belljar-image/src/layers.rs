@@ -1,0 +1,242 @@
+//! Squashfs files by their SHA-256, and which steps have made which.
+//!
+//! ```text
+//! DIR/<sha256>             a layer; it never changes
+//! DIR/cache/<key>.json     the layer that came of a base and steps; the key is the SHA-256 of all that went in
+//! DIR/part-<random>        a layer that is being written
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::error::BuildError;
+
+/// A layer on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// SHA-256 of the file, in hexadecimal.
+    pub digest: String,
+    /// Its size, in bytes.
+    pub bytes: u64,
+}
+
+/// The directory of all layers. It is the server's alone.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    dir: PathBuf,
+}
+
+/// What a sweep has removed, or would remove.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// How many cached steps.
+    pub steps: u64,
+    /// Layers, and their sizes in bytes.
+    pub layers: Vec<(PathBuf, u64)>,
+}
+
+/// A layer that is being written. What is dropped before its end leaves nothing.
+pub(crate) struct NewLayer {
+    file: tokio::fs::File,
+    path: PathBuf,
+    hash: Sha256,
+    bytes: u64,
+    done: bool,
+}
+
+impl Drop for NewLayer {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
+    let path = path.to_owned();
+    move |source| BuildError::File { action, path, source }
+}
+
+impl Layers {
+    /// The layers in `dir`, which is made when it is first needed.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Where the layer with this digest is.
+    #[must_use]
+    pub fn path(&self, digest: &str) -> PathBuf {
+        self.dir.join(digest)
+    }
+
+    fn cache(&self, key: &str) -> PathBuf {
+        self.dir.join("cache").join(format!("{key}.json"))
+    }
+
+    /// Begins a layer.
+    pub(crate) async fn begin(&self) -> Result<NewLayer, BuildError> {
+        let cache = self.dir.join("cache");
+        tokio::fs::create_dir_all(&cache).await.map_err(failed("make the directory", &cache))?;
+        let mut random = [0u8; 8];
+        let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        let path = self.dir.join(format!("part-{}", hex(&random)));
+        filled.map_err(|errno| failed("name", &path)(errno.into()))?;
+        let mut options = tokio::fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).await;
+        let file = file.map_err(failed("make", &path))?;
+        Ok(NewLayer { file, path, hash: Sha256::new(), bytes: 0, done: false })
+    }
+
+    /// Puts a layer into its place.
+    pub(crate) async fn finish(&self, mut new: NewLayer) -> Result<Layer, BuildError> {
+        new.file.sync_all().await.map_err(failed("write", &new.path))?;
+        let layer = Layer { digest: hex(&new.hash.clone().finalize()), bytes: new.bytes };
+        let path = self.path(&layer.digest);
+        tokio::fs::rename(&new.path, &path).await.map_err(failed("put into place", &path))?;
+        new.done = true;
+        Ok(layer)
+    }
+
+    /// The layer that came of what this key says, if it is still there.
+    pub(crate) async fn cached(&self, key: &str) -> Option<Layer> {
+        let text = tokio::fs::read(self.cache(key)).await.ok()?;
+        let layer: Layer = serde_json::from_slice(&text).ok()?;
+        let known = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let length = tokio::fs::metadata(self.path(&layer.digest)).await.ok()?.len();
+        if !known || length != layer.bytes {
+            return None;
+        }
+        // A step that is used stays. If that cannot be noted, it is made again some day.
+        if let Ok(note) = std::fs::File::open(self.cache(key)) {
+            let _ = note.set_modified(SystemTime::now());
+        }
+        Some(layer)
+    }
+
+    /// Notes what came of a key.
+    pub(crate) async fn note(&self, key: &str, layer: &Layer) -> Result<(), BuildError> {
+        let path = self.cache(key);
+        let part = path.with_extension("part");
+        let text = serde_json::to_vec(layer).map_err(std::io::Error::from).map_err(failed("write", &path))?;
+        tokio::fs::write(&part, text).await.map_err(failed("write", &part))?;
+        tokio::fs::rename(&part, &path).await.map_err(failed("write", &path))
+    }
+
+    /// Removes every layer that is neither in `used` nor the result of a cached step, cached steps that were not used for
+    /// `keep_steps`, and what was being written when a server was killed. With `dry_run` it only says what that would be.
+    /// Nothing may be built meanwhile.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn sweep(
+        &self,
+        used: &BTreeSet<String>,
+        keep_steps: Duration,
+        dry_run: bool,
+    ) -> Result<Swept, BuildError> {
+        let remove = |path: &Path| {
+            if dry_run { Ok(()) } else { std::fs::remove_file(path).map_err(failed("remove", path)) }
+        };
+        let mut swept = Swept::default();
+        let mut keep = used.clone();
+        for entry in std::fs::read_dir(self.dir.join("cache")).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let age = entry.metadata().and_then(|metadata| metadata.modified());
+            // A time in the future is none of a step that is old.
+            let age = age.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+            let layer = std::fs::read(&path).ok();
+            match layer.and_then(|text| serde_json::from_slice::<Layer>(&text).ok()) {
+                Some(layer) if age <= keep_steps => {
+                    keep.insert(layer.digest);
+                }
+                _ => {
+                    remove(&path)?;
+                    swept.steps += 1;
+                }
+            }
+        }
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_layer = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if (is_layer && !keep.contains(&name)) || name.starts_with("part-") {
+                let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
+                remove(&entry.path())?;
+                swept.layers.push((entry.path(), bytes));
+            }
+        }
+        swept.layers.sort();
+        Ok(swept)
+    }
+}
+
+impl NewLayer {
+    pub(crate) async fn write(&mut self, piece: &[u8]) -> Result<(), BuildError> {
+        self.bytes += piece.len() as u64;
+        self.hash.update(piece);
+        self.file.write_all(piece).await.map_err(failed("write", &self.path))
+    }
+
+    /// Where it is until it is finished.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// SHA-256 of what was written so far.
+    pub(crate) fn digest(&self) -> String {
+        hex(&self.hash.clone().finalize())
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn layers_are_found_by_digest_and_by_key_and_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = Layers::new(dir.path().join("layers"));
+        let mut new = layers.begin().await.unwrap();
+        new.write(b"hsqs").await.unwrap();
+        let layer = layers.finish(new).await.unwrap();
+        assert_eq!(layer.digest, hex(&Sha256::digest(b"hsqs")));
+        assert_eq!(std::fs::read(layers.path(&layer.digest)).unwrap(), b"hsqs");
+        assert_eq!(layers.cached("k").await, None);
+        layers.note("k", &layer).await.unwrap();
+        assert_eq!(layers.cached("k").await, Some(layer.clone()));
+        drop(layers.begin().await.unwrap());
+        let day = Duration::from_secs(24 * 3600);
+        let swept = layers.sweep(&BTreeSet::new(), day, false).unwrap();
+        assert_eq!(swept, Swept::default());
+        assert!(layers.path(&layer.digest).exists());
+        let note = std::fs::File::open(layers.cache("k")).unwrap();
+        note.set_modified(SystemTime::now() - 2 * day).unwrap();
+        // What is used is kept, and its step too, if that was used a moment ago.
+        assert_eq!(layers.cached("k").await, Some(layer.clone()));
+        assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), Swept::default());
+        note.set_modified(SystemTime::now() - 2 * day).unwrap();
+        let used = BTreeSet::from([layer.digest.clone()]);
+        assert_eq!(layers.sweep(&used, day, true).unwrap(), Swept { steps: 1, layers: Vec::new() });
+        let all = Swept { steps: 1, layers: vec![(layers.path(&layer.digest), 4)] };
+        assert_eq!(layers.sweep(&BTreeSet::new(), day, true).unwrap(), all);
+        assert!(layers.path(&layer.digest).exists());
+        assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), all);
+        assert!(!layers.path(&layer.digest).exists());
+        assert_eq!(layers.cached("k").await, None);
+    }
+}

@@ -1,0 +1,49 @@
+//! Templates: what a file says about one, how it is built inside of sandboxes, and the layers that come of it.
+//!
+//! ```text
+//! definition.rs   a TOML text ──► Definition            strict, each error with line, column and field
+//! build.rs        Definition ──► steps in sandboxes ──► tar ──► squashfs, made in another sandbox
+//! layers.rs       squashfs files by their SHA-256, and which steps have made which
+//! bundle.rs       a template as one file
+//! ```
+//!
+//! Nothing that a template brings is run, unpacked or interpreted outside of a sandbox. What comes out of one is a file that is
+//! written under its digest and only ever mounted without devices and without set-uid programs.
+#![forbid(unsafe_code)]
+
+mod build;
+mod bundle;
+mod definition;
+mod error;
+mod layers;
+mod oci;
+mod sandbox;
+mod steps;
+
+/// Private parsers, for fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use crate::error::BuildError;
+    use crate::oci::{Chosen, choose, config, manifest};
+
+    /// Reads each document of an OCI image, and hands back the names of the files that it leads to.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn oci(text: &[u8], reference: Option<&str>) -> [Result<Vec<String>, BuildError>; 3] {
+        let chosen = choose(text, reference).and_then(|chosen| match chosen {
+            Chosen::Index(one) | Chosen::Manifest(one) => Ok(vec![one.hex()?.to_owned()]),
+        });
+        let layers = manifest(text).and_then(|(config, layers)| {
+            let all = std::iter::once(&config).chain(&layers);
+            all.map(|one| Ok(one.hex()?.to_owned())).collect()
+        });
+        [chosen, layers, config(text).map(|_| Vec::new())]
+    }
+}
+
+pub use build::{BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME};
+pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
+pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
+pub use error::{BuildError, DefinitionError};
+pub use layers::{Layer, Layers, Swept};

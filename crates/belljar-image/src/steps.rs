@@ -1,0 +1,62 @@
+//! Steps as command lines.
+
+use crate::definition::StepKind;
+
+pub(crate) const FINISH: &str = include_str!("scripts/finish.sh");
+pub(crate) const COMPILE: &str = include_str!("scripts/compile.sh");
+pub(crate) const APT: &str = include_str!("scripts/apt.sh");
+pub(crate) const PIP: &str = include_str!("scripts/pip.sh");
+pub(crate) const NPM: &str = include_str!("scripts/npm.sh");
+pub(crate) const DEBIAN: &str = include_str!("scripts/debian.sh");
+pub(crate) const CONFIGURE: &str = include_str!("scripts/configure.sh");
+pub(crate) const LAYER: &str = include_str!("scripts/layer.sh");
+pub(crate) const SQUASH: &str = include_str!("scripts/squash.sh");
+pub(crate) const UNSQUASH: &str = include_str!("scripts/unsquash.sh");
+
+/// A script of ours with its arguments, as one command line.
+pub(crate) fn script(text: &str, arguments: &[&str]) -> String {
+    let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+    format!("set -- {}\n{text}", words.join(" "))
+}
+
+/// A word that the shell takes as it is.
+pub(crate) fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The command line of a step; `None` for one that only says something, and for files, which are written.
+pub(crate) fn command(kind: &StepKind, on_host: bool) -> Option<String> {
+    let with = |text: &str, first: Option<&str>, words: &[String]| {
+        let all: Vec<&str> = first.into_iter().chain(words.iter().map(String::as_str)).collect();
+        script(text, &all)
+    };
+    let place = |host: &'static str, own: &'static str| if on_host { host } else { own };
+    match kind {
+        StepKind::Apt(words) => Some(with(APT, None, words)),
+        StepKind::Pip(words) => Some(with(PIP, Some(place("/opt/template", "")), words)),
+        StepKind::Npm(words) => Some(with(NPM, Some(place("/opt/template", "/usr/local")), words)),
+        StepKind::Run(line) => Some(line.clone()),
+        StepKind::Copy(_) | StepKind::Env(_) | StepKind::User(_) | StepKind::Workdir(_) => None,
+    }
+}
+
+/// Where Python modules may have come after a step.
+pub(crate) fn python_dirs(kind: &StepKind, on_host: bool) -> &'static str {
+    match (on_host, kind) {
+        (true, _) => "/opt/template/lib",
+        (false, StepKind::Apt(_)) => "/usr/lib/python3 /usr/lib/python3.*",
+        (false, _) => "/usr/local/lib/python3.*",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_words() {
+        let line = script("printf '%s|' \"$@\"", &["a b", "it's", "$(id)", "", "-x"]);
+        let output = std::process::Command::new("sh").arg("-c").arg(line).output().unwrap();
+        assert_eq!(output.stdout, b"a b|it's|$(id)||-x|");
+    }
+}

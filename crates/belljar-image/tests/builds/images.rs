@@ -1,0 +1,219 @@
+//! Trees of their own: OCI images that the cases make, and a Debian where there is a mirror.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use belljar_image::BuildInput;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest as _, Sha256};
+use tar::{EntryType, Header};
+
+use crate::world::{Case, World};
+
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+    vec![
+        ("an_image_is_a_tree_of_its_own", |world| Box::pin(image(world))),
+        ("a_debian_is_made_from_a_mirror", |world| Box::pin(debian(world))),
+        ("a_layer_that_is_not_its_digest_is_refused", |world| Box::pin(changed(world))),
+        ("links_devices_and_set_uid_files_of_an_image_lead_nowhere", |world| Box::pin(hostile(world))),
+    ]
+}
+
+/// One entry of a layer: its path, what it is, its mode, and content or target.
+pub(crate) type Entry<'a> = (&'a str, EntryType, u32, &'a [u8]);
+
+/// A gzipped layer.
+fn layer(entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (path, kind, mode, content) in entries {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(*kind);
+        header.set_mode(*mode);
+        // By hand: the library refuses the paths that an attacker would write.
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        let mut data: &[u8] = b"";
+        match kind {
+            EntryType::Symlink | EntryType::Link => {
+                header.as_mut_bytes()[157..157 + content.len()].copy_from_slice(content);
+            }
+            EntryType::Block | EntryType::Char => {
+                header.set_device_major(1).unwrap();
+                header.set_device_minor(5).unwrap();
+            }
+            _ => data = content,
+        }
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        builder.append(&header, data).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Programs of this machine that a tiny image has, with the libraries they need.
+fn programs(names: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let mut files = std::collections::BTreeMap::new();
+    for name in names {
+        let path = ["/usr/bin", "/bin"].map(|dir| format!("{dir}/{name}"));
+        let path = path.iter().find(|path| Path::new(path).exists()).unwrap();
+        files.insert(format!("bin/{name}"), std::fs::read(path).unwrap());
+        let output = Command::new("ldd").arg(path).output().unwrap();
+        for word in
+            String::from_utf8_lossy(&output.stdout).split_whitespace().filter(|word| word.starts_with('/'))
+        {
+            files.insert(word.trim_start_matches('/').to_owned(), std::fs::read(word).unwrap());
+        }
+    }
+    files.into_iter().collect()
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An image layout in `dir`.
+pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>]) -> PathBuf {
+    let root = dir.join("layout");
+    let blobs = root.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let blob = |bytes: &[u8]| {
+        let digest = digest(bytes);
+        std::fs::write(blobs.join(&digest), bytes).unwrap();
+        format!("\"digest\":\"sha256:{digest}\",\"size\":{}", bytes.len())
+    };
+    let config =
+        blob(br#"{"config":{"Env":["PATH=/bin","FROM_IMAGE=yes"],"WorkingDir":"/work","User":"app"}}"#);
+    let layers: Vec<String> = layers
+        .iter()
+        .map(|layer| {
+            format!(r#"{{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip",{}}}"#, blob(layer))
+        })
+        .collect();
+    let manifest = blob(format!(r#"{{"config":{{{config}}},"layers":[{}]}}"#, layers.join(",")).as_bytes());
+    let index = format!(
+        r#"{{"manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json",{manifest}}}]}}"#
+    );
+    std::fs::write(root.join("index.json"), index).unwrap();
+    root
+}
+
+/// A layer with a shell and a few programs, and more.
+pub(crate) fn base_layer(more: &[Entry<'_>]) -> Vec<u8> {
+    let files = programs(&["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head", "stat"]);
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for (path, content) in &files {
+        entries.push((path, EntryType::Regular, 0o755, content));
+    }
+    entries.extend_from_slice(more);
+    layer(&entries)
+}
+
+const OCI: &str = "name = \"tiny\"\nbase = \"oci\"\nimage = \"layout\"\n";
+
+fn input(image: PathBuf) -> BuildInput {
+    BuildInput { image: Some(image), ..BuildInput::default() }
+}
+
+async fn image(world: World) {
+    use EntryType::{Directory, Regular};
+    let lower = base_layer(&[
+        ("work/", Directory, 0o755, b""),
+        ("work/kept", Regular, 0o644, b"kept\n"),
+        ("work/gone", Regular, 0o644, b"gone\n"),
+        ("opaque/", Directory, 0o755, b""),
+        ("opaque/old", Regular, 0o644, b"old\n"),
+    ]);
+    let upper = layer(&[
+        ("work/.wh.gone", Regular, 0o644, b""),
+        ("opaque/.wh..wh..opq", Regular, 0o644, b""),
+        ("opaque/new", Regular, 0o644, b"new\n"),
+    ]);
+    let root = layout(world.path(), &[lower, upper]);
+    let text = format!("{OCI}[[step]]\nrun = \"echo $FROM_IMAGE > made; mkdir /new\"\n");
+    let built = world.good(&text, &input(root.clone())).await;
+    assert_eq!(built.start.workdir.as_deref(), Some("/work"));
+    let said = world
+        .sh(&built, "ls /work /opaque /; cat /work/made /etc/passwd /etc/hostname; echo $$; id -u")
+        .await;
+    for expected in
+        ["kept", "made", "opaque:\nnew\n", "yes\n", "user:x:1000", "belljar\n", "\nnew\n", "1000\n"]
+    {
+        assert!(said.text.contains(expected), "{expected}: {said:?}");
+    }
+    assert!(!said.text.contains("gone") && !said.text.contains(".wh."), "{said:?}");
+    assert_eq!(said.isolation.tree, "template");
+    // The same image as a tar is the same image.
+    let tar = world.path().join("image.tar");
+    let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().unwrap();
+    assert!(packed.success());
+    assert_eq!(world.good(&text, &input(tar)).await.layer, built.layer);
+}
+
+/// Needs mmdebstrap, and a mirror that `templates/mirror.sh templates/base.toml DIR` has filled.
+async fn debian(world: World) {
+    let mirror = std::env::var_os("BELLJAR_TEST_MIRROR").map(PathBuf::from);
+    let (Some(mirror), true) = (mirror, Path::new("/usr/bin/mmdebstrap").exists()) else {
+        eprintln!("SKIPPED a_debian_is_made_from_a_mirror: set BELLJAR_TEST_MIRROR, and install mmdebstrap");
+        return;
+    };
+    let text = "name = \"d\"\nbase = \"debian\"\n[[step]]\napt = [\"python3\"]\n";
+    let input = BuildInput { mirror: Some(mirror), ..BuildInput::default() };
+    let built = world.good(text, &input).await;
+    let said = world
+        .sh(&built, "cat /etc/os-release; python3 -c 'print(6 * 7)'; dpkg -s python3 | grep ^Status")
+        .await;
+    for expected in ["ID=debian", "42\n", "Status: install ok installed"] {
+        assert!(said.text.contains(expected), "{expected}: {said:?}");
+    }
+}
+
+async fn changed(world: World) {
+    let root = layout(world.path(), &[base_layer(&[])]);
+    let largest = std::fs::read_dir(root.join("blobs/sha256")).unwrap().map(Result::unwrap);
+    let largest = largest.max_by_key(|entry| entry.metadata().unwrap().len()).unwrap();
+    std::fs::write(largest.path(), b"something else").unwrap();
+    let (built, _) = world.build(OCI, &input(root)).await;
+    let error = built.unwrap_err().to_string();
+    assert!(error.contains("unpacking the layer sha256:"), "{error}");
+    world.until_no_loops().await;
+}
+
+async fn hostile(world: World) {
+    use EntryType::{Block, Char, Directory, Link, Regular, Symlink};
+    let canary = world.path().join("canary");
+    std::fs::write(&canary, "untouched").unwrap();
+    let target = canary.display().to_string();
+    let up = format!("../../../../../../../..{target}");
+    let lower = base_layer(&[
+        ("absolute", Symlink, 0o777, target.as_bytes()),
+        ("tmpdir", Symlink, 0o777, b"/tmp"),
+        ("up", Symlink, 0o777, b"../../../../../../tmp"),
+        ("suid", Regular, 0o6755, b"#!/bin/sh\nid -u\n"),
+        ("null", Char, 0o666, b""),
+        ("disk", Block, 0o666, b""),
+        ("work/", Directory, 0o755, b""),
+    ]);
+    let upper = layer(&[
+        ("absolute", Regular, 0o644, b"over"),
+        ("tmpdir/planted-by-an-image", Regular, 0o644, b"planted"),
+        ("up/planted-by-an-image", Regular, 0o644, b"planted"),
+        ("up/.wh.planted-by-an-image", Regular, 0o644, b""),
+    ]);
+    let climbing = layer(&[(&up, Regular, 0o644, b"climbed"), ("hard", Link, 0o644, target.as_bytes())]);
+    for layers in [vec![lower.clone(), upper], vec![lower, climbing]] {
+        let root = layout(world.path(), &layers);
+        // Refused or built: nothing of the machine is touched.
+        let (built, _) = world.build(OCI, &input(root)).await;
+        if let Ok(built) = built {
+            let said =
+                world.sh(&built, "ls -la / /suid; head -c 1 /null; head -c 1 /disk; stat -c %a /suid").await;
+            assert!(
+                !said.text.contains("brw-") && !said.text.contains("crw-rw-rw- 1 nobody nogroup 1, 5"),
+                "{said:?}"
+            );
+        }
+        assert_eq!(std::fs::read_to_string(&canary).unwrap(), "untouched");
+        assert!(!Path::new("/tmp/planted-by-an-image").exists());
+    }
+    world.until_no_loops().await;
+}

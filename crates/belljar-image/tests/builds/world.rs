@@ -1,0 +1,117 @@
+//! Layers of its own for each case, and what each case needs.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+
+use belljar_engine::{Engine as _, ProcessEvent, v1};
+use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, Built, Definition, Layer, Layers};
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{
+    EngineKind, Isolation, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer,
+};
+
+pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
+
+pub(crate) struct World {
+    pub(crate) engine: LocalEngine,
+    pub(crate) layers: Layers,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+/// What a command line in a sandbox has come to.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) text: String,
+    pub(crate) isolation: Isolation,
+}
+
+pub(crate) fn run(case: Case) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = Layers::new(dir.path().join("layers"));
+        let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+        case(World { engine, layers, dir }).await;
+    });
+}
+
+impl World {
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Builds, and hands back what was told meanwhile.
+    pub(crate) async fn build(
+        &self,
+        text: &str,
+        input: &BuildInput,
+    ) -> (Result<Built, BuildError>, Vec<BuildEvent>) {
+        let mut told = Vec::new();
+        let mut tell = |event| told.push(event);
+        let definition = Definition::parse(text).unwrap();
+        let builder = Builder { engine: &self.engine, layers: &self.layers, owner: "me", tell: &mut tell };
+        let built = builder.build(&definition, input).await;
+        (built, told)
+    }
+
+    pub(crate) async fn good(&self, text: &str, input: &BuildInput) -> Built {
+        let (built, told) = self.build(text, input).await;
+        built.unwrap_or_else(|error| panic!("{error}\n{told:?}"))
+    }
+
+    /// The specification of a sandbox of a layer.
+    pub(crate) fn spec(&self, base: TreeBase, layer: Option<&Layer>, owner: &str) -> SandboxSpec {
+        let layer = layer
+            .map(|layer| TreeLayer { path: self.layers.path(&layer.digest), digest: layer.digest.clone() });
+        let tree = TemplateTree {
+            base,
+            layer,
+            owner: owner.to_owned(),
+            build: None,
+            warm: Vec::new(),
+            start: TemplateStart::default(),
+        };
+        SandboxSpec { tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() }
+    }
+
+    /// Runs a command line in a sandbox of what was built.
+    pub(crate) async fn sh(&self, built: &Built, line: &str) -> Said {
+        self.in_spec(&self.spec(built.base, built.layer.as_ref(), "me"), line).await
+    }
+
+    pub(crate) async fn in_spec(&self, spec: &SandboxSpec, line: &str) -> Said {
+        let sandbox = self.engine.create(spec).await.unwrap();
+        let request = v1::StartRequest { shell: line.as_bytes().to_vec().into(), ..Default::default() };
+        let mut execution = sandbox.guest().start(request).await.unwrap();
+        let (mut text, mut code) = (Vec::new(), -1);
+        while let Some(event) = execution.next().await.unwrap() {
+            match event {
+                ProcessEvent::Output { data, .. } => text.extend_from_slice(&data),
+                ProcessEvent::Exited(exited) => code = exited.code,
+                ProcessEvent::Started { .. } => {}
+            }
+        }
+        let isolation = sandbox.isolation.clone();
+        sandbox.stop().await.unwrap();
+        Said { code, text: String::from_utf8_lossy(&text).into_owned(), isolation }
+    }
+
+    /// Loop devices that hold a layer of this world.
+    pub(crate) fn loops(&self) -> usize {
+        let files = (0..64).filter_map(|number| {
+            std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()
+        });
+        files.filter(|file| file.starts_with(&self.path().display().to_string())).count()
+    }
+
+    /// Waits until no loop device holds a layer.
+    pub(crate) async fn until_no_loops(&self) {
+        let begin = std::time::Instant::now();
+        while self.loops() > 0 {
+            assert!(begin.elapsed().as_secs() < 20, "a loop device is left");
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Templates that are built: from a definition or a file to a layer, and back to a file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_engine::{EngineError, ProcessEvent, Sandbox, v1};
+use belljar_image::{
+    Base, BaseTemplate, BuildEvent, BuildInput, Builder, Built, BundleHeader, Definition, Layer, Layers,
+    MAX_HEADER_BYTES, Swept, parse_header, write_header,
+};
+use belljar_model::{EngineKind, Role, SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
+use belljar_store::{StoreError, TemplateKind, TemplateRow};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::mpsc;
+
+use crate::caller::Caller;
+use crate::create::fill_random;
+use crate::error::KeeperError;
+use crate::exec::hex;
+use crate::head_room::Left;
+use crate::info::TemplateInfo;
+use crate::keeper::{Keeper, Result};
+use crate::request::SandboxName;
+use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
+
+/// The most bytes of files that come with a build.
+pub const MAX_BUILD_FILE_BYTES: usize = 8 << 20;
+
+/// The largest layer that is imported, in bytes.
+const MAX_IMPORT_BYTES: u64 = 16 << 30;
+
+/// How long a sandbox's `ready` command may take to succeed for the first time.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long after a `ready` command that failed the next one is tried.
+const READY_EVERY: Duration = Duration::from_millis(50);
+
+/// Events of a build that wait to be read.
+const EVENTS: usize = 256;
+
+/// What is kept of a built template beside its specification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BuiltRecord {
+    pub(crate) base: TreeBase,
+    #[serde(default)]
+    pub(crate) layer: Option<Layer>,
+    #[serde(default)]
+    pub(crate) start: Option<String>,
+    #[serde(default)]
+    pub(crate) ready: Option<String>,
+    #[serde(default)]
+    pub(crate) warm: Vec<String>,
+    #[serde(default)]
+    pub(crate) workdir: Option<String>,
+}
+
+/// A request to build a template.
+#[derive(Debug, Clone, Default)]
+pub struct BuildTemplate {
+    /// The text of its file.
+    pub definition: String,
+    /// Its name, if it is not to have that of the file.
+    pub name: Option<SandboxName>,
+    /// A directory of packages on the server's machine; for administrators.
+    pub mirror: Option<PathBuf>,
+    /// An OCI image on the server's machine; for administrators.
+    pub image: Option<PathBuf>,
+    /// The files of `copy` steps, with their permission bits.
+    pub files: BTreeMap<String, (u32, Bytes)>,
+    /// Whether steps run although they are known from before.
+    pub fresh: bool,
+}
+
+/// A build under way. It goes on also when this is dropped.
+pub struct TemplateBuild {
+    events: mpsc::Receiver<BuildProgress>,
+}
+
+/// What is told of a build.
+#[derive(Debug)]
+pub enum BuildProgress {
+    /// It goes on.
+    Event(BuildEvent),
+    /// It has ended. Nothing comes after this.
+    Done(Box<Result<TemplateInfo>>),
+}
+
+impl TemplateBuild {
+    /// What happens next; nothing after the end.
+    pub async fn next(&mut self) -> Option<BuildProgress> {
+        self.events.recv().await
+    }
+}
+
+/// A template as a file on its way out.
+#[derive(Debug)]
+pub struct Exported {
+    /// The head.
+    pub head: Vec<u8>,
+    /// The layer that follows, open, and its size.
+    pub layer: Option<(std::fs::File, u64)>,
+    /// The template's name.
+    pub name: String,
+}
+
+impl Origin {
+    /// What a sandbox of this template has as its tree, for this tenant.
+    pub(crate) fn tree(&self, layers: &Layers, tenant: &str) -> Tree {
+        let Some(built) = &self.built else { return Tree::Host };
+        let layer = built
+            .layer
+            .as_ref()
+            .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });
+        let owner = tenant.to_owned();
+        Tree::Template(Box::new(TemplateTree {
+            base: built.base,
+            layer,
+            owner,
+            build: None,
+            warm: built.warm.clone(),
+            start: TemplateStart {
+                command: built.start.clone(),
+                ready: built.ready.clone(),
+                workdir: built.workdir.clone(),
+            },
+        }))
+    }
+}
+
+impl Keeper {
+    /// Where the layers of built templates are.
+    pub(crate) fn layers(&self) -> Layers {
+        Layers::new(self.inner.config.now().state_dir.join("templates").join("layers"))
+    }
+
+    /// Builds a template. What is told of it comes as it happens; the build goes on also if nobody listens.
+    ///
+    /// # Errors
+    /// What is wrong with the request; what fails later is told at the end.
+    pub async fn build_template(&self, caller: &Caller, request: BuildTemplate) -> Result<TemplateBuild> {
+        self.require(caller, Role::Admin, "building a template")?;
+        self.check_build(&request)?;
+        let definition = Definition::parse(&request.definition).map_err(belljar_image::BuildError::from)?;
+        let name = request.name.as_ref().map_or(definition.name.as_str(), SandboxName::as_str).to_owned();
+        self.check_name(caller, &name).await?;
+        let base = self.base_template(caller, &definition, &name).await?;
+        let turn = self.turn()?;
+        let (sender, events) = mpsc::channel(EVENTS);
+        let (keeper, caller) = (self.clone(), caller.clone());
+        tokio::spawn(async move {
+            let input = BuildInput {
+                mirror: request.mirror,
+                image: request.image,
+                base,
+                files: request.files,
+                fresh: request.fresh,
+            };
+            let built = keeper.build(&caller, &definition, &input, &sender).await;
+            let result = match built {
+                Ok(built) => keeper.keep_built(&caller, &name, &definition, built).await,
+                Err(error) => Err(error),
+            };
+            let mut details = vec![("name", name)];
+            if let Ok(info) = &result {
+                details.push(("template", info.id.clone()));
+                details.push(("sha256", info.digest.clone()));
+            }
+            let result = match keeper.audit(&caller, "template.build", None, &result, details).await {
+                Ok(()) => result,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = keeper.sweep_in_turn(false).await {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot remove old layers");
+            }
+            // Who hears of the end may build the next one.
+            drop(turn);
+            let _ = sender.send(BuildProgress::Done(Box::new(result))).await;
+        });
+        Ok(TemplateBuild { events })
+    }
+
+    fn check_build(&self, request: &BuildTemplate) -> Result<()> {
+        self.check_engine()?;
+        for (field, path) in [("mirror", &request.mirror), ("image", &request.image)] {
+            let Some(path) = path else { continue };
+            if !path.is_absolute() || !path.exists() {
+                return Err(KeeperError::field(
+                    field,
+                    format!("there is no {} on the server's machine; give an absolute path", path.display()),
+                ));
+            }
+        }
+        let bytes: usize = request.files.iter().map(|(name, (_, content))| name.len() + content.len()).sum();
+        if bytes > MAX_BUILD_FILE_BYTES {
+            let reason =
+                format!("they have {bytes} bytes; at most {MAX_BUILD_FILE_BYTES} may come with a build");
+            return Err(KeeperError::field("files", reason));
+        }
+        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+    }
+
+    fn check_engine(&self) -> Result<()> {
+        if self.inner.engine.kind() == EngineKind::Local {
+            return Ok(());
+        }
+        let reason = format!(
+            "templates are built and used with the engine local only, and this server has {}",
+            self.inner.engine.kind()
+        );
+        Err(KeeperError::Policy { field: "engine", reason })
+    }
+
+    /// The one build at a time: each takes memory for all of its files.
+    fn turn(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
+        Arc::clone(&self.inner.building).try_lock_owned().map_err(|_| KeeperError::Full {
+            what: "another template is being built; one is built at a time".to_owned(),
+            retry_after: Duration::from_secs(10),
+        })
+    }
+
+    /// A built template of that name is replaced; any other is not.
+    async fn check_name(&self, caller: &Caller, name: &str) -> Result<Option<TemplateRow>> {
+        if name == DEFAULT_TEMPLATE {
+            return Err(KeeperError::field(
+                "name",
+                "default is the template that comes with Belljar; give another",
+            ));
+        }
+        let found = self.inner.store.templates().get(&caller.tenant, name).await?;
+        let found = found.filter(|row| row.tenant == caller.tenant && row.name.as_deref() == Some(name));
+        match found {
+            Some(row) if row.kind != TemplateKind::Built => Err(KeeperError::field(
+                "name",
+                format!("{name:?} is the name of a {}; give another", row.kind),
+            )),
+            found => Ok(found),
+        }
+    }
+
+    /// The template that another starts from.
+    async fn base_template(
+        &self,
+        caller: &Caller,
+        definition: &Definition,
+        name: &str,
+    ) -> Result<Option<BaseTemplate>> {
+        let Base::Template(base) = &definition.base else { return Ok(None) };
+        if base == name || *base == definition.name {
+            return Err(KeeperError::field("base", format!("the template {base} would start from itself")));
+        }
+        let missing =
+            || KeeperError::field("base", format!("there is no built template {base}; build it first"));
+        let row = self.inner.store.templates().get(&caller.tenant, base).await?.ok_or_else(missing)?;
+        let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(missing)?;
+        Ok(Some(BaseTemplate {
+            base: built.base,
+            layer: built.layer,
+            spec: SpecFile::from_json(&row.spec)?,
+            start: TemplateStart { command: built.start, ready: built.ready, workdir: built.workdir },
+            warm: built.warm,
+        }))
+    }
+
+    async fn build(
+        &self,
+        caller: &Caller,
+        definition: &Definition,
+        input: &BuildInput,
+        sender: &mpsc::Sender<BuildProgress>,
+    ) -> Result<Built> {
+        let layers = self.layers();
+        // A reader that is slow misses lines, and no build waits for one.
+        let mut tell = |event: BuildEvent| drop(sender.try_send(BuildProgress::Event(event)));
+        let builder = Builder {
+            engine: self.inner.engine.as_ref(),
+            layers: &layers,
+            owner: &caller.tenant,
+            tell: &mut tell,
+        };
+        Ok(builder.build(definition, input).await?)
+    }
+
+    async fn keep_built(
+        &self,
+        caller: &Caller,
+        name: &str,
+        definition: &Definition,
+        built: Built,
+    ) -> Result<TemplateInfo> {
+        let record = BuiltRecord {
+            base: built.base,
+            layer: built.layer,
+            start: built.start.command,
+            ready: built.start.ready,
+            warm: built.warm,
+            workdir: built.start.workdir,
+        };
+        self.insert_built(caller, name, &definition.description, built.spec, record).await
+    }
+
+    async fn insert_built(
+        &self,
+        caller: &Caller,
+        name: &str,
+        note: &str,
+        spec: SpecFile,
+        record: BuiltRecord,
+    ) -> Result<TemplateInfo> {
+        // What is stored must be a specification that a sandbox can have.
+        spec.clone().resolve()?;
+        let mut random = [0u8; 10];
+        fill_random(&mut random)?;
+        let json = |value: serde_json::Result<String>| {
+            value.map_err(|error| KeeperError::field("template", error.to_string()))
+        };
+        let row = TemplateRow {
+            id: format!("tpl_{}", hex(&random)),
+            tenant: caller.tenant.clone(),
+            name: Some(name.to_owned()),
+            kind: TemplateKind::Built,
+            source_sandbox: None,
+            digest: record.layer.as_ref().map_or_else(String::new, |layer| layer.digest.clone()),
+            bytes: record.layer.as_ref().map_or(0, |layer| i64::try_from(layer.bytes).unwrap_or(i64::MAX)),
+            spec: json(serde_json::to_string(&spec))?,
+            created_at: Timestamp::now(),
+            note: note.to_owned(),
+            built: json(serde_json::to_string(&record))?,
+        };
+        if let Some(old) = self.check_name(caller, name).await? {
+            match self.inner.store.templates().remove(&old.id).await {
+                Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.give_up(&old.id),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.inner.store.templates().insert(&row).await?;
+        Ok(template_info(&row))
+    }
+
+    /// A built template as one file.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`]; a template that was not built is refused.
+    pub async fn export_template(&self, caller: &Caller, id: &str) -> Result<Exported> {
+        self.require(caller, Role::User, "exporting a template")?;
+        let exported = self.export(caller, id).await;
+        let details = vec![("template", id.chars().take(64).collect::<String>())];
+        self.audit(caller, "template.export", None, &exported, details).await?;
+        exported
+    }
+
+    async fn export(&self, caller: &Caller, id: &str) -> Result<Exported> {
+        let not_built = || KeeperError::field("template", "only templates that were built can be exported");
+        if id == DEFAULT_TEMPLATE {
+            return Err(not_built());
+        }
+        let row = self.template_row(caller, id).await?;
+        let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(not_built)?;
+        let name = row.name.unwrap_or(row.id);
+        let layer = match &built.layer {
+            None => None,
+            Some(layer) => {
+                let path = self.layers().path(&layer.digest);
+                let file = std::fs::File::open(&path).map_err(|source| KeeperError::File {
+                    action: "open",
+                    path,
+                    source,
+                })?;
+                Some((file, layer.bytes))
+            }
+        };
+        let head = write_header(&BundleHeader {
+            name: name.clone(),
+            description: row.note,
+            base: built.base,
+            layer: built.layer,
+            spec: SpecFile::from_json(&row.spec)?,
+            start: built.start,
+            ready: built.ready,
+            workdir: built.workdir,
+            warm: built.warm,
+        })?;
+        Ok(Exported { head, layer, name })
+    }
+
+    /// Takes a template from a file. Its layer is unpacked in a sandbox and packed anew there.
+    ///
+    /// # Errors
+    /// It is no such file, it was cut off or changed, or its name is that of something else.
+    pub async fn import_template<R>(
+        &self,
+        caller: &Caller,
+        name: Option<SandboxName>,
+        source: R,
+    ) -> Result<TemplateInfo>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+    {
+        self.require(caller, Role::Admin, "importing a template")?;
+        let imported = self.import(caller, name, source).await;
+        let mut details = Vec::new();
+        if let Ok(info) = &imported {
+            details.push(("template", info.id.clone()));
+            details.push(("sha256", info.digest.clone()));
+        }
+        self.audit(caller, "template.import", None, &imported, details).await?;
+        imported
+    }
+
+    async fn import<R>(
+        &self,
+        caller: &Caller,
+        name: Option<SandboxName>,
+        mut source: R,
+    ) -> Result<TemplateInfo>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+    {
+        self.check_engine()?;
+        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
+        let mut begin = Vec::new();
+        let (header, length) = loop {
+            if let Some(found) = parse_header(&begin)? {
+                break found;
+            }
+            let read = (&mut source).take(MAX_HEADER_BYTES as u64).read_buf(&mut begin).await;
+            let cut_off = |reason: String| KeeperError::field("bundle", reason);
+            if read.map_err(|error| cut_off(format!("it cannot be read: {error}")))? == 0 {
+                return Err(cut_off("it ends before its head does".to_owned()));
+            }
+        };
+        let name = match name {
+            Some(name) => name.to_string(),
+            None => header.name.parse::<SandboxName>()?.to_string(),
+        };
+        self.check_name(caller, &name).await?;
+        if header.layer.as_ref().is_some_and(|layer| layer.bytes > MAX_IMPORT_BYTES) {
+            return Err(KeeperError::field("bundle", "its layer is larger than 16 GiB"));
+        }
+        if header.spec.mounts.is_some() || header.spec.engine.is_some() || header.spec.grade.is_some() {
+            return Err(KeeperError::field(
+                "bundle",
+                "it asks for mounts, an engine or a grade, which no template may",
+            ));
+        }
+        header.spec.clone().resolve()?;
+        let _turn = self.turn()?;
+        let rest = std::io::Cursor::new(begin.split_off(length)).chain(source);
+        let layers = self.layers();
+        let mut quiet = |_: BuildEvent| {};
+        let builder = Builder {
+            engine: self.inner.engine.as_ref(),
+            layers: &layers,
+            owner: &caller.tenant,
+            tell: &mut quiet,
+        };
+        let layer = builder.import(&header, rest).await?;
+        let BundleHeader { description, base, spec, start, ready, warm, workdir, .. } = header;
+        let record = BuiltRecord { base, layer, start, ready, warm, workdir };
+        let note: String = description.chars().filter(|letter| !letter.is_control()).take(256).collect();
+        self.insert_built(caller, &name, &note, spec, record).await
+    }
+
+    /// Removes layers that no template and no sandbox is made of, and steps that were not used for long; or says which. Nothing
+    /// is looked at while a template is built.
+    pub(crate) async fn sweep_layers(&self, dry_run: bool) -> Result<Swept> {
+        // What is being built is noted nowhere yet.
+        let Ok(_turn) = self.turn() else { return Ok(Swept::default()) };
+        self.sweep_in_turn(dry_run).await
+    }
+
+    async fn sweep_in_turn(&self, dry_run: bool) -> Result<Swept> {
+        let mut used = std::collections::BTreeSet::new();
+        for row in self.inner.store.templates().list(None).await? {
+            used.extend(built_record(&row)?.and_then(|built| built.layer).map(|layer| layer.digest));
+        }
+        for entry in self.entries() {
+            if let Tree::Template(tree) = &entry.live().spec.tree {
+                used.extend(tree.layer.as_ref().map(|layer| layer.digest.clone()));
+            }
+        }
+        let (layers, keep_steps) = (self.layers(), self.inner.config.now().keep_steps);
+        let swept = tokio::task::spawn_blocking(move || layers.sweep(&used, keep_steps, dry_run)).await;
+        match swept {
+            Ok(swept) => Ok(swept?),
+            Err(_) => Ok(Swept::default()),
+        }
+    }
+
+    /// Starts what the template starts in each sandbox, and waits until it is ready.
+    pub(crate) async fn start_services(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
+        let Some(built) = &origin.built else { return Ok(()) };
+        let Some(start) = &built.start else { return Ok(()) };
+        let env = origin.spec.env.clone().unwrap_or_default();
+        let variable = |(name, value): (String, String)| v1::EnvVar {
+            name: name.into_bytes().into(),
+            value: value.into_bytes().into(),
+            ..Default::default()
+        };
+        let env: Vec<v1::EnvVar> = env.into_iter().map(variable).collect();
+        let request = |line: &str, detach: bool| v1::StartRequest {
+            shell: Bytes::copy_from_slice(line.as_bytes()),
+            cwd: built.workdir.clone().unwrap_or_default().into_bytes().into(),
+            env: env.clone(),
+            detach,
+            kill_rest: !detach,
+            timeout_ms: if detach { 0 } else { 10_000 },
+            ..Default::default()
+        };
+        let guest = |error| EngineError::Guest(error);
+        drop(sandbox.guest().start(request(start, true)).await.map_err(guest)?);
+        let Some(ready) = &built.ready else { return Ok(()) };
+        let begin = Instant::now();
+        while begin.elapsed() < READY_TIMEOUT {
+            let mut execution = sandbox.guest().start(request(ready, false)).await.map_err(guest)?;
+            while let Some(event) = execution.next().await.map_err(guest)? {
+                if let ProcessEvent::Exited(exited) = event
+                    && exited.signal == 0
+                    && exited.code == 0
+                {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(READY_EVERY).await;
+        }
+        Err(KeeperError::NotReady { template: origin.name.clone(), seconds: READY_TIMEOUT.as_secs() })
+    }
+}
+
+/// What is kept of a built template, or of a snapshot of a sandbox of one.
+pub(crate) fn built_record(row: &TemplateRow) -> Result<Option<BuiltRecord>> {
+    if row.built.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(&row.built).map(Some).map_err(|error| {
+        KeeperError::field("template", format!("the record of {} cannot be read: {error}", row.id))
+    })
+}

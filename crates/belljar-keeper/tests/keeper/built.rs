@@ -1,0 +1,181 @@
+//! Built templates, and sandboxes of them.
+
+use std::time::Duration;
+
+use belljar_keeper::{
+    BuildProgress, BuildTemplate, Caller, CreateSandbox, ForkRequest, KeeperConfig, KeeperError, Labels,
+    SnapshotRequest, TemplateInfo, TemplateKind,
+};
+use belljar_model::Role;
+
+use crate::world::{World, plain, text, user};
+
+const ONE: &str = r#"
+name = "one"
+base = "host"
+start = "echo started >> /home/user/log; sleep 1000"
+ready = "test -e /home/user/log"
+[[step]]
+run = "echo made > /opt/template/made"
+[[step]]
+env = { GREETING = "hello" }
+"#;
+
+/// A key that may build.
+fn admin(tenant: &str) -> Caller {
+    Caller { role: Role::Admin, ..user(tenant) }
+}
+
+async fn build(world: &World, caller: &Caller, definition: &str) -> Result<TemplateInfo, KeeperError> {
+    let request = BuildTemplate { definition: definition.to_owned(), ..BuildTemplate::default() };
+    let mut building = world.keeper.build_template(caller, request).await?;
+    while let Some(progress) = building.next().await {
+        if let BuildProgress::Done(result) = progress {
+            return *result;
+        }
+    }
+    panic!("a build has no end");
+}
+
+fn of(template: &str) -> CreateSandbox {
+    CreateSandbox { template: Some(template.to_owned()), ..plain() }
+}
+
+/// A sandbox has the template's files, environment and service; so have its copies and those of its snapshot.
+pub(crate) async fn life(world: World) {
+    let caller = admin("acme");
+    let info = build(&world, &caller, ONE).await.unwrap();
+    assert_eq!((info.kind, info.base, info.digest.len()), (TemplateKind::Built, "host", 64));
+    let made = world.keeper.create(&caller, of("one")).await.unwrap().info;
+    let look = "cat /opt/template/made ~/log; echo $GREETING; ls ~";
+    let said = world.sh(&caller, made.id.as_str(), look).await;
+    assert!(text(&said).starts_with("made\nstarted\nhello\n"), "{said:?}");
+    world.sh(&caller, made.id.as_str(), "echo mine > ~/mine").await;
+    let fork = ForkRequest { count: 1, timeout: None, labels: Labels::default(), env: Default::default() };
+    let copies = world.keeper.fork(&caller, made.id.as_str(), fork).await.unwrap().all().await;
+    let copy = copies.into_iter().next().unwrap().unwrap();
+    let twice = format!("until [ $(grep -c started ~/log) = 2 ]; do sleep 0.05; done; {look}");
+    let said = world.sh(&caller, copy.id.as_str(), &twice).await;
+    // The copy has the file in which the service has left its mark, and its own service has left another.
+    assert!(
+        text(&said).starts_with("made\nstarted\nstarted\nhello\n") && text(&said).contains("mine"),
+        "{said:?}"
+    );
+    let request = SnapshotRequest { name: Some("kept".parse().unwrap()), note: None };
+    world.keeper.snapshot(&caller, made.id.as_str(), request).await.unwrap();
+    let again = world.keeper.create(&caller, of("kept")).await.unwrap().info;
+    let said = world.sh(&caller, again.id.as_str(), &twice).await;
+    assert!(text(&said).starts_with("made\nstarted\nstarted\n") && text(&said).contains("mine"), "{said:?}");
+    // A new build takes the name; what runs goes on, and the layer in use stays.
+    let newer = build(&world, &caller, &ONE.replace("echo made", "echo newer")).await.unwrap();
+    assert_ne!(newer.id, info.id);
+    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+    // Only who may build can remove what was built.
+    let refused = world.keeper.remove_template(&user("acme"), "one").await.unwrap_err();
+    assert_eq!(refused.code(), "forbidden", "{refused}");
+    world.keeper.remove_template(&user("acme"), "kept").await.unwrap();
+    world.keeper.remove_template(&caller, "one").await.unwrap();
+    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+    steps_are_left_over(&world, &newer.digest).await;
+    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+}
+
+/// A template on another one has what that one has, but for what it says itself.
+pub(crate) async fn on_another(world: World) {
+    let caller = admin("acme");
+    let one = ONE.replacen(
+        "[[step]]",
+        "warm = [\"json\"]\n[limits]\npids = 77\n[[step]]\nworkdir = \"/tmp\"\n[[step]]",
+        1,
+    );
+    build(&world, &caller, &one).await.unwrap();
+    let two = "name = \"two\"\nbase = \"template:one\"\nwarm = [\"csv\", \"json\"]\n[[step]]\nrun = \"pwd > /opt/template/where\"\n";
+    let info = build(&world, &caller, two).await.unwrap();
+    assert_eq!(info.warm, ["json", "csv"]);
+    let made = world.keeper.create(&caller, of("two")).await.unwrap().info;
+    assert_eq!(made.spec.limits.pids.to_string(), "77");
+    let look = "cat /opt/template/made /opt/template/where ~/log; echo $GREETING";
+    let said = world.sh(&caller, made.id.as_str(), look).await;
+    assert_eq!(text(&said), "made\n/tmp\nstarted\nhello\n", "{said:?}");
+    let three = "name = \"three\"\nbase = \"template:two\"\nstart = \"echo mine > ~/log; sleep 1000\"\nready = \"test -s ~/log\"\n";
+    build(&world, &caller, three).await.unwrap();
+    let made = world.keeper.create(&caller, of("three")).await.unwrap().info;
+    let said = world.sh(&caller, made.id.as_str(), "cat ~/log").await;
+    assert_eq!(text(&said), "mine\n", "{said:?}");
+}
+
+/// Steps that were not used for long are left over, with the layers that nothing else is made of.
+async fn steps_are_left_over(world: &World, digest: &str) {
+    let admin = Caller::operator("test", "collect");
+    let layers = world.config.state_dir.join("templates/layers");
+    assert!(layers.join(digest).exists());
+    assert_eq!(world.keeper.collect(&admin, false).await.unwrap(), []);
+    world.keeper.reconfigure(KeeperConfig { keep_steps: Duration::ZERO, ..world.config.clone() });
+    let left = world.keeper.collect(&admin, true).await.unwrap();
+    let steps: u64 = left.iter().filter(|one| one.kind == "step").map(|one| one.count).sum();
+    let files: Vec<_> =
+        left.iter().filter(|one| one.kind == "layer").filter_map(|one| one.path.clone()).collect();
+    // The sandboxes that still run are made of the other one.
+    assert_eq!((steps, files), (2, vec![layers.join(digest)]), "{left:?}");
+    assert!(layers.join(digest).exists());
+    assert_eq!(world.keeper.collect(&admin, false).await.unwrap(), left);
+    assert!(!layers.join(digest).exists());
+    assert_eq!(world.keeper.collect(&admin, true).await.unwrap(), []);
+}
+
+/// What is refused, and by which name.
+pub(crate) async fn refused(world: World) {
+    let caller = admin("acme");
+    for (definition, code, said) in [
+        ("name = \"a\"\nbase = \"template:a\"", "invalid_field", "start from itself"),
+        ("name = \"a\"\nbase = \"template:b\"", "invalid_field", "no built template b"),
+        ("name = \"a\"\nbase = \"host\"\nmore = 1", "invalid_field", "line 3, column 1: more"),
+        ("name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"exit 3\"", "build_failed", "step 1 of 1 (run)"),
+    ] {
+        let error = build(&world, &caller, definition).await.unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let with = |path: &str| BuildTemplate {
+        definition: "name = \"a\"\nbase = \"host\"".to_owned(),
+        mirror: Some(path.into()),
+        ..BuildTemplate::default()
+    };
+    let error = world.keeper.build_template(&caller, with("relative")).await.err().unwrap();
+    assert_eq!(error.code(), "invalid_field", "{error}");
+    // The kernel reads what comes of it, so not every key may.
+    for role in [Role::Read, Role::User] {
+        let caller = Caller { role, ..user("acme") };
+        assert_eq!(build(&world, &caller, ONE).await.unwrap_err().code(), "forbidden");
+        let source = std::io::Cursor::new(Vec::new());
+        let error = world.keeper.import_template(&caller, None, source).await.unwrap_err();
+        assert_eq!(error.code(), "forbidden", "{error}");
+    }
+    // It is its tenant's alone.
+    build(&world, &caller, ONE).await.unwrap();
+    let error = world.keeper.create(&admin("other"), of("one")).await.unwrap_err();
+    assert_eq!(error.code(), "template_not_found", "{error}");
+    let error = world.keeper.export_template(&admin("other"), "one").await.unwrap_err();
+    assert_eq!(error.code(), "template_not_found", "{error}");
+}
+
+/// A template as a file is the same template again.
+pub(crate) async fn file(world: World) {
+    let caller = admin("acme");
+    let info = build(&world, &caller, ONE).await.unwrap();
+    let exported = world.keeper.export_template(&caller, "one").await.unwrap();
+    let mut whole = exported.head;
+    std::io::Read::read_to_end(&mut exported.layer.unwrap().0, &mut whole).unwrap();
+    let other = admin("other");
+    let source = std::io::Cursor::new(whole.clone());
+    let back = world.keeper.import_template(&other, Some("two".parse().unwrap()), source).await.unwrap();
+    assert_eq!((back.digest.as_str(), back.name.as_deref()), (info.digest.as_str(), Some("two")));
+    let made = world.keeper.create(&other, of("two")).await.unwrap().info;
+    let said = world.sh(&other, made.id.as_str(), "cat /opt/template/made; echo $GREETING").await;
+    assert_eq!(text(&said), "made\nhello\n");
+    for bad in [b"PK".to_vec(), whole[..whole.len() - 1].to_vec(), Vec::new()] {
+        let source = std::io::Cursor::new(bad);
+        let error = world.keeper.import_template(&other, None, source).await.unwrap_err();
+        assert_eq!(error.code(), "invalid_field", "{error}");
+    }
+}

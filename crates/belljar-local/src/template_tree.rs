@@ -1,0 +1,130 @@
+//! The trees of templates: a layer at its place in the machine's own tree, or a whole tree of its own; read-only in use, and
+//! with a writable disk over it while it is built.
+//!
+//! ```text
+//! base host, in use      the host's tree, the layer at /opt/template
+//! base own, in use       the layer is the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on it
+//! base host, built       the host's tree, layer and disk as one at /opt/template
+//! base own, built        layer and disk as one are the root; /dev, /proc, /tmp and the home are mounted on it
+//! ```
+//!
+//! A tree of its own is put together below the sandbox's first root, a small tmpfs, and entered in the end. What is mounted on
+//! it is attached without following any link of it.
+
+use std::os::fd::OwnedFd;
+
+use belljar_linux::{
+    MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, Without,
+};
+use belljar_model::{SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
+
+use crate::host_tree::{HostTree, STAGING, c_string, options};
+
+/// Where a tree of its own is put together.
+const PLACE: &str = "image";
+/// Where the layer is while something lies over it.
+const LOWER: &str = "lower";
+/// The disk that lies over it.
+const DISK: &str = "disk";
+
+const LAYER: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+
+/// Works out the tree. `layer` is the mounted layer, if there is one.
+pub(crate) fn template_tree(
+    spec: &SandboxSpec,
+    tree: &TemplateTree,
+    layer: Option<OwnedFd>,
+    without: Without,
+) -> HostTree {
+    match tree.base {
+        TreeBase::Host => on_host(spec, tree, layer, without),
+        TreeBase::Own => own(spec, tree, layer, without),
+    }
+}
+
+fn on_host(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without: Without) -> HostTree {
+    let mut host = HostTree::new(spec, without);
+    let place = TEMPLATE_DIR.trim_start_matches('/');
+    host.dir(place, 0o755);
+    match (layer, tree.build.is_some()) {
+        (None, false) => {}
+        (None, true) => host.memory_disk(place, spec.limits.disk.bytes(), "0755", &spec.limits, without),
+        (Some(layer), false) => host.detached(layer, place),
+        (Some(layer), true) => with_disk(&mut host, spec, layer, place, without),
+    }
+    host
+}
+
+fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without: Without) -> HostTree {
+    let mut root = HostTree::default();
+    let is_built = tree.build.is_some();
+    root.devices(spec, without);
+    root.dir(PLACE, 0o755);
+    if !is_built {
+        let hostname = spec.hostname.as_str();
+        for (name, content) in [
+            ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
+            ("hostname", format!("{hostname}\n")),
+            ("resolv.conf", "# The network of this sandbox is disabled.\n".to_owned()),
+        ] {
+            root.dir("etc", 0o755);
+            root.file(&format!("etc/{name}"), content.into_bytes());
+        }
+    }
+    if let Some(layer) = layer {
+        match is_built {
+            true => with_disk(&mut root, spec, layer, PLACE, without),
+            false => root.detached(layer, PLACE),
+        }
+    }
+    root.own("dev", &format!("{PLACE}/dev"));
+    root.prefix = PLACE;
+    root.memory_mount(&format!("{PLACE}/tmp"), spec.limits.tmp.bytes(), "1777", &spec.limits, without);
+    root.memory_mount(&format!("{PLACE}/home/user"), spec.limits.disk.bytes(), "0755", &spec.limits, without);
+    if !is_built {
+        for name in ["hosts", "hostname", "resolv.conf"] {
+            root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
+        }
+    }
+    root
+}
+
+/// The layer with a disk over it, as one.
+fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd, target: &str, without: Without) {
+    tree.dir(LOWER, 0o755);
+    tree.detached(layer, LOWER);
+    tree.memory_disk(DISK, spec.limits.disk.bytes(), "0755", &spec.limits, without);
+    let path = |name: &str| format!("{STAGING}/{name}");
+    let (lower, upper, work) = (path(LOWER), path(&format!("{DISK}/upper")), path(&format!("{DISK}/work")));
+    let list = [("lowerdir", lower.as_str()), ("upperdir", &upper), ("workdir", &work), ("userxattr", "")];
+    tree.mounts.push(MountStep {
+        source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
+        target: c_string(target),
+        attributes: WRITABLE,
+        make: ["upper", "work"]
+            .map(|name| Node::Dir { path: c_string(format!("{DISK}/{name}")), mode: 0o755 })
+            .into(),
+    });
+}
+
+impl HostTree {
+    fn detached(&mut self, mount: OwnedFd, target: &str) {
+        self.mounts.push(MountStep {
+            source: MountSource::Detached(mount),
+            target: c_string(target),
+            attributes: LAYER,
+            make: Vec::new(),
+        });
+    }
+
+    /// Shows what is at `source` of the first root at `target` as well.
+    fn own(&mut self, source: &str, target: &str) {
+        self.mounts.push(MountStep {
+            source: MountSource::Own(c_string(source)),
+            target: c_string(target),
+            attributes: 0,
+            make: Vec::new(),
+        });
+    }
+}

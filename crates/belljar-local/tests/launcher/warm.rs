@@ -1,0 +1,328 @@
+//! Interpreters that are forked from a warm one: they are processes of the sandbox like any other, and no tenant shares them.
+
+use std::time::Duration;
+
+use belljar_engine::{CodeEvent, Engine as _, Sandbox, v1};
+use belljar_local::LauncherEngine;
+
+use crate::setting::{Setting, Tested, eventually, id, spec, within};
+
+/// How long a parent may take until it is ready, on a machine that does other things.
+const WARM: Duration = Duration::from_secs(60);
+
+/// What can be seen of a process from inside it: what it may do, what holds it, and what it was given.
+const POSTURE: &str = r#"
+import os, resource, signal
+def read(path):
+    with open(path) as file:
+        return file.read()
+status = dict(line.split(":", 1) for line in read("/proc/self/status").splitlines())
+names = "Umask Uid Gid Groups Threads SigBlk SigIgn SigCgt CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp CoreDumping"
+seen = {name: status[name].split() for name in names.split()}
+for name in "limits cgroup oom_score_adj comm timerslack_ns personality".split():
+    try:
+        seen[name] = read("/proc/self/" + name)
+    except PermissionError as error:
+        seen[name] = str(error)
+first = "/proc/%d/ns/" % os.getpid()
+seen["namespaces"] = sorted(os.listdir(first))
+seen["mounts"] = [line.split()[3:-1] for line in read("/proc/self/mountinfo").splitlines()]
+seen["streams"] = [os.readlink("/proc/self/fd/%d" % number).split(":")[0] for number in range(3)]
+seen["open"] = sorted(set(os.readlink("/proc/self/fd/" + number).split(":")[0] for number in os.listdir("/proc/self/fd") if os.path.islink("/proc/self/fd/" + number)) - {"/dev/null", "anon_inode"} - {"/proc/%d/fd" % os.getpid()})
+seen["place"] = [os.getcwd(), os.readlink("/proc/self/root"), os.readlink("/proc/self/exe"), os.getsid(0) == os.getpid(), os.getppid(), os.nice(0)]
+seen["environment"] = sorted(name for name in os.environ if name != "BELLJAR_SANDBOX")
+seen["python"] = [list(map(str, __import__("sys").flags)), __import__("sys").path, __import__("sys").argv]
+import subprocess
+seen["child"] = subprocess.run(["grep", "-E", "^(Cap|Seccomp:|NoNew|SigIgn|SigBlk|Umask)", "/proc/self/status"], capture_output=True, text=True).stdout
+for name in sorted(seen):
+    print(name, seen[name])
+"#;
+
+/// Calls that no process of a sandbox may make, and files that it may not have.
+const ATTACKS: &str = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    return name, getattr(libc, name)(*arguments), ctypes.get_errno()
+print(call("unshare", 0x10000000), call("setns", 0, 0), call("setuid", 0), call("sethostname", b"x", 1), call("chroot", b"/"))
+print(call("mount", b"none", b"/tmp", b"tmpfs", 0, None), call("ptrace", 16, os.getppid(), 0, 0))
+try:
+    os.kill(1, 0)
+    print("signal to the first process: sent")
+except OSError as error:
+    print("signal to the first process:", error.errno)
+for path in ("/etc/shadow", "/proc/1/mem", "/proc/1/environ", "/dev/mem"):
+    try:
+        open(path, "rb").read(1)
+        print(path, "was read")
+    except OSError as error:
+        print(path, error.errno)
+for path in ("/usr/x", "/x", "/proc/self/oom_score_adj", "/etc/x"):
+    try:
+        open(path, "w").write("0")
+        print(path, "was written")
+    except OSError as error:
+        print(path, error.errno)
+"#;
+
+/// Everything that must be another one in each child, and where Python lies.
+const RANDOM: &str = r#"
+import os, random, secrets, ssl, tempfile, uuid
+print(os.urandom(8).hex(), secrets.token_hex(8), random.random(), uuid.uuid4(), uuid.uuid1(), tempfile.mktemp(), ssl.RAND_bytes(8).hex())
+print(hash("belljar"), id(os))
+"#;
+
+/// A sandbox, and one context of Python in it: warm, once there is a parent.
+struct Warm {
+    sandbox: Sandbox,
+    context: v1::ContextInfo,
+}
+
+impl Warm {
+    async fn new(
+        engine: &LauncherEngine,
+        owner: &str,
+        imports: &[&str],
+    ) -> Result<Self, libtest_mimic::Failed> {
+        let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+        let imports: Vec<String> = imports.iter().map(|name| (*name).to_owned()).collect();
+        let begin = std::time::Instant::now();
+        while let Err(why) = sandbox.offer_interpreter(owner, &imports).await {
+            if begin.elapsed() > WARM || !why.contains("is being started") {
+                return Err(format!("there is no warm interpreter: {why}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
+        if context.start != v1::KernelStart::KERNEL_START_WARM {
+            return Err(format!("it is not warm: {}", context.start_note).into());
+        }
+        Ok(Self { sandbox, context })
+    }
+
+    /// What code prints.
+    async fn prints(&self, code: &str) -> Result<String, libtest_mimic::Failed> {
+        prints(&self.sandbox, &self.context.id, code).await
+    }
+}
+
+async fn prints(sandbox: &Sandbox, context: &str, code: &str) -> Result<String, libtest_mimic::Failed> {
+    let request = v1::ExecuteCodeRequest {
+        context: context.to_owned(),
+        code: code.as_bytes().to_vec().into(),
+        on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
+        ..Default::default()
+    };
+    let mut execution = sandbox.guest().execute_code(request).await?;
+    let mut output = Vec::new();
+    loop {
+        match within("an execution", execution.next()).await?? {
+            Some(CodeEvent::Output { data, .. }) => output.extend_from_slice(&data),
+            Some(CodeEvent::Error(error)) => return Err(error.traceback.into()),
+            Some(CodeEvent::Ended(_)) => return Ok(String::from_utf8(output)?),
+            Some(_) => {}
+            None => return Err("the execution did not tell its end".into()),
+        }
+    }
+}
+
+/// The posture of a context that was started as any process is.
+async fn plain(engine: &LauncherEngine, code: &str) -> Result<String, libtest_mimic::Failed> {
+    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
+    let printed = prints(&sandbox, &context.id, code).await?;
+    sandbox.stop().await?;
+    Ok(printed)
+}
+
+fn differences(one: &str, other: &str) -> String {
+    let pairs = one.lines().zip(other.lines()).filter(|(one, other)| one != other);
+    // A line can be long.
+    pairs.map(|(one, other)| format!("{one:.200}\n{other:.200}\n")).collect()
+}
+
+pub(crate) async fn posture_is_that_of_any_process(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let warm = Warm::new(&engine, "a", &[]).await?;
+    let without = std::env::var("BELLJAR_TEST_WITHOUT").unwrap_or_default();
+    let mut all = String::new();
+    for code in [POSTURE, ATTACKS] {
+        let (one, other) = (warm.prints(code).await?, plain(&engine, code).await?);
+        // A child that moves in has no exec, which takes capabilities away as well, and it has the parent's filter.
+        let is_same = one == other || ["capabilities", "seccomp"].contains(&without.as_str());
+        assert!(one.lines().count() > 5 && is_same, "{}", differences(&one, &other));
+        assert!(!one.contains("was read") && !one.contains("was written"), "{one}");
+        all.push_str(&one);
+    }
+    for (wall, shows) in MISSING {
+        assert_eq!(all.contains(shows), *wall == without, "without {without:?}: {shows}: {all}");
+    }
+    // It goes with its sandbox.
+    let (pid, sandbox) = (warm.context.pid, warm.sandbox);
+    assert!(pid > 1);
+    sandbox.stop().await?;
+    crate::setting::nothing_left(&sandbox.id).await
+}
+
+pub(crate) async fn it_is_used_like_any_other(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let warm = Warm::new(&engine, "a", &[]).await?;
+    let guest = warm.sandbox.guest();
+    // What it has started goes with it.
+    assert_eq!(
+        warm.prints("x = 41\nimport subprocess\nprint(subprocess.Popen(['sleep', '1000']).pid > 1)").await?,
+        "True\n"
+    );
+    assert_eq!(warm.prints("print(x + 1)").await?, "42\n");
+    guest.remove_context(&warm.context.id).await?;
+    eventually("what it started is gone", async || Ok(count_named(&warm.sandbox, "sleep").await? == 0))
+        .await?;
+    // One that ends on its own is told like any other, with its exit code.
+    let again = Warm::new(&engine, "a", &[]).await?;
+    let request = v1::ExecuteCodeRequest {
+        context: again.context.id.clone(),
+        code: "import os; os._exit(7)".into(),
+        on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
+        ..Default::default()
+    };
+    let mut execution = again.sandbox.guest().execute_code(request).await?;
+    let ended = loop {
+        match within("the end", execution.next()).await?? {
+            Some(CodeEvent::Ended(ended)) => break ended,
+            Some(_) => {}
+            None => return Err("no end was told".into()),
+        }
+    };
+    assert_eq!((ended.state, ended.exit_code), (v1::Survival::SURVIVAL_LOST.into(), 7));
+    again.sandbox.stop().await?;
+    warm.sandbox.stop().await?;
+    Ok(())
+}
+
+async fn count_named(sandbox: &Sandbox, name: &str) -> Result<usize, libtest_mimic::Failed> {
+    let line = format!("cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^{name}$'; echo .");
+    let mut run = sandbox.guest().start(crate::setting::shell(&line)).await?;
+    let text = crate::setting::until(&mut run, "\n.\n").await?;
+    Ok(text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
+}
+
+pub(crate) async fn nothing_random_is_shared(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let mut printed = Vec::new();
+    for owner in ["a", "a", "b"] {
+        let warm = Warm::new(&engine, owner, &["uuid", "ssl", "tempfile", "random"]).await?;
+        let text = warm.prints(RANDOM).await?;
+        let (random, place) = text.trim_end().split_once('\n').ok_or("one line")?;
+        printed.push((random.split(' ').map(str::to_owned).collect::<Vec<_>>(), place.to_owned()));
+        warm.sandbox.stop().await?;
+    }
+    for (at, (random, _)) in printed.iter().enumerate() {
+        for (other, _) in &printed[at + 1..] {
+            let same: Vec<_> = random.iter().zip(other).filter(|(one, other)| one == other).collect();
+            assert!(random.len() == 7 && same.is_empty(), "{same:?}");
+        }
+    }
+    // Children of one parent lie at the same place in memory and hash alike; those of two tenants do not.
+    assert_eq!(printed[0].1, printed[1].1);
+    let (one, other) = (&printed[1].1, &printed[2].1);
+    let parts = one.split(' ').zip(other.split(' '));
+    assert!(
+        parts.clone().count() == 2 && parts.into_iter().all(|(one, other)| one != other),
+        "{one} {other}"
+    );
+    Ok(())
+}
+
+pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let warm = Warm::new(&engine, "a", &[]).await?;
+    within("an interpreter", warm.sandbox.offer_interpreter("a", &[])).await??;
+    let variable = |name: &str, value: &str| v1::EnvVar {
+        name: name.as_bytes().to_vec().into(),
+        value: value.as_bytes().to_vec().into(),
+        ..Default::default()
+    };
+    let request =
+        v1::CreateContextRequest { env: vec![variable("PYTHONHASHSEED", "7")], ..Default::default() };
+    let context = warm.sandbox.guest().create_context(request).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
+    assert_eq!(context.start_note, "PYTHONHASHSEED is set, which only an interpreter that is started obeys");
+    // As Python itself says for that seed.
+    let output = std::process::Command::new("python3")
+        .env("PYTHONHASHSEED", "7")
+        .args(["-c", "print(hash('belljar'))"])
+        .output()?;
+    let expected = String::from_utf8(output.stdout)?;
+    assert_eq!(prints(&warm.sandbox, &context.id, "print(hash('belljar'))").await?, expected);
+    // Its own place, where there is nothing against it.
+    within("an interpreter", warm.sandbox.offer_interpreter("a", &[])).await??;
+    let request = v1::CreateContextRequest {
+        env: vec![variable("A", "ü=1")],
+        cwd: "/tmp".into(),
+        ..Default::default()
+    };
+    let context = warm.sandbox.guest().create_context(request).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_WARM, "{}", context.start_note);
+    let code = "import os; print(os.getcwd(), os.environ['A'], os.popen('pwd; echo $A').read().split())";
+    assert_eq!(prints(&warm.sandbox, &context.id, code).await?, "/tmp ü=1 ['/tmp', 'ü=1']\n");
+    warm.sandbox.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_parent_that_cannot_start_says_why(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let imports = ["no_such_module".to_owned()];
+    let mut why = String::new();
+    eventually("it is told why", async || {
+        why = sandbox.offer_interpreter("a", &imports).await.err().unwrap_or_default();
+        Ok(!why.contains("is being started"))
+    })
+    .await?;
+    assert!(why.contains("could not start: the module no_such_module cannot be imported"), "{why}");
+    let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
+    assert_eq!(prints(&sandbox, &context.id, "print(1)").await?, "1\n");
+    sandbox.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn only_root_has_warm_ones(setting: &Setting) -> Tested {
+    let engine = setting.engine();
+    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let offered = sandbox.offer_interpreter("a", &[]).await;
+    if rustix::process::geteuid().is_root() {
+        assert!(offered.is_err_and(|why| why.contains("is being started")));
+    } else {
+        let why = "only an administrator's sandboxes of the engine local have warm interpreters";
+        assert_eq!(offered, Err(why.to_owned()));
+    }
+    sandbox.stop().await?;
+    Ok(())
+}
+
+/// Each wall that a child builds for itself: without it, what it kept from is there, as in any other process of such a sandbox.
+pub(crate) async fn walls_that_are_taken_away_are_missing(setting: &Setting) -> Tested {
+    if !cfg!(feature = "mutation") {
+        return crate::setting::skipped("it needs the feature mutation");
+    }
+    for (wall, _) in MISSING {
+        let dir = setting.dir.join(wall);
+        std::fs::create_dir(&dir)?;
+        // A launcher takes it from the environment of whoever starts it.
+        crate::setting::again(
+            "warm::posture_is_that_of_any_process",
+            &dir,
+            &[("BELLJAR_TEST_WITHOUT", wall)],
+        )?;
+    }
+    Ok(())
+}
+
+/// Walls, and how their absence shows.
+const MISSING: &[(&str, &str)] = &[
+    ("capabilities", "CapEff ['000001ffffffffff']"),
+    ("seccomp", "('setns', -1, 22)"),
+    ("landlock", "signal to the first process: sent"),
+];

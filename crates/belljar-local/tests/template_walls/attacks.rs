@@ -1,0 +1,305 @@
+//! The attacks. Each prints a line for each of its probes.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use belljar_engine::{CodeEvent, Engine as _, Execution, GuestError, ProcessEvent, Sandbox, v1};
+use belljar_local::{LocalConfig, LocalEngine};
+use belljar_model::{
+    EngineKind, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer,
+};
+
+use crate::layer::{Lack, make};
+
+/// What an attack comes to, but for what it says.
+type Done = Result<(), Lack>;
+
+pub(crate) fn carry_out(attack: &str) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = match runtime {
+        Err(error) => Err(error.into()),
+        Ok(runtime) => runtime.block_on(async {
+            match attack {
+                "device" => in_layer(DEVICE).await,
+                "capabilities" => in_layer(CAPABILITIES).await,
+                "superblock" => superblock().await,
+                "build" => build().await,
+                "executions" => executions().await,
+                other => Err(Lack::Fail(format!("no attack is called {other}"))),
+            }
+        }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Lack::Skip(reason)) => {
+            say(&format!("SKIPPED: {reason}"));
+            ExitCode::SUCCESS
+        }
+        Err(Lack::Fail(reason)) => {
+            let _ = writeln!(std::io::stderr(), "{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", line.trim_end());
+}
+
+fn failed(error: &dyn std::error::Error) -> Lack {
+    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    Lack::Fail(format!("{error}{source}"))
+}
+
+impl From<GuestError> for Lack {
+    fn from(error: GuestError) -> Self {
+        failed(&error)
+    }
+}
+
+const DEVICE: &str = r#"
+import errno
+try:
+    with open("/opt/template/zero", "rb", buffering=0) as device:
+        print("read:", "ok" if device.read(1) == b"\0" else "something else")
+except OSError as error:
+    print("read:", errno.errorcode[error.errno])
+"#;
+
+const CAPABILITIES: &str = r#"
+import subprocess
+for name, program in [("a plain program", "plain"), ("a program with capabilities", "capable")]:
+    status = subprocess.run(["/opt/template/" + program, "/proc/self/status"], capture_output=True, text=True).stdout
+    words = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff")]
+    print(f"of {name}:", {True: "none", False: "some"}[int(words[0], 16) == 0])
+"#;
+
+/// A sandbox on the machine's tree, with the layer at its place.
+async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Result<Sandbox, Lack> {
+    let tree = TemplateTree {
+        base: TreeBase::Host,
+        layer: layer.cloned(),
+        owner: owner.to_owned(),
+        warm: Vec::new(),
+        start: TemplateStart::default(),
+        build: is_built.then(|| TreeBuild { shown: Vec::new() }),
+    };
+    let spec = SandboxSpec { tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
+    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    engine.create(&spec).await.map_err(|error| failed(&error))
+}
+
+async fn begin(sandbox: &Sandbox, code: &str) -> Result<Execution, Lack> {
+    let argv = ["python3", "-c", code].map(|word| word.as_bytes().to_vec().into());
+    let request = v1::StartRequest { argv: argv.into(), ..Default::default() };
+    Ok(sandbox.guest().start(request).await?)
+}
+
+/// What it says until its end, which must be a good one.
+async fn all(mut execution: Execution) -> Result<String, Lack> {
+    let mut text = Vec::new();
+    let mut code = None;
+    while let Some(event) = execution.next().await? {
+        match event {
+            ProcessEvent::Output { data, .. } => text.extend_from_slice(&data),
+            ProcessEvent::Exited(exited) => code = Some(exited.code),
+            ProcessEvent::Started { .. } => {}
+        }
+    }
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match code {
+        Some(0) => Ok(text),
+        _ => Err(Lack::Fail(format!("the attack ended with {code:?}: {text}"))),
+    }
+}
+
+/// What it says until it has said a whole line.
+async fn first_line(execution: &mut Execution) -> Result<String, Lack> {
+    let mut text = Vec::new();
+    while let Some(event) = execution.next().await? {
+        if let ProcessEvent::Output { data, .. } = event {
+            text.extend_from_slice(&data);
+            if text.contains(&b'\n') {
+                return Ok(String::from_utf8_lossy(&text).trim().to_owned());
+            }
+        }
+    }
+    Err(Lack::Fail(format!("it ended early: {}", String::from_utf8_lossy(&text))))
+}
+
+async fn end(sandbox: Sandbox) -> Done {
+    sandbox.stop().await.map(drop).map_err(|error| failed(&error))
+}
+
+async fn in_layer(code: &str) -> Done {
+    let dir = tempfile::tempdir()?;
+    let layer = make(dir.path())?;
+    let sandbox = sandbox(Some(&layer), "first", false).await?;
+    say(&all(begin(&sandbox, code).await?).await?);
+    end(sandbox).await
+}
+
+/// Reads a page, and holds it in memory for as long as it lives.
+const VICTIM: &str = r#"
+import ctypes, mmap, os, sys, time
+fd = os.open("/opt/template/data", os.O_RDONLY)
+size = os.fstat(fd).st_size
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+at = libc.mmap(None, size, 1, 1, fd, 0)
+# Private memory that is locked is no longer the file's, so the mapping is a shared one.
+if libc.mlock(at + (2 << 20), mmap.PAGESIZE) != 0: sys.exit(os.strerror(ctypes.get_errno()))
+stat = os.fstat(fd)
+print(stat.st_dev, stat.st_ino, flush=True)
+while True: time.sleep(60)
+"#;
+
+/// Tells which file it sees, and whether the page was in memory: then a touch of it is no major fault.
+const LOOK: &str = r#"
+import mmap, os, resource
+fd = os.open("/opt/template/data", os.O_RDONLY)
+data = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+data.madvise(mmap.MADV_RANDOM)
+def faults(at):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    data[at]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+# Once elsewhere, so that nothing else of this is new.
+faults(0)
+faults(1 << 20)
+stat = os.fstat(fd)
+seen = faults(2 << 20) == 0
+print(stat.st_dev, stat.st_ino, "seen" if seen else "unseen")
+"#;
+
+async fn superblock() -> Done {
+    let dir = tempfile::tempdir()?;
+    let layer = make(dir.path())?;
+    let victim = sandbox(Some(&layer), "first", false).await?;
+    let mut reading = begin(&victim, VICTIM).await?;
+    let victims = first_line(&mut reading).await?;
+    let same = |line: &str| if line.starts_with(&format!("{victims} ")) { "same" } else { "other" };
+    let attacker = sandbox(Some(&layer), "second", false).await?;
+    let line = all(begin(&attacker, LOOK).await?).await?;
+    say(&format!("of two tenants: {}", same(&line)));
+    say(&format!("what a neighbour has read: {}", line.split_whitespace().last().unwrap_or_default()));
+    let sibling = sandbox(Some(&layer), "first", false).await?;
+    let line = all(begin(&sibling, LOOK).await?).await?;
+    say(&format!("of one tenant: {}", same(&line)));
+    // What its own tenant has read is in its page cache, or the look above shows nothing.
+    if !line.trim_end().ends_with(" seen") {
+        return Err(Lack::Fail(format!("a sibling does not see what was read: {line}")));
+    }
+    drop(reading);
+    for sandbox in [sibling, attacker, victim] {
+        end(sandbox).await?;
+    }
+    Ok(())
+}
+
+/// What a step of a build tries.
+const BUILD: &str = r#"
+import ctypes, errno, os, platform, socket, stat
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+X86 = platform.machine() == "x86_64"
+def name(number): return errno.errorcode.get(number, str(number))
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    words = [ctypes.c_long(one) for one in arguments]
+    return "ok" if libc.syscall(ctypes.c_long(number), *words) != -1 else name(ctypes.get_errno())
+def tried(what):
+    try:
+        return what() or "ok"
+    except OSError as error:
+        return name(error.errno)
+def in_child(what):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, what().encode())
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    return os.read(reader, 100).decode()
+def chowned():
+    open("/opt/template/mine", "w").close()
+    os.chown("/opt/template/mine", 5, 5)
+    return "pretended" if os.stat("/opt/template/mine").st_uid == os.getuid() else "ok"
+def upper():
+    with socket.socket() as one: one.setsockopt(socket.IPPROTO_TCP, 31, b"no-such-protocol\0")
+def set_user():
+    open("/opt/template/set", "w").close()
+    os.chmod("/opt/template/set", 0o4755)
+    return "ok" if os.stat("/opt/template/set").st_mode & stat.S_ISUID else "not set"
+print("unshare user:", in_child(lambda: call(272 if X86 else 97, 0x10000000)))
+print("clone3:", call(435, 0, 0))
+print("personality:", in_child(lambda: call(135 if X86 else 92, 0x0040000)))
+print("TCP_ULP:", tried(upper))
+print("chown:", tried(chowned))
+print("set-user-ID:", tried(set_user))
+"#;
+
+async fn build() -> Done {
+    let sandbox = sandbox(None, "first", true).await?;
+    say(&all(begin(&sandbox, BUILD).await?).await?);
+    end(sandbox).await
+}
+
+/// Waits in a thread until a later execution runs, and then ends it in its interpreter's name.
+const FORGER: &str = r#"
+import json, os, stat, threading
+begun, sent = threading.Event(), threading.Event()
+def frame(message):
+    data = json.dumps(message).encode()
+    data = len(data).to_bytes(4, "big") + data
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, data)
+        except OSError: pass
+def forge():
+    begun.wait()
+    for number in range(64):
+        frame({"op": "result", "id": number, "main": True, "data": {"text/plain": "forged"}})
+        frame({"op": "done", "id": number, "status": "ok"})
+    sent.set()
+threading.Thread(target=forge, daemon=True).start()
+"#;
+
+async fn executions() -> Done {
+    let sandbox = sandbox(None, "first", false).await?;
+    say(&format!("own execution: {}", executed(&sandbox, FORGER).await?));
+    let later = "begun.set(); sent.wait(); raise ValueError('true')";
+    say(&format!("later execution: {}", executed(&sandbox, later).await?));
+    end(sandbox).await
+}
+
+/// Runs code in Python's context, and says how it ended.
+async fn executed(sandbox: &Sandbox, code: &str) -> Result<String, Lack> {
+    let request = v1::ExecuteCodeRequest { code: code.as_bytes().to_vec().into(), ..Default::default() };
+    let mut execution = sandbox.guest().execute_code(request).await?;
+    let (mut shown, mut raised, mut status) = (String::new(), String::new(), None);
+    loop {
+        let event = match execution.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => break,
+            Err(error) if error.to_string().contains("IPython") => return Err(Lack::Skip(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        match event {
+            CodeEvent::Result(result) => {
+                let forms = result.data.iter().map(|form| String::from_utf8_lossy(&form.data).into_owned());
+                shown.push_str(&format!(": {}", forms.collect::<Vec<_>>().join(" ")));
+            }
+            CodeEvent::Error(error) => raised = format!(" {}: {}", error.name, error.value),
+            CodeEvent::Ended(ended) => status = ended.status.as_known(),
+            _ => {}
+        }
+    }
+    Ok(match status {
+        Some(v1::CodeStatus::CODE_STATUS_OK) => format!("ok{shown}"),
+        Some(v1::CodeStatus::CODE_STATUS_ERROR) => format!("error{raised}{shown}"),
+        other => format!("{other:?}{raised}{shown}"),
+    })
+}

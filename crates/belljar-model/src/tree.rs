@@ -1,0 +1,199 @@
+//! What the root of a sandbox is made of.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+use crate::text::shown_path;
+
+/// Where the layer of a template on the machine's own tree is inside.
+pub const TEMPLATE_DIR: &str = "/opt/template";
+
+/// What the root of a sandbox is made of. No file and no flag of a caller can say it: it comes from a template, and the keeper
+/// decides which.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Tree {
+    /// The machine's own tree, read-only.
+    #[default]
+    Host,
+    /// What a template says.
+    Template(Box<TemplateTree>),
+}
+
+/// The tree of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateTree {
+    /// What the layer lies on.
+    pub base: TreeBase,
+    /// The template's files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<TreeLayer>,
+    /// Whose the mounted layer is. Sandboxes of one owner share its page cache, and nobody else does.
+    pub owner: String,
+    /// Modules that its warm interpreters have imported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm: Vec<String>,
+    /// What the template starts in each sandbox, so that copies of the sandbox know it, too.
+    #[serde(default, skip_serializing_if = "TemplateStart::is_empty")]
+    pub start: TemplateStart,
+    /// Set while the template is built: the tree can be written then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<TreeBuild>,
+}
+
+/// What a template starts in each of its sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateStart {
+    /// A command line that is started, and goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// A command line that succeeds as soon as the sandbox can be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// Where both run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+}
+
+impl TemplateStart {
+    /// Whether there is nothing to start.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a template's layer lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TreeBase {
+    /// The machine's own tree; the layer is at [`TEMPLATE_DIR`].
+    Host,
+    /// Nothing: the layer is the whole tree.
+    Own,
+}
+
+impl TreeBase {
+    /// The base's name: `host` or `own`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// A squashfs file with the files of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreeLayer {
+    /// Where it is: absolute. The file never changes.
+    #[serde(with = "crate::files::as_bytes")]
+    pub path: PathBuf,
+    /// SHA-256 of the file, in hexadecimal.
+    pub digest: String,
+}
+
+/// How a tree is built.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreeBuild {
+    /// Directories of the machine that are shown read-only while it is built, with their places in the home directory inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shown: Vec<ShownDir>,
+}
+
+/// A directory that a build sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShownDir {
+    /// The directory or file: absolute.
+    #[serde(with = "crate::files::as_bytes")]
+    pub source: PathBuf,
+    /// Its name in the home directory: letters, digits, hyphens, dots.
+    pub name: String,
+}
+
+impl TemplateTree {
+    /// Checks what cannot be said by the types.
+    ///
+    /// # Errors
+    /// A path that is not absolute, a name that is none.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let absolute = |field: &'static str, path: &PathBuf| {
+            let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+            if path.is_absolute() && plain {
+                return Ok(());
+            }
+            Err(ModelError::not_allowed(field, shown_path(path).to_string(), "an absolute path without .."))
+        };
+        if let Some(layer) = &self.layer {
+            absolute("tree.layer.path", &layer.path)?;
+            let hex = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if !hex {
+                return Err(ModelError::not_allowed(
+                    "tree.layer.digest",
+                    &layer.digest,
+                    "64 hexadecimal digits",
+                ));
+            }
+        }
+        if self.base == TreeBase::Own && self.layer.is_none() {
+            return Err(ModelError::not_allowed("tree.layer", "nothing", "a layer for a tree of its own"));
+        }
+        for dir in self.build.iter().flat_map(|build| &build.shown) {
+            absolute("tree.build.shown.source", &dir.source)?;
+            let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+            let named = !dir.name.is_empty() && dir.name.bytes().all(letters) && !dir.name.starts_with('.');
+            if !named {
+                return Err(ModelError::not_allowed(
+                    "tree.build.shown.name",
+                    &dir.name,
+                    "letters, digits, hyphens and dots, the first no dot",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> TemplateTree {
+        TemplateTree {
+            base: TreeBase::Own,
+            layer: Some(TreeLayer { path: "/a/b".into(), digest: "0".repeat(64) }),
+            owner: "t".to_owned(),
+            build: Some(TreeBuild {
+                shown: vec![ShownDir { source: "/m".into(), name: "mirror".to_owned() }],
+            }),
+            warm: Vec::new(),
+            start: TemplateStart::default(),
+        }
+    }
+
+    #[test]
+    fn a_tree_is_checked() {
+        tree().check().unwrap();
+        let mut bad: Vec<(TemplateTree, &str)> =
+            vec![(tree(), "tree.layer.path"), (tree(), "tree.layer.digest")];
+        bad[0].0.layer.as_mut().unwrap().path = "a/../b".into();
+        bad[1].0.layer.as_mut().unwrap().digest = "zz".to_owned();
+        bad.push((TemplateTree { layer: None, ..tree() }, "tree.layer"));
+        for name in ["", ".x", "a/b", ".."] {
+            let mut one = tree();
+            one.build.as_mut().unwrap().shown[0].name = name.to_owned();
+            bad.push((one, "tree.build.shown.name"));
+        }
+        for (tree, field) in bad {
+            let error = tree.check().unwrap_err().to_string();
+            assert!(error.starts_with(field), "{error}");
+        }
+    }
+}

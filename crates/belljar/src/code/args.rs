@@ -1,0 +1,38 @@
+//! What can be said to `belljar code`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::service::args::ServerArgs;
+
+/// Arguments of `belljar code`.
+#[derive(Debug, Args)]
+pub(crate) struct CodeArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Language: python, javascript, typescript or bash [default: python]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) language: Option<String>,
+    /// Sandbox to use, which stays; otherwise one is made, and ended afterwards
+    #[arg(long, value_name = "SANDBOX", conflicts_with_all = ["template", "engine", "env", "life"])]
+    pub(crate) sandbox: Option<String>,
+    /// What a sandbox that is made starts from
+    #[arg(long, value_name = "NAME", conflicts_with = "engine")]
+    pub(crate) template: Option<String>,
+    /// Set an environment variable in a sandbox that is made; NAME alone takes its value from here
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Life of a sandbox that is made, such as 30m [default: 1h]
+    #[arg(long, value_name = "TIME", conflicts_with = "engine")]
+    pub(crate) life: Option<String>,
+    /// Time that one execution may take, such as 30s [default: without end]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Do without a server: local, process, or none for no walls
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<String>,
+    /// Directory for pictures that cannot be shown [default: this one]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}

@@ -1,0 +1,301 @@
+//! One execution: what it prints, shows and asks, on this terminal.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_engine::code::{CodeCollector, CodeEnd, shown};
+use belljar_engine::{CodeEvent, GuestClient, v1};
+use belljar_model::{CodeError, CodeExecution, CodeResult, CodeStatus, Survival};
+use bytes::Bytes;
+
+use super::milliseconds;
+use super::pictures::{Pictures, first};
+use super::place::Place;
+use super::session::Lines;
+use crate::descriptor::Inherited;
+use crate::message::{Quit, clean, say, without_controls};
+use crate::output::write_failed;
+use crate::signals::{self, SIGINT, Signals};
+
+/// Bytes that are kept of each output stream for the JSON result.
+const KEEP_BYTES: u64 = 8 << 20;
+
+/// Code that is to run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked {
+    pub(super) code: Bytes,
+    pub(super) language: String,
+    /// How long it may take.
+    pub(super) limit: Option<Duration>,
+    /// Whether somebody is there to answer questions.
+    pub(super) may_ask: bool,
+}
+
+/// How results are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// For people.
+    Plain,
+    /// As one JSON value at the end.
+    Json,
+}
+
+/// Where results go.
+pub(super) struct Screen {
+    form: Form,
+    quiet: bool,
+    stdout: Inherited,
+    stderr: Inherited,
+    pictures: Pictures,
+    /// Whether the value of a cell is shown with its number.
+    pub(super) numbered: bool,
+}
+
+impl Screen {
+    pub(super) fn new(form: Form, pictures: PathBuf, quiet: bool) -> Self {
+        Self {
+            form,
+            quiet,
+            stdout: Inherited::stdout(),
+            stderr: Inherited::stderr(),
+            pictures: Pictures::new(pictures),
+            numbered: false,
+        }
+    }
+
+    /// Writes to standard error, which may be closed.
+    pub(super) async fn hint(&mut self, text: &str) {
+        let _ = self.stderr.write_all(text.as_bytes()).await;
+    }
+
+    async fn output(&mut self, stream: v1::Stream, data: &[u8]) -> Result<(), Quit> {
+        if self.form == Form::Json {
+            return Ok(());
+        }
+        if stream == v1::Stream::STREAM_STDERR {
+            let _ = self.stderr.write_all(data).await;
+            return Ok(());
+        }
+        self.stdout.write_all(data).await.map_err(write_failed)
+    }
+
+    async fn result(&mut self, result: &CodeResult, count: u64) -> Result<(), Quit> {
+        if self.form == Form::Json {
+            return Ok(());
+        }
+        if let Some(picture) = first(result) {
+            if let Some(inline) = self.pictures.inline(&picture) {
+                return self.stdout.write_all(inline.as_bytes()).await.map_err(write_failed);
+            }
+            let path = self.pictures.save(&picture)?;
+            if !self.quiet {
+                say(&format!("saved {}", path.display()));
+            }
+            return Ok(());
+        }
+        if let Some(text) = words(result) {
+            let text = plain(&text);
+            let number = if self.numbered && result.main { format!("Out[{count}]: ") } else { String::new() };
+            // What has several lines begins on its own.
+            let gap = if !number.is_empty() && text.contains('\n') { "\n" } else { "" };
+            let line = format!("{number}{gap}{text}\n");
+            self.stdout.write_all(line.as_bytes()).await.map_err(write_failed)?;
+        }
+        for cut in &result.cut {
+            if !self.quiet {
+                say(&format!("left out: {cut}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn error(&mut self, error: &CodeError) {
+        if self.form == Form::Plain {
+            let text = match error.traceback.is_empty() {
+                true => format!("{}: {}", error.name, error.value),
+                false => error.traceback.clone(),
+            };
+            let text = plain(&text);
+            self.hint(&format!("{}\n", text.trim_end())).await;
+        }
+    }
+
+    /// Tells the end, and gives the exit status.
+    async fn end(&mut self, done: &CodeExecution) -> Result<u8, Quit> {
+        if self.form == Form::Json {
+            let line = without_controls(&serde_json::to_string(done)?) + "\n";
+            self.stdout.write_all(line.as_bytes()).await.map_err(write_failed)?;
+        } else {
+            let what = match done.status {
+                CodeStatus::TimedOut => Some("the code took longer than it may"),
+                CodeStatus::Died => Some("the interpreter ended"),
+                _ => None,
+            };
+            let lost = done.state != Survival::Preserved;
+            let reason = done.reason.as_deref().filter(|_| lost);
+            match (what, reason) {
+                (Some(what), Some(reason)) => say(&format!("{what}: {reason}")),
+                (Some(what), None) => say(what),
+                (None, Some(reason)) => say(reason),
+                (None, None) => {}
+            }
+            if lost && self.numbered {
+                say("its variables are lost; the next code gets a fresh interpreter");
+            }
+        }
+        Ok(done.exit_status())
+    }
+}
+
+/// The most telling text of a result.
+fn words(result: &CodeResult) -> Option<String> {
+    let texts = ["text/plain", "text/markdown", "text/latex", "text/html"];
+    let text = texts.iter().find_map(|mime| result.text(mime)).map(str::to_owned);
+    text.or_else(|| result.data.get("application/json").map(ToString::to_string))
+}
+
+/// Text from inside for a terminal: lines and tabs stay, and nothing else that it acts on.
+fn plain(text: &str) -> String {
+    text.split_inclusive(['\n', '\t', ' ']).map(kept).collect()
+}
+
+/// One word with what follows it: the end of a word is what [`clean`] would take away.
+fn kept(part: &str) -> String {
+    let word = part.trim_end_matches(['\n', '\t', ' ']);
+    let rest = part.get(word.len()..).unwrap_or_default();
+    let marked = format!("{word}.");
+    let clean = clean(&marked);
+    format!("{}{rest}", clean.strip_suffix('.').unwrap_or(&clean))
+}
+
+/// Runs code. The first Ctrl-C interrupts it; another one ends the command.
+pub(super) async fn run(
+    place: &Place,
+    asked: Asked,
+    screen: &mut Screen,
+    signals: &mut Signals,
+) -> Result<u8, Quit> {
+    let done = execute(place, asked, screen, signals, None).await?;
+    screen.end(&done).await
+}
+
+/// The same, in a session whose lines may answer questions.
+pub(super) async fn in_session(
+    place: &Place,
+    asked: Asked,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    lines: &mut Lines,
+) -> Result<CodeExecution, Quit> {
+    let done = execute(place, asked, screen, signals, Some(lines)).await?;
+    screen.end(&done).await?;
+    Ok(done)
+}
+
+async fn execute(
+    place: &Place,
+    asked: Asked,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    mut lines: Option<&mut Lines>,
+) -> Result<CodeExecution, Quit> {
+    let guest = place.guest();
+    let before = place.usage().await;
+    let request = v1::ExecuteCodeRequest {
+        code: asked.code,
+        language: asked.language,
+        timeout_ms: milliseconds(asked.limit),
+        allow_input: asked.may_ask,
+        on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
+        ..Default::default()
+    };
+    let mut stream = guest.execute_code(request).await?;
+    let mut collector = CodeCollector::new(KEEP_BYTES);
+    let (mut context, mut execution, mut count) = (String::new(), 0, 0);
+    let mut interrupted = false;
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event?,
+            signal = signals.next() => {
+                if signal != SIGINT || interrupted || context.is_empty() {
+                    return Err(Quit::Status(signals::status(signal)));
+                }
+                interrupted = true;
+                let (guest, context) = (guest.clone(), context.clone());
+                // If it does not arrive, there is the next one.
+                tokio::spawn(async move { guest.interrupt_context(&context).await });
+                continue;
+            }
+        };
+        let Some(event) = event else {
+            return Err(anyhow::anyhow!("the sandbox did not tell the end of the code").into());
+        };
+        collector.push(&event);
+        match event {
+            CodeEvent::Started(started) => {
+                context = started.context.as_option().map(|info| info.id.clone()).unwrap_or_default();
+                (execution, count) = (started.execution, started.count);
+                if !started.rebuilt.is_empty() && !screen.quiet {
+                    say(&format!("a fresh interpreter: {}", started.rebuilt));
+                }
+            }
+            CodeEvent::Output { stream, data, .. } => screen.output(stream, &data).await?,
+            CodeEvent::Result(result) => screen.result(&shown(&result), count).await?,
+            CodeEvent::Error(error) => screen.error(&belljar_engine::code::raised(&error)).await,
+            CodeEvent::InputRequested(question) => {
+                screen.hint(&plain(&question.prompt)).await;
+                let line = match &mut lines {
+                    Some(lines) => tokio::select! {
+                        line = lines.next(question.password) => line?,
+                        signal = signals.next() => {
+                            if signal != SIGINT {
+                                return Err(Quit::Status(signals::status(signal)));
+                            }
+                            interrupt(guest, &context).await;
+                            continue;
+                        }
+                    },
+                    None => None,
+                };
+                let answer = v1::AnswerRequest {
+                    context: context.clone(),
+                    execution,
+                    end_of_file: line.is_none(),
+                    value: line.unwrap_or_default().into(),
+                    ..Default::default()
+                };
+                guest.answer_code(answer).await?;
+            }
+            CodeEvent::Ended(ended) => {
+                let after = place.usage().await;
+                return Ok(collector.finish(CodeEnd::judge(&ended, &before, &after)));
+            }
+        }
+    }
+}
+
+async fn interrupt(guest: &GuestClient, context: &str) {
+    // What has ended meanwhile needs none.
+    let _ = guest.interrupt_context(context).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_inside_cannot_steer_a_terminal() {
+        assert_eq!(plain("a\tb\n c\u{1b}[31m\u{9b}2J\r\n"), "a\tb\n c\u{fffd}[31m\u{fffd}2J\u{fffd}\n");
+        assert_eq!(plain("  x  y \n\n"), "  x  y \n\n");
+    }
+
+    #[test]
+    fn the_most_telling_text_is_shown() {
+        let mut result = CodeResult::default();
+        result.add("application/json", b"{\"a\": 1}");
+        assert_eq!(words(&result).as_deref(), Some("{\"a\":1}"));
+        result.add("text/html", b"<b>");
+        result.add("text/plain", b"b");
+        assert_eq!(words(&result).as_deref(), Some("b"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Whether code that is being typed is complete, so far as can be told without its interpreter.
+
+/// Whether the lines so far can be run. `language` is its name.
+pub(super) fn is_complete(language: &str, text: &str) -> bool {
+    let ends_blank = text.rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
+    match language {
+        "python" => {
+            // A magic of a whole cell, a block and what is decorated go on until a blank line.
+            if text.starts_with("%%") {
+                return ends_blank;
+            }
+            let (state, opens) = scan(text, &PYTHON);
+            state == State::Closed && (!(opens || text.trim_start().starts_with('@')) || ends_blank)
+        }
+        "bash" => {
+            let (state, _) = scan(text, &SHELL);
+            state == State::Closed && !has_open_words(text)
+        }
+        _ => scan(text, &SCRIPT).0 == State::Closed,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open,
+}
+
+/// What counts in a language.
+struct Rules {
+    /// Begins a comment that ends with its line.
+    comment: &'static str,
+    /// Begins and ends a comment over several lines.
+    block: Option<(&'static str, &'static str)>,
+    /// Quotes that go over several lines; the longest first.
+    long: &'static [&'static str],
+    /// Quotes that end with their line at the latest.
+    short: &'static [char],
+    brackets: (&'static str, &'static str),
+    /// Whether a colon at the end of a line opens a block.
+    colon: bool,
+}
+
+const PYTHON: Rules = Rules {
+    comment: "#",
+    block: None,
+    long: &["\"\"\"", "'''"],
+    short: &['"', '\''],
+    brackets: ("([{", ")]}"),
+    colon: true,
+};
+
+const SCRIPT: Rules = Rules {
+    comment: "//",
+    block: Some(("/*", "*/")),
+    long: &["`"],
+    short: &['"', '\''],
+    brackets: ("([{", ")]}"),
+    colon: false,
+};
+
+const SHELL: Rules = Rules {
+    comment: " #",
+    block: None,
+    long: &["\"", "'"],
+    short: &[],
+    brackets: ("({", ")}"),
+    colon: false,
+};
+
+/// Looks at quotes, brackets and comments; and whether a line opened a block.
+fn scan(text: &str, rules: &Rules) -> (State, bool) {
+    let (mut depth, mut opens, mut rest) = (0_i64, false, text);
+    let mut last = None;
+    while let Some(character) = rest.chars().next() {
+        let step = |count: usize| rest.get(count..).unwrap_or_default();
+        if let Some(quote) = rules.long.iter().find(|quote| rest.starts_with(**quote)) {
+            let Some(after) = past(step(quote.len()), quote) else { return (State::Open, opens) };
+            (rest, last) = (after, Some('"'));
+        } else if rules.short.contains(&character) {
+            let line = step(1).lines().next().unwrap_or_default();
+            let end = character.to_string();
+            let after = past(line, &end).map_or(line.len(), |after| line.len() - after.len());
+            (rest, last) = (step(1 + after), Some('"'));
+        } else if let Some((_, end)) = rules.block.filter(|(begin, _)| rest.starts_with(begin)) {
+            let Some((_, after)) = rest.split_once(end) else { return (State::Open, opens) };
+            rest = after;
+        } else if rest.starts_with(rules.comment) {
+            rest = rest.find('\n').map_or("", step);
+        } else if let Some(after) = rest.strip_prefix("\\\n") {
+            if after.is_empty() {
+                return (State::Open, opens);
+            }
+            rest = after;
+        } else {
+            depth += i64::from(rules.brackets.0.contains(character))
+                - i64::from(rules.brackets.1.contains(character));
+            if character == '\n' {
+                opens |= rules.colon && depth <= 0 && last == Some(':');
+                last = None;
+            } else if !character.is_whitespace() {
+                last = Some(character);
+            }
+            rest = step(character.len_utf8());
+        }
+    }
+    opens |= rules.colon && depth <= 0 && last == Some(':');
+    let is_open = depth > 0 || last == Some('\\');
+    (if is_open { State::Open } else { State::Closed }, opens)
+}
+
+/// What comes after a quote's end; none if there is no end.
+fn past<'a>(text: &'a str, end: &str) -> Option<&'a str> {
+    let mut rest = text;
+    loop {
+        if let Some(after) = rest.strip_prefix(end) {
+            return Some(after);
+        }
+        let mut characters = rest.chars();
+        if characters.next()? == '\\' {
+            characters.next();
+        }
+        rest = characters.as_str();
+    }
+}
+
+/// Whether a shell's `if`, `do` or `case` waits for its end.
+fn has_open_words(text: &str) -> bool {
+    let mut depth = 0_i64;
+    for word in text.split(|character: char| character.is_whitespace() || character == ';') {
+        match word {
+            "if" | "do" | "case" => depth += 1,
+            "fi" | "done" | "esac" => depth -= 1,
+            _ => {}
+        }
+    }
+    depth > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_complete;
+
+    #[test]
+    fn python_goes_on_as_its_users_expect() {
+        for text in [
+            "1 + 1",
+            "",
+            "x = {'a': 1}",
+            "print('(')",
+            "# (",
+            "x = 'it''s' # :",
+            "if x: y",
+            "!ls",
+            "d[1:2]",
+            "f('''a''')",
+            "'\\''",
+        ] {
+            assert!(is_complete("python", text), "{text:?}");
+        }
+        for text in [
+            "if x:",
+            "def f():\n  return 1",
+            "f(1,",
+            "x = [1,\n2",
+            "'''a\n",
+            "x = 1 + \\",
+            "@wraps",
+            "for a in b:  # c",
+            "%%time\n1",
+        ] {
+            assert!(!is_complete("python", text), "{text:?}");
+        }
+        for text in [
+            "if x:\n  y\n",
+            "def f():\n  return 1\n\n",
+            "'''a\n'''",
+            "@a\ndef f(): pass\n\n",
+            "f(1,\n2)",
+            "%%time\n1\n\n",
+        ] {
+            assert!(is_complete("python", text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn others_go_on_while_something_is_open() {
+        for text in ["1 + 1", "'('", "/* ( */ 1", "a = `x\n`", "if (x) { y }", "// {"] {
+            assert!(is_complete("javascript", text), "{text:?}");
+        }
+        for text in ["f(", "if (x) {", "`a", "/* a", "({a: [1,"] {
+            assert!(!is_complete("javascript", text), "{text:?}");
+        }
+        for text in ["ls", "echo 'a b'", "for a in b; do echo $a; done", "if x; then y; fi", "echo a # it's"]
+        {
+            assert!(is_complete("bash", text), "{text:?}");
+        }
+        for text in ["for a in b; do", "if x; then", "echo 'a", "f() {", "a \\\n", "(cd x"] {
+            assert!(!is_complete("bash", text), "{text:?}");
+        }
+    }
+}

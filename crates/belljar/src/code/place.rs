@@ -1,0 +1,215 @@
+//! Where code runs: in a sandbox of a server, or in one that this command makes itself.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, SandboxLimits};
+use belljar_engine::v1::WriteOpen;
+use belljar_engine::{Engine as _, GuestClient, Sandbox, Usage};
+use belljar_local::LocalEngine;
+use belljar_model::{Language, SandboxSpec};
+use bytes::Bytes;
+
+use super::{CodeArgs, ServerArgs};
+use crate::cli::{RunArgs, SandboxArgs};
+use crate::files::Inputs;
+use crate::message::{Quit, say};
+use crate::progress::{Progress, STARTING};
+use crate::run::made;
+use crate::service::args::Format;
+use crate::service::link::{Link, is_missing};
+use crate::service::words;
+use crate::signals::Signals;
+use crate::spec::{Asked, weaker_grade};
+
+/// The life of a sandbox for a session, if nothing else is said.
+const LIFE: &str = "1h";
+
+/// A place that has been asked for, checked as far as can be without it.
+pub(super) enum Wanted {
+    /// A sandbox that is there.
+    There { server: ServerArgs, sandbox: String },
+    /// A sandbox that the server makes.
+    Server { server: ServerArgs, request: Box<CreateSandboxRequest> },
+    /// A sandbox without a server.
+    Embedded { engine: LocalEngine, spec: Box<SandboxSpec>, quiet: bool },
+}
+
+/// A place.
+pub(super) enum Place {
+    Server { link: Box<Link>, guest: Box<GuestClient>, sandbox: String, made: bool },
+    Embedded { sandbox: Box<Sandbox> },
+}
+
+impl Wanted {
+    pub(super) fn of_code(args: &CodeArgs) -> Result<Self, Quit> {
+        let server = args.server.clone();
+        if let Some(engine) = &args.engine {
+            let sandbox = SandboxArgs {
+                engine: Some(engine.clone()),
+                env: args.env.clone(),
+                quiet: args.server.quiet,
+                ..SandboxArgs::default()
+            };
+            return Self::embedded(&sandbox, None);
+        }
+        if let Some(sandbox) = &args.sandbox {
+            return Ok(Self::There { server, sandbox: sandbox.clone() });
+        }
+        let request = CreateSandboxRequest {
+            template: args.template.clone().unwrap_or_default(),
+            timeout: words::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
+            env: words::variables(&args.env)?.into_iter().collect(),
+            ..Default::default()
+        };
+        Ok(Self::Server { server, request: Box::new(request) })
+    }
+
+    pub(super) fn of_run(args: &RunArgs, language: &Language) -> Result<Self, Quit> {
+        let sandbox = &args.sandbox;
+        if sandbox.engine.is_some() {
+            return Self::embedded(sandbox, Some(language));
+        }
+        let alone = [
+            ("inodes", sandbox.inodes.is_some()),
+            ("output", sandbox.output.is_some()),
+            ("log", sandbox.log.is_some()),
+            ("open-files", sandbox.open_files.is_some()),
+            ("limits", sandbox.limits.is_some()),
+            ("hostname", sandbox.hostname.is_some()),
+            ("spec", sandbox.spec.is_some()),
+            ("policy", sandbox.policy.is_some()),
+        ];
+        if let Some((flag, _)) = alone.into_iter().find(|(_, is_given)| *is_given) {
+            let text = format!("--{flag}: with --rich it needs --engine, which does without a server");
+            return Err(Quit::Usage(text));
+        }
+        let limits = SandboxLimits {
+            memory_bytes: words::size("memory", sandbox.memory.as_deref())?,
+            cpus: words::cpus(sandbox.cpus.as_deref())?,
+            pids: words::number("pids", sandbox.pids.as_deref())?,
+            disk_bytes: words::size("disk", sandbox.disk.as_deref())?,
+            tmp_bytes: words::size("tmp", sandbox.tmp.as_deref())?,
+            ..Default::default()
+        };
+        let request = CreateSandboxRequest {
+            timeout: words::span("life", Some(LIFE))?,
+            env: words::variables(&sandbox.env)?.into_iter().collect(),
+            limits: if limits == SandboxLimits::default() { Default::default() } else { limits.into() },
+            network: sandbox.net.clone().unwrap_or_default(),
+            mounts: sandbox.mounts.clone(),
+            ..Default::default()
+        };
+        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let server = ServerArgs {
+            server: variable("BELLJAR_API_URL"),
+            api_key: variable("BELLJAR_API_KEY"),
+            home: None,
+            format: Format::Table,
+            quiet: sandbox.quiet,
+        };
+        Ok(Self::Server { server, request: Box::new(request) })
+    }
+
+    fn embedded(args: &SandboxArgs, language: Option<&Language>) -> Result<Self, Quit> {
+        let mut asked = Asked::from_args(args)?;
+        // The time of one execution is kept by itself; the sandbox lives as long as this command.
+        asked.set_timeout(LIFE);
+        let sandboxed = asked.resolve(language, args.policy.as_deref())?;
+        let engine = sandboxed.engine();
+        Ok(Self::Embedded { engine, spec: Box::new(sandboxed.spec), quiet: args.quiet })
+    }
+}
+
+impl Place {
+    /// Makes the place, and puts files in. If that fails, nothing is left of it.
+    pub(super) async fn open(wanted: Wanted, files: Inputs, signals: &mut Signals) -> Result<Self, Quit> {
+        let place = match wanted {
+            Wanted::There { server, sandbox } => {
+                let link = Link::open(&server).await?;
+                let guest = link.client.guest(&sandbox)?;
+                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false }
+            }
+            Wanted::Server { server, request } => {
+                let link = Link::open(&server).await?;
+                let made = link.client.create(*request, None).await?;
+                let sandbox = made.sandbox.into_option().unwrap_or_default().id;
+                let guest = link.client.guest(&sandbox)?;
+                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true }
+            }
+            Wanted::Embedded { engine, spec, quiet } => {
+                let progress = Progress::new(STARTING, quiet);
+                let sandbox = made(engine.create(&spec), signals, &progress).await;
+                progress.clear();
+                let sandbox = sandbox?;
+                if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {
+                    say(warning);
+                }
+                Self::Embedded { sandbox: Box::new(sandbox) }
+            }
+        };
+        match put(place.guest(), files).await {
+            Ok(()) => Ok(place),
+            Err(error) => match place.end(Err(error)).await {
+                Err(quit) => Err(quit),
+                Ok(status) => Err(Quit::Status(status)),
+            },
+        }
+    }
+
+    /// The guest of the sandbox.
+    pub(super) fn guest(&self) -> &GuestClient {
+        match self {
+            Self::Server { guest, .. } => guest,
+            Self::Embedded { sandbox } => sandbox.guest(),
+        }
+    }
+
+    /// What the sandbox has used, where nobody else looks.
+    pub(super) async fn usage(&self) -> Usage {
+        match self {
+            Self::Server { .. } => Usage::default(),
+            Self::Embedded { sandbox } => sandbox.usage().await,
+        }
+    }
+
+    /// Ends what was made, and hands on how the command ends.
+    pub(super) async fn end(self, done: Result<u8, Quit>) -> Result<u8, Quit> {
+        match self {
+            Self::Embedded { sandbox } => {
+                let stopped = sandbox.stop().await;
+                let status = done?;
+                stopped?;
+                Ok(status)
+            }
+            Self::Server { link, sandbox, made, .. } => {
+                let ended = if made {
+                    let request = KillSandboxRequest { sandbox, ..Default::default() };
+                    link.client.kill(request).await.map(drop)
+                } else {
+                    Ok(())
+                };
+                let status = done.map_err(|quit| link.explained(quit))?;
+                match ended {
+                    Err(error) if !is_missing(&error) => Err(error.into()),
+                    _ => Ok(status),
+                }
+            }
+        }
+    }
+}
+
+async fn put(guest: &GuestClient, files: Inputs) -> Result<(), Quit> {
+    for dir in &files.dirs {
+        guest.make_dir(dir, true).await?;
+    }
+    for file in files.into_files() {
+        let open = WriteOpen {
+            path: Bytes::copy_from_slice(file.target.as_os_str().as_bytes()),
+            mode: file.mode,
+            make_parents: true,
+            ..Default::default()
+        };
+        guest.write_from(open, file.content).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,391 @@
+//! Interpreters that are used against the service: code in contexts that floods, forks, hangs and hides (R09 to R17), and what becomes of
+//! an execution whose guest is lost in the middle. Each attack leaves the service whole, says the truth about the context's
+//! variables, and the next execution finds a context that works.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::server::{Home, Server};
+use crate::{run, until};
+
+/// What an attack comes to.
+#[derive(Clone, Copy)]
+struct Attack {
+    /// The case, in words of the corpus.
+    case: &'static str,
+    code: &'static str,
+    /// How it may end: status and state.
+    ends: &'static [(&'static str, &'static str)],
+    /// What must be in its output; a number is the count of its bytes.
+    out: Out,
+}
+
+#[derive(Clone, Copy)]
+enum Out {
+    Text(&'static str),
+    /// So many bytes, too many to keep all of them.
+    Flood(u64),
+    /// So many bytes, all of them kept, which are no text.
+    Bytes(u64),
+}
+
+/// A language with its attacks.
+struct Language {
+    name: &'static str,
+    /// A program that must be there.
+    needs: &'static str,
+    /// Sets a variable.
+    mark: &'static str,
+    /// Tells the variable, or that there is none.
+    look: &'static str,
+    /// Those that end by themselves, in one context after another.
+    quick: &'static [Attack],
+    /// Those that do not, each in a context of its own.
+    endless: &'static [Attack],
+}
+
+const FINE: &[(&str, &str)] = &[("ok", "preserved")];
+/// Code that listens to an interrupt, if the machine lets it in time.
+const STOPPED: &[(&str, &str)] = &[("timed_out", "preserved"), ("timed_out", "lost")];
+const KILLED: &[(&str, &str)] = &[("timed_out", "lost")];
+
+const fn fine(case: &'static str, code: &'static str, out: Out) -> Attack {
+    Attack { case, code, ends: FINE, out }
+}
+
+const fn endless(
+    case: &'static str,
+    code: &'static str,
+    ends: &'static [(&'static str, &'static str)],
+) -> Attack {
+    Attack { case, code, ends, out: Out::Text("") }
+}
+
+const PYTHON: Language = Language {
+    name: "python",
+    needs: "/usr/bin/python3 -c 'import IPython'",
+    mark: "mark = 7",
+    look: "print(globals().get('mark', 'none'))",
+    quick: &[
+        fine("R09", "import os\nfor _ in range(2048): os.write(1, b'x' * 65536)", Out::Flood(128 << 20)),
+        fine(
+            "R10",
+            "import os\nos.write(1, b'y' * 1048576)\nos.write(1, b'\\xff\\x00\\x1b]0;x\\x07')",
+            Out::Bytes((1 << 20) + 8),
+        ),
+        fine(
+            "R11",
+            "import ctypes, socket\nlibc = ctypes.CDLL(None)\nfor _ in range(50000): libc.unshare(0x10000000)\nfor _ in range(2000):\n    with socket.socket() as one: one.connect_ex(('192.0.2.1', 9))\nprint('tried')",
+            Out::Text("tried\n"),
+        ),
+        fine(
+            "R12",
+            "import os\nfor number in range(300):\n    try:\n        pid = os.fork()\n        if pid == 0:\n            try: os.fork()\n            finally: os._exit(0)\n        if number >= 30: os.waitpid(pid, 0)\n    except BlockingIOError: pass\nprint('forked')",
+            Out::Text("forked\n"),
+        ),
+        fine(
+            "R13",
+            "import os\nfor what in (lambda: os.nice(-20), lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)), lambda: os.setpriority(os.PRIO_PROCESS, 0, -5)):\n    try:\n        what()\n        print('allowed')\n    except PermissionError: print('refused')",
+            Out::Text("refused\nrefused\nrefused\n"),
+        ),
+        fine(
+            "R16",
+            "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '61816'])\n    os._exit(0)\nprint('back')",
+            Out::Text("back\n"),
+        ),
+        fine(
+            "R17",
+            "import subprocess\nchild = subprocess.Popen(['sleep', '61717'])\nprint('back')",
+            Out::Text("back\n"),
+        ),
+    ],
+    endless: &[
+        endless(
+            "R13",
+            "import threading\ndef spin():\n    while True: pass\nfor _ in range(8): threading.Thread(target=spin, daemon=True).start()\nspin()",
+            STOPPED,
+        ),
+        endless("R14", "import time; time.sleep(600)", STOPPED),
+        endless("R14", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", KILLED),
+        endless(
+            "R15",
+            "import signal, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True:\n    try: time.sleep(600)\n    except BaseException: pass",
+            KILLED,
+        ),
+    ],
+};
+
+const BASH: Language = Language {
+    name: "bash",
+    needs: "command -v bash",
+    mark: "mark=7",
+    look: "echo ${mark-none}",
+    quick: &[
+        fine("R09", "head -c 134217728 /dev/zero", Out::Flood(128 << 20)),
+        fine(
+            "R10",
+            "head -c 1048576 /dev/zero | tr '\\0' y; printf '\\377\\000\\033]0;x\\007'",
+            Out::Bytes((1 << 20) + 8),
+        ),
+        fine(
+            "R11",
+            "for ((i = 0; i < 2000; i++)); do echo x > /proc/sysrq-trigger; echo x > /etc/x; done 2>/dev/null; echo tried",
+            Out::Text("tried\n"),
+        ),
+        fine(
+            "R12",
+            "for i in {1..300}; do (exit 0) & done; for i in {1..20}; do (setsid true &); done; echo forked",
+            Out::Text("forked\n"),
+        ),
+        fine(
+            "R13",
+            "nice -n -20 true 2>&1 | grep -c 'Permission denied'; chrt -f 1 true 2>/dev/null || echo refused",
+            Out::Text("1\nrefused\n"),
+        ),
+        fine("R16", "(setsid sleep 61816 &); echo back", Out::Text("back\n")),
+        fine("R17", "sleep 61717 & echo back", Out::Text("back\n")),
+    ],
+    endless: &[
+        endless("R13", "while :; do :; done", STOPPED),
+        endless("R14", "sleep 600", STOPPED),
+        endless("R14", "kill -STOP $$", KILLED),
+        endless("R15", "trap '' HUP INT QUIT TERM USR1 USR2 ALRM; while :; do sleep 600; done", KILLED),
+    ],
+};
+
+const JAVASCRIPT: Language = Language {
+    name: "javascript",
+    needs: "test \"$(node -p 'parseInt(process.versions.node) >= 18')\" = true",
+    mark: "globalThis.mark = 7; undefined",
+    look: "console.log(globalThis.mark ?? 'none')",
+    quick: &[
+        fine(
+            "R09",
+            "const chunk = Buffer.alloc(65536, 'x'); for (let i = 0; i < 1024; i++) await new Promise(done => process.stdout.write(chunk, done)); undefined",
+            Out::Flood(64 << 20),
+        ),
+        fine(
+            "R10",
+            "await new Promise(done => process.stdout.write(Buffer.concat([Buffer.alloc(1048576, 'y'), Buffer.from([255, 0, 27, 93, 48, 59, 120, 7])]), done)); undefined",
+            Out::Bytes((1 << 20) + 8),
+        ),
+        fine(
+            "R12",
+            "const { spawn } = require('child_process'); for (let i = 0; i < 60; i++) spawn('sh', ['-c', 'true & true'], { detached: true, stdio: 'ignore' }).on('error', () => {}).unref(); console.log('forked')",
+            Out::Text("forked\n"),
+        ),
+        fine(
+            "R13",
+            "try { require('os').setPriority(-20); console.log('allowed') } catch (error) { console.log(error.info.code) }",
+            Out::Text("EACCES\n"),
+        ),
+        fine(
+            "R16",
+            "require('child_process').spawn('setsid', ['sleep', '61816'], { detached: true, stdio: 'inherit' }).unref(); console.log('back')",
+            Out::Text("back\n"),
+        ),
+        fine(
+            "R17",
+            "require('child_process').spawn('sleep', ['61717'], { stdio: 'inherit' }); console.log('back')",
+            Out::Text("back\n"),
+        ),
+    ],
+    endless: &[
+        endless("R13", "while (true) {}", STOPPED),
+        endless("R14", "await new Promise(done => setTimeout(done, 600000))", STOPPED),
+        endless(
+            "R14",
+            "process.kill(process.pid, 'SIGSTOP'); await new Promise(done => setTimeout(done, 600000))",
+            KILLED,
+        ),
+        endless(
+            "R15",
+            "for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR2']) process.on(signal, () => {}); while (true) { try { while (true) {} } catch {} }",
+            STOPPED,
+        ),
+    ],
+};
+
+/// A server, an administrator's client, and a sandbox of one tenant and of another.
+pub(crate) struct Place {
+    home: Home,
+    pub(crate) server: Server,
+    pub(crate) admin: Client,
+    pub(crate) client: Client,
+    pub(crate) id: String,
+    neighbour: (Client, String),
+}
+
+impl Place {
+    pub(crate) async fn new(settings: &[&str]) -> Self {
+        let mut home = Home::new(settings);
+        let server = home.start();
+        server.ready().await;
+        let admin = server.admin();
+        let client = admin.with_key(&admin.new_key("user", "first").await.1);
+        let other = admin.with_key(&admin.new_key("user", "second").await.1);
+        let body = json!({ "timeout": 3600, "limits": { "memory": "512m", "pids": 128 } });
+        let id = client.sandbox(&body).await;
+        let neighbour = other.sandbox(&json!({ "timeout": 3600 })).await;
+        Self { home, server, admin, client, id, neighbour: (other, neighbour) }
+    }
+
+    /// Whether the sandboxes lack what a language needs; then it is said.
+    pub(crate) async fn lacks(&self, case: &str, needs: &str) -> bool {
+        let line = format!("({needs}) > /dev/null 2>&1 && echo there || true");
+        let lacks = self.neighbour.0.sh(&self.neighbour.1, &line).await != "there\n";
+        if lacks {
+            crate::say(&format!("SKIPPED {case}: sandboxes lack what it needs: {needs}"));
+        }
+        lacks
+    }
+
+    /// The most memory that the server has had.
+    fn peak_kib(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is told");
+        line.trim_end_matches("kB").trim().parse().expect("a number")
+    }
+
+    /// The service answers, and so does the sandbox beside.
+    async fn is_whole(&self) {
+        assert_eq!(self.server.stranger().call("GET", "/ready").await.status, 200);
+        assert_eq!(self.neighbour.0.sh(&self.neighbour.1, "echo here").await, "here\n");
+    }
+
+    /// Ends everything; nothing of any sandbox is left.
+    pub(crate) async fn leave(self) {
+        let Self { home, server, .. } = self;
+        crate::crash::leave(server, &home).await;
+        assert_eq!(home.alive(), std::collections::BTreeSet::new());
+    }
+}
+
+/// Runs code, and hands back what came of it.
+pub(crate) async fn code(client: &Client, id: &str, body: &Value) -> Value {
+    let done = client.post(&format!("/v1/sandboxes/{id}/code"), body).await;
+    assert_eq!(done.status, 200, "{body}: {done:?}");
+    done.json()
+}
+
+/// What code prints, which must end well.
+pub(crate) async fn printed(client: &Client, id: &str, context: (&str, &str), text: &str) -> String {
+    let (key, value) = context;
+    let done = code(client, id, &json!({ "code": text, key: value })).await;
+    assert_eq!(done["status"], "ok", "{text}: {done}");
+    done["stdout"]["data"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Carries out an attack in a context, and looks at what it leaves there.
+async fn carry_out(place: &Place, language: &Language, context: (&str, &str), attack: Attack, timeout: &str) {
+    let client = place.client.apart();
+    let Attack { case, code: text, .. } = attack;
+    printed(&client, &place.id, context, language.mark).await;
+    let (key, value) = context;
+    let body = json!({ "code": text, key: value, "timeout": timeout, "output": "4m" });
+    let done = code(&client, &place.id, &body).await;
+    let end = |name: &str| done[name].as_str().unwrap_or_default().to_owned();
+    let (status, state) = (end("status"), end("state"));
+    assert!(attack.ends.contains(&(status.as_str(), state.as_str())), "{case}: {done}");
+    let stdout = &done["stdout"];
+    let kept = stdout["data"].as_str().unwrap_or_default();
+    match attack.out {
+        Out::Text(text) => assert_eq!(kept, text, "{case}: {done}"),
+        Out::Flood(bytes) => {
+            assert_eq!((&stdout["bytes"], &stdout["truncated"]), (&json!(bytes), &json!(true)), "{case}");
+            assert!(kept.len() <= 4 << 20, "{case}: {} bytes are kept", kept.len());
+        }
+        Out::Bytes(bytes) => {
+            let told = (&stdout["bytes"], &stdout["truncated"], &stdout["encoding"]);
+            assert_eq!(told, (&json!(bytes), &json!(false), &json!("base64")), "{case}");
+            assert_eq!(kept.len() as u64, bytes.div_ceil(3) * 4, "{case}");
+        }
+    }
+    // What is said about the variables is true, and the context works.
+    let seen = printed(&client, &place.id, context, language.look).await;
+    assert_eq!(seen, if state == "preserved" { "7\n" } else { "none\n" }, "{case}: {done}");
+}
+
+fn attacks(language: &'static Language) {
+    let name = format!("R09 to R17 in contexts of {}", language.name);
+    if crate::skipped(&name) {
+        return;
+    }
+    run(async {
+        let place = Place::new(&["sandboxes.pool=0"]).await;
+        if !place.lacks(&name, language.needs).await {
+            let before = place.peak_kib();
+            for attack in language.quick {
+                carry_out(&place, language, ("language", language.name), *attack, "10m").await;
+                place.is_whole().await;
+            }
+            // It keeps what was asked for, of whatever is written.
+            let grown = place.peak_kib().saturating_sub(before);
+            assert!(grown < 100 << 10, "the server grew by {grown} KiB");
+            left_behind(&place, language).await;
+            let endless = language.endless.iter().map(async |attack| {
+                let made = place
+                    .client
+                    .apart()
+                    .post(
+                        &format!("/v1/sandboxes/{}/contexts", place.id),
+                        &json!({ "language": language.name }),
+                    )
+                    .await
+                    .json();
+                let context = made["id"].as_str().expect("a context is made");
+                carry_out(&place, language, ("context", context), *attack, "1s").await;
+            });
+            futures::future::join_all(endless).await;
+            place.is_whole().await;
+            told_once(&place, language).await;
+        }
+        place.leave().await;
+    });
+}
+
+/// A child that an attack has started ends with its context. What has left for a session of its own, and has no parent any more,
+/// is the sandbox's, and ends with that.
+async fn left_behind(place: &Place, language: &Language) {
+    let (client, id) = (&place.client, &place.id);
+    let count = async |what: &str| {
+        let line = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 61[X]' | wc -l";
+        client.sh(id, &line.replace("[X]", what)).await.trim().to_owned()
+    };
+    // In brackets, so that the search does not find itself.
+    let (child, daemon) = ("[7]17", "[8]16");
+    // They may not have become what they are to be.
+    let both = async || (count(child).await, count(daemon).await) == ("1".to_owned(), "1".to_owned());
+    until("what was started runs", both).await;
+    let removed = client.call("DELETE", &format!("/v1/sandboxes/{id}/contexts/{}", language.name)).await;
+    assert_eq!(removed.status, 204, "{removed:?}");
+    until("the child ends with its context", async || count(child).await == "0").await;
+    assert_eq!(count(daemon).await, "1");
+    assert_eq!(printed(client, id, ("language", language.name), language.look).await, "none\n");
+}
+
+/// A flood of refused calls is no flood of records: there is one for each execution.
+async fn told_once(place: &Place, language: &Language) {
+    let records = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
+    let records = records["records"].as_array().expect("a list").clone();
+    let of_it = |record: &&Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
+    // Each attack has two executions around it, and one comes after the removal of the context.
+    let expected = (language.quick.len() + language.endless.len()) * 3 + 1;
+    assert_eq!(records.iter().filter(of_it).count(), expected);
+}
+
+#[test]
+fn r09_to_r17_in_contexts_of_python() {
+    attacks(&PYTHON);
+}
+
+#[test]
+fn r09_to_r17_in_contexts_of_bash() {
+    attacks(&BASH);
+}
+
+#[test]
+fn r09_to_r17_in_contexts_of_javascript() {
+    attacks(&JAVASCRIPT);
+}

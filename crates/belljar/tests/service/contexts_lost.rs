@@ -1,0 +1,171 @@
+//! An execution whose guest is lost in the middle: what is said about its variables is what can be known.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, Shutdown, SocketType, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::contexts::{Place, code, printed};
+use crate::{run, until};
+
+/// Code that waits until a file is there.
+const WAITS: &str = "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('over')";
+
+/// The server's connections to guests: local sockets without a name, whose other end another process has made.
+fn connections_to_guests(server: u32) -> Vec<OwnedFd> {
+    let pid = i32::try_from(server).ok().and_then(Pid::from_raw).expect("it is a pid");
+    let process = pidfd_open(pid, PidfdFlags::empty()).expect("the server runs");
+    let entries = std::fs::read_dir(format!("/proc/{server}/fd")).expect("its descriptors are listed");
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let taken = numbers.filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok());
+    let is_one = |fd: &OwnedFd| {
+        sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+            && sockopt::socket_acceptconn(fd) == Ok(false)
+            && sockopt::socket_peercred(fd).is_ok_and(|peer| peer.pid != pid)
+            && std::os::unix::net::UnixStream::from(fd.try_clone().expect("it can be had twice"))
+                .peer_addr()
+                .is_ok_and(|address| address.is_unnamed())
+    };
+    taken.filter(is_one).collect()
+}
+
+/// Runs code that waits, in the background, and returns once it runs.
+async fn begun(client: &Client, id: &str) -> tokio::task::JoinHandle<Value> {
+    printed(client, id, ("language", "python"), "mark = 7").await;
+    let (runner, to) = (client.apart(), id.to_owned());
+    let running = tokio::spawn(async move { code(&runner, &to, &json!({ "code": WAITS })).await });
+    let busy = async || {
+        let told = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
+        told["contexts"][0]["state"] == json!("busy") && !running.is_finished()
+    };
+    until("the code runs", busy).await;
+    running
+}
+
+/// A case with a sandbox in which Python's contexts work.
+fn case(name: &str, case: impl AsyncFnOnce(&Place)) {
+    if crate::skipped(name) {
+        return;
+    }
+    run(async {
+        let place = Place::new(&["sandboxes.pool=0"]).await;
+        if !place.lacks(name, "/usr/bin/python3 -c 'import IPython'").await {
+            case(&place).await;
+        }
+        place.leave().await;
+    });
+}
+
+async fn ended(running: tokio::task::JoinHandle<Value>) -> Value {
+    let done = tokio::time::timeout(Duration::from_secs(60), running).await;
+    done.expect("the execution ends in time").expect("it is answered")
+}
+
+/// The record of the execution in the trail.
+async fn record(place: &Place) -> Value {
+    let told = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
+    let records = told["records"].as_array().expect("a list").clone();
+    let of_it = |record: &Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
+    records.into_iter().rev().find(of_it).expect("it is in the trail")
+}
+
+#[test]
+fn a_connection_that_breaks_in_the_middle_leaves_the_state_unknown() {
+    case("a connection that breaks", async |place| {
+        let (client, id) = (&place.client, &place.id);
+        // The sandbox beside has another connection.
+        let before = connections_to_guests(place.server.pid()).len();
+        assert!(before >= 2, "{before} connections to guests are found");
+        let running = begun(client, id).await;
+        for connection in connections_to_guests(place.server.pid()) {
+            rustix::net::shutdown(connection.as_fd(), Shutdown::Both).expect("it can be broken");
+        }
+        let done = ended(running).await;
+        assert_eq!((&done["status"], &done["state"]), (&json!("died"), &json!("unknown")), "{done}");
+        let reason = done["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("the guest was lost in the middle of the execution"), "{reason}");
+        assert_eq!(done["error"], Value::Null, "{done}");
+        let record = record(place).await;
+        let text = record.to_string();
+        assert!(text.contains("\"died\"") && text.contains("\"unknown\""), "{text}");
+        // The server goes on, and so do sandboxes that are made after that.
+        let next = client.sandbox(&json!({ "timeout": 3600 })).await;
+        assert_eq!(printed(client, &next, ("language", "python"), "print(6 * 7)").await, "42\n");
+    });
+}
+
+#[test]
+fn a_guest_that_stands_still_leaves_the_state_unknown() {
+    case("a guest that stands still", async |place| {
+        let (client, id) = (&place.client, &place.id);
+        printed(client, id, ("language", "python"), "mark = 7").await;
+        let (runner, to) = (client.apart(), id.clone());
+        let body = json!({ "code": WAITS, "timeout": "10s" });
+        let running = tokio::spawn(async move { code(&runner, &to, &body).await });
+        let guest = guest_of(place).await;
+        let busy = async || {
+            let told = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
+            told["contexts"][0]["state"] == json!("busy")
+        };
+        until("the code runs", busy).await;
+        pidfd_send_signal(&guest, Signal::STOP).expect("the guest can be stopped");
+        let done = ended(running).await;
+        pidfd_send_signal(&guest, Signal::CONT).expect("the guest can go on");
+        assert_eq!((&done["status"], &done["state"]), (&json!("timed_out"), &json!("unknown")), "{done}");
+        let reason = done["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("the guest did not tell the end of the code in time"), "{reason}");
+        // It is there again, and says what became of the context.
+        let seen = async || {
+            let body = json!({ "code": "print(globals().get('mark', 'none'))" });
+            let next = client.post(&format!("/v1/sandboxes/{id}/code"), &body).await;
+            next.status == 200
+                && ["7\n", "none\n"].map(Some).contains(&next.json()["stdout"]["data"].as_str())
+        };
+        until("the sandbox works again", seen).await;
+    });
+}
+
+#[test]
+fn a_guest_that_dies_in_the_middle_takes_the_state_with_it() {
+    case("a guest that dies", async |place| {
+        let (client, id) = (&place.client, &place.id);
+        let guest = guest_of(place).await;
+        let running = begun(client, id).await;
+        pidfd_send_signal(&guest, Signal::KILL).expect("the guest can be killed");
+        let done = ended(running).await;
+        assert_eq!(done["status"], json!("died"), "{done}");
+        // Whoever has not seen the sandbox's end within 2 s cannot tell; on a busy machine that is so.
+        let (state, reason) = (done["state"].as_str(), done["reason"].as_str().unwrap_or_default());
+        let told = match state {
+            Some("lost") => reason.contains("the sandbox has ended"),
+            Some("unknown") => reason.contains("the guest was lost"),
+            _ => false,
+        };
+        assert!(told, "{done}");
+        let listed = async || crate::check::all_sandboxes(&place.admin).await.contains(id);
+        until("the sandbox is listed no more", async || !listed().await).await;
+        let next = client.post(&format!("/v1/sandboxes/{id}/code"), &json!({ "code": "1" })).await;
+        assert!(["sandbox_gone", "sandbox_not_found"].contains(&next.code().as_str()), "{next:?}");
+    });
+}
+
+/// The guest of the case's sandbox, as the machine sees it: the first process of its namespace.
+async fn guest_of(place: &Place) -> OwnedFd {
+    let is_guest = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        inner.split_whitespace().count() > 1
+            && inner.split_whitespace().last() == Some("1")
+            && groups.contains(&format!("belljar-{}", place.id))
+    };
+    let pids = std::fs::read_dir("/proc").expect("processes are listed");
+    let mut pids = pids.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pid = pids.find(is_guest).expect("the sandbox has a first process");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a pid");
+    pidfd_open(pid, PidfdFlags::empty()).expect("it runs")
+}

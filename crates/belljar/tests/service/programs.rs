@@ -1,0 +1,88 @@
+//! The small programs of `bench/programs`: each is whole by itself, and all of them run in one context.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::contexts::{Place, code};
+use crate::run;
+
+/// How many there are. The benchmark's number is about these.
+const PROGRAMS: usize = 164;
+
+/// The programs by their names, in order.
+fn programs() -> Vec<(PathBuf, String)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/programs");
+    let entries = std::fs::read_dir(dir).expect("the programs are there");
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "py"));
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("it can be read")))
+        .collect()
+}
+
+#[test]
+fn programs_are_small_check_themselves_and_differ() {
+    let programs = programs();
+    assert_eq!(programs.len(), PROGRAMS);
+    let mut first_lines = std::collections::BTreeSet::new();
+    for (path, text) in &programs {
+        let name = path.display();
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        assert!((5..=40).contains(&lines), "{name}: {lines} lines");
+        assert!(text.lines().any(|line| line.trim_start().starts_with("assert ")), "{name} checks nothing");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(
+            first.starts_with("\"\"\"") && first_lines.insert(first),
+            "{name} says what another one says"
+        );
+    }
+}
+
+#[test]
+fn programs_run_as_processes_of_their_own() {
+    if !Path::new("/usr/bin/python3").exists() {
+        crate::say("SKIPPED programs_run_as_processes_of_their_own: there is no /usr/bin/python3");
+        return;
+    }
+    for (path, _) in programs() {
+        let done = Command::new("/usr/bin/python3").arg("-I").arg(&path).output().expect("python3 starts");
+        let said = [done.stdout, done.stderr].concat();
+        assert!(
+            done.status.success() && said.is_empty(),
+            "{}: {}",
+            path.display(),
+            String::from_utf8_lossy(&said)
+        );
+    }
+}
+
+#[test]
+fn programs_run_in_one_context() {
+    const NAME: &str = "programs_run_in_one_context";
+    if crate::skipped(NAME) {
+        return;
+    }
+    run(async {
+        let place = Place::new(&["sandboxes.pool=0"]).await;
+        if !place.lacks(NAME, "/usr/bin/python3 -c 'import IPython'").await {
+            for (path, text) in programs() {
+                let done = code(&place.client, &place.id, &json!({ "code": text })).await;
+                let end = (&done["status"], &done["state"], &done["stdout"]["bytes"]);
+                let fine = (&json!("ok"), &json!("preserved"), &json!(0));
+                assert_eq!(end, fine, "{}: {done}", path.display());
+            }
+            // One that is wrong is told.
+            let wrong =
+                code(&place.client, &place.id, &json!({ "code": "assert sorted([2, 1]) == [2, 1]" })).await;
+            assert_eq!(
+                (&wrong["status"], &wrong["error"]["name"]),
+                (&json!("error"), &json!("AssertionError"))
+            );
+        }
+        place.leave().await;
+    });
+}

@@ -1,0 +1,102 @@
+// SIGINT, also while code runs that never yields.
+//
+// A thread waits for the signal (V8's own watchdog wakes it), and asks the main thread to end the cell. Where the main thread does
+// not answer soon, code is running that does not yield: the thread has V8 stop it, and asks again.
+
+import { Worker } from "node:worker_threads";
+
+// Of two numbers that both threads see, the first grows with each answer, the second is the execution that runs, or 0.
+const ANSWERED = 0;
+const RUNNING = 1;
+
+// When the last watchdog of a process goes, Node lets the signal end the process. So they are nested: a signal takes the innermost
+// away, and the others hold the place until it is back.
+const THREAD = `
+const vm = require("node:vm");
+const inspector = require("node:inspector");
+const { parentPort, workerData: shared } = require("node:worker_threads");
+const never = new Int32Array(new SharedArrayBuffer(4));
+const script = new vm.Script("inside()");
+let session;
+let pending = 0;
+let told = false;
+function deliver() {
+  const wanted = pending;
+  for (let attempt = 0; attempt < 100 && Atomics.load(shared, ${RUNNING}) === wanted; attempt += 1) {
+    const before = Atomics.load(shared, ${ANSWERED});
+    parentPort.postMessage(wanted);
+    if (Atomics.wait(shared, ${ANSWERED}, before, attempt === 0 ? 40 : 80) !== "timed-out") break;
+    if (Atomics.load(shared, ${RUNNING}) !== wanted) break;
+    try {
+      if (!session) { session = new inspector.Session(); session.connectToMainThread(); }
+      session.post("Runtime.terminateExecution");
+    } catch {}
+  }
+  pending = 0;
+  // A session that stays would have the process wait for it at its end, and say so.
+  try { session?.disconnect(); } catch {}
+  session = undefined;
+}
+function hold(level) {
+  for (;;) {
+    if (pending !== 0) deliver();
+    globalThis.inside = level > 0 ? () => hold(level - 1) : () => {
+      if (!told) parentPort.postMessage("armed");
+      told = true;
+      Atomics.wait(never, 0, 0);
+    };
+    try { script.runInThisContext({ breakOnSigint: true }); } catch { pending = Atomics.load(shared, ${RUNNING}); }
+  }
+}
+hold(24);
+`;
+
+const shared = new Int32Array(new SharedArrayBuffer(8));
+
+/** Calls `onInterrupt` with the number of the execution that a SIGINT met. The promise is done when the signal is looked for. */
+export function watchInterrupts(onInterrupt) {
+  // Keeps the signal from ending the process, and other listeners from taking it over.
+  process.on("SIGINT", () => {});
+  return new Promise((resolve, reject) => {
+    const thread = new Worker(THREAD, { eval: true, workerData: shared, execArgv: [], env: {}, stdin: false });
+    thread.unref();
+    thread.on("error", reject);
+    thread.on("message", (message) => {
+      if (message === "armed") return resolve();
+      Atomics.add(shared, ANSWERED, 1);
+      Atomics.notify(shared, ANSWERED);
+      return onInterrupt(message);
+    });
+  });
+}
+
+/** Says which execution runs; 0 for none, and signals do nothing then. */
+export function nowRunning(number) {
+  Atomics.store(shared, RUNNING, number);
+}
+
+/**
+ * Called before each execution. When V8 stops code in a callback, Node finds its stack of async contexts other than it left it, and
+ * would end the process. The check is a help for its developers, which each async hook turns on; without it Node puts the stack right.
+ */
+export function leaveStackUnchecked() {
+  if (hooks) hooks.async_hook_fields[hooks.constants.kCheck] = 0;
+}
+
+const hooks = quietly(() => process.binding("async_wrap"));
+
+/** Does something without the warnings that Node has for it. */
+export function quietly(action) {
+  const emit = process.emitWarning;
+  const said = process.noDeprecation;
+  try {
+    process.emitWarning = () => {};
+    process.noDeprecation = true;
+    return action();
+  } catch {
+    return undefined;
+  } finally {
+    process.emitWarning = emit;
+    process.noDeprecation = said;
+  }
+}

@@ -1,0 +1,401 @@
+// The kernel: takes code over the control socket, runs it in this process's own global scope, and says what came of it.
+
+import fs from "node:fs";
+import { builtinModules, createRequire } from "node:module";
+import path from "node:path";
+import { Readable } from "node:stream";
+import { pathToFileURL } from "node:url";
+import vm from "node:vm";
+import { CellSyntaxError, HELPERS, rewrite } from "./rewrite.mjs";
+import { DISPLAY, Results, formsOf, isBundle, plainForms, tableForms } from "./results.mjs";
+import { InputError, Interrupted, errorFields } from "./errors.mjs";
+import { typeStripper } from "./typescript.mjs";
+import { leaveStackUnchecked, nowRunning, quietly, watchInterrupts } from "./interrupt.mjs";
+import { Wire } from "./wire.mjs";
+
+// User code may replace any global; the kernel keeps what it needs.
+const exit = process.exit.bind(process);
+const reallyExit = process.reallyExit.bind(process);
+const later = setImmediate;
+const chdir = process.chdir.bind(process);
+const currentDirectory = process.cwd.bind(process);
+const kernelUrl = import.meta.url;
+const stdout = process.stdout;
+const stderr = process.stderr;
+const MAX_PROMPT = 4096;
+const MAX_MAPS = 200;
+
+const maps = new Map();
+let wire;
+let language;
+let strip;
+let armed;
+let cell;
+let count = 0;
+
+start();
+
+function start() {
+  const fd = Number(process.env.BELLJAR_KERNEL_FD ?? "9");
+  language = process.env.BELLJAR_KERNEL_LANGUAGE || "javascript";
+  delete process.env.BELLJAR_KERNEL_FD;
+  delete process.env.BELLJAR_KERNEL_LANGUAGE;
+  // Workers and children of user code are not to inherit how the kernel itself was started.
+  process.execArgv.length = 0;
+  for (const stream of [stdout, stderr]) {
+    // Writes are done when they return, so that the order of output and results is that of the code.
+    stream._handle?.setBlocking?.(true);
+    stream.on("error", () => {});
+  }
+  replaceStdin();
+  wire = new Wire(fd, onFrame, () => reallyExit(0));
+  if (language === "typescript") {
+    const found = typeStripper({ ...process.env });
+    if (found.missing) {
+      wire.send(JSON.stringify({ op: "failed", message: found.missing }));
+      reallyExit(1);
+    }
+    strip = found.strip;
+  }
+  armed = watchInterrupts(interrupt).catch((error) => stderr.write(`interrupts do not work: ${error.message}\n`));
+  process.on("unhandledRejection", (reason) => stray(reason));
+  process.on("uncaughtException", (error) => stray(error));
+  globals();
+  wire.send(JSON.stringify({ op: "ready", protocol: 1, language, version: process.versions.node }));
+}
+
+function replaceStdin() {
+  try {
+    fs.closeSync(0);
+    fs.openSync("/dev/null", "r");
+  } catch {
+    // Then it stays the empty stream that it is.
+  }
+  const empty = Object.assign(Readable.from([]), { fd: 0, isTTY: false });
+  Object.defineProperty(process, "stdin", { value: empty, configurable: true, enumerable: true, writable: true });
+}
+
+function onFrame(frame) {
+  if (frame?.op === "execute" && !cell) {
+    const one = { id: frame.id, frame, cancelled: false, done: false };
+    cell = one;
+    armed.then(() => later(() => execute(one)));
+  } else if (frame?.op === "input" && cell?.question && frame.id === cell.id) {
+    const { answer } = cell.question;
+    cell.question = undefined;
+    answer(frame);
+  }
+}
+
+async function execute(one) {
+  count += 1;
+  one.count = count;
+  nowRunning(count);
+  one.name = `Cell [${count}]`;
+  one.results = new Results(wire, one.id);
+  wire.send(JSON.stringify({ op: "started", id: one.id, count }));
+  try {
+    enter(one);
+    const code = prepared(one);
+    // In an object, as a promise that synchronous code leaves is shown and not waited for.
+    const { value } = await run(one, code);
+    if (one.cancelled) return;
+    if (code.hasValue && value !== undefined) {
+      const forms = await formsOf(value);
+      if (one.cancelled) return;
+      one.results.send(forms, { main: true });
+    }
+  } catch (error) {
+    if (one.cancelled) return;
+    one.failure = { error };
+  }
+  // Rejections that nobody handles are known after the next turn.
+  later(() => {
+    if (!one.cancelled) finish(one, one.failure ? "error" : "ok", one.failure);
+  });
+}
+
+/** The cell's text as it is run. */
+function prepared(one) {
+  try {
+    let source = String(one.frame.code ?? "");
+    let map;
+    if (strip) ({ code: source, map } = strip(source));
+    const code = rewrite(source, { lenientImports: Boolean(strip) });
+    maps.set(one.name, { columns: code.columns, map });
+    if (maps.size > MAX_MAPS) maps.delete(maps.keys().next().value);
+    return code;
+  } catch (error) {
+    if (error instanceof CellSyntaxError) error.cell = one.name;
+    throw error;
+  }
+}
+
+function run(one, code) {
+  leaveStackUnchecked();
+  // Compiled first: code with an error in it declares nothing.
+  const script = new vm.Script(code.code, { filename: one.name, columnOffset: -code.shift });
+  const functions = code.functions ? new vm.Script(code.functions, { filename: one.name }) : undefined;
+  for (const name of code.names) declare(name);
+  functions?.runInThisContext({ displayErrors: false });
+  const value = script.runInThisContext({ displayErrors: false });
+  return code.isAsync ? awaitValue(value) : { value };
+}
+
+async function awaitValue(promise) {
+  return { value: await promise };
+}
+
+/** Makes a name a plain variable of the global scope; what it held stays until it is assigned. */
+function declare(name) {
+  const found = Object.getOwnPropertyDescriptor(globalThis, name);
+  if (found && ("value" in found || !found.configurable)) return;
+  Object.defineProperty(globalThis, name, { value: undefined, writable: true, enumerable: true, configurable: true });
+}
+
+/** Directory and variables of one execution. */
+function enter(one) {
+  const { env, cwd } = one.frame;
+  one.before = { variables: new Map() };
+  if (typeof cwd === "string" && cwd !== "") {
+    try {
+      one.before.directory = currentDirectory();
+    } catch {
+      one.before.directory = "/";
+    }
+    try {
+      chdir(cwd);
+    } catch (error) {
+      one.before.directory = undefined;
+      throw new Error(`the directory cannot be entered: ${cwd}: ${error.code ?? error.message}`);
+    }
+  }
+  for (const [name, value] of Object.entries(env ?? {})) {
+    one.before.variables.set(name, process.env[name]);
+    process.env[name] = String(value);
+  }
+}
+
+function leave(one) {
+  for (const [name, value] of one.before?.variables ?? []) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  }
+  if (one.before?.directory !== undefined) {
+    try {
+      chdir(one.before.directory);
+    } catch {
+      // The directory is gone; the code stays where it is.
+    }
+  }
+}
+
+function finish(one, status, failure, exiting = false) {
+  if (one.done) return;
+  one.done = true;
+  nowRunning(0);
+  one.cancelled = one.cancelled || status !== "ok" || exiting;
+  leave(one);
+  if (failure) {
+    const fields = errorFields(failure.error, kernelUrl, maps);
+    wire.send(JSON.stringify({ op: "error", id: one.id, ...fields }));
+  }
+  const done = { op: "done", id: one.id, status };
+  if (exiting) done.exiting = true;
+  cell = undefined;
+  wire.send(JSON.stringify(done));
+}
+
+function interrupt(number) {
+  if (!cell || cell.done || cell.count !== number) return;
+  cell.cancelled = true;
+  finish(cell, "interrupted", { error: new Interrupted() });
+}
+
+/** An error that no code caught: the running cell's, if one runs. */
+function stray(error) {
+  if (error instanceof Interrupted) return;
+  if (cell && !cell.done) {
+    const one = cell;
+    one.failure ??= { error };
+    one.cancelled = true;
+    finish(one, "error", one.failure);
+  } else {
+    stderr.write(`Uncaught after its execution:\n${errorFields(error, kernelUrl, maps).traceback}\n`);
+  }
+}
+
+function checked(one) {
+  if (one?.cancelled && one.done) throw new Interrupted();
+}
+
+function show(forms, options) {
+  const one = cell;
+  if (!one || one.done || !one.results) return;
+  if (!one.results.send(forms, options) && !one.said) {
+    one.said = true;
+    stderr.write("more than 1,000 results of one execution: the others are left out\n");
+  }
+}
+
+function display(value, options = {}) {
+  if (typeof value?.[DISPLAY] === "function") return formsOf(value).then((forms) => show(forms, options));
+  show(isBundle(value) ? value : plainForms(value), options);
+  return undefined;
+}
+
+Object.assign(display, {
+  html: (text) => show({ "text/html": String(text) }),
+  markdown: (text) => show({ "text/markdown": String(text) }),
+  svg: (text) => show({ "image/svg+xml": String(text) }),
+  latex: (text) => show({ "text/latex": String(text) }),
+  json: (value) => show({ "application/json": value }),
+  png: (bytes) => show({ "image/png": bytes }),
+  jpeg: (bytes) => show({ "image/jpeg": bytes }),
+  table: (rows) => show(tableForms(rows)),
+});
+
+function ask(prompt, password) {
+  if (!cell || cell.done) throw new InputError("InputError", "no execution runs that could ask");
+  if (!cell.frame.input) {
+    throw new InputError("InputError", "nobody answers questions of this execution: run the code with input allowed");
+  }
+  if (cell.question) throw new InputError("InputError", "a question waits for its answer already");
+  const one = cell;
+  return new Promise((resolve, reject) => {
+    one.question = {
+      answer: (frame) => {
+        one.answer = frame;
+        if (frame.eof) reject(new InputError("EOFError", "nobody will answer"));
+        else resolve(String(frame.value ?? ""));
+      },
+    };
+    wire.send(JSON.stringify({ op: "input", id: one.id, prompt: [...String(prompt ?? "")].slice(0, MAX_PROMPT / 4).join(""), password }));
+  });
+}
+
+async function input(prompt = "", { password = false } = {}) {
+  return ask(prompt, Boolean(password));
+}
+
+/** Asks and waits in place, as in a browser: null if nobody will answer. */
+function promptInPlace(message = "", otherwise = null) {
+  const one = cell;
+  ask(message, false).catch(() => {});
+  while (one.question && !one.done) wire.waitInPlace();
+  const frame = one.answer;
+  return frame?.eof ? otherwise : String(frame?.value ?? "");
+}
+
+function leaveProcess(code) {
+  if (code !== undefined) process.exitCode = code;
+  if (cell && !cell.done) {
+    const error = new Error(`the code called process.exit(${code ?? ""})`);
+    error.name = "Exit";
+    finish(cell, "error", { error }, true);
+  }
+  if (code === undefined) exit();
+  else exit(code);
+}
+
+function localRequire() {
+  return createRequire(path.join(currentDirectory(), "cell.js"));
+}
+
+function load(specifier, options) {
+  let wanted = String(specifier);
+  if (/^\.{0,2}\//.test(wanted) || wanted === "." || wanted === "..") {
+    wanted = pathToFileURL(path.resolve(currentDirectory(), wanted)).href;
+    return options === undefined ? import(wanted) : import(wanted, options);
+  }
+  return loadPackage(wanted, options);
+}
+
+async function loadPackage(wanted, options) {
+  const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+  if (loader !== undefined) {
+    const filename = path.join(currentDirectory(), "cell.mjs");
+    const text = "(name, options) => options === undefined ? import(name) : import(name, options)";
+    return quietly(() => new vm.Script(text, { filename, importModuleDynamically: loader }).runInThisContext()(wanted, options));
+  }
+  try {
+    return await import(wanted);
+  } catch (error) {
+    if (error?.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    let found;
+    try {
+      found = localRequire().resolve(wanted);
+    } catch {
+      throw error;
+    }
+    return import(pathToFileURL(found).href);
+  }
+}
+
+async function imported(specifier, options, names) {
+  const namespace = await load(specifier, options);
+  for (const name of names) {
+    if (!(name in namespace)) throw new SyntaxError(`the module '${specifier}' has no export named '${name}'`);
+  }
+  return namespace;
+}
+
+function globals() {
+  const helpers = Object.freeze({
+    cell: () => cell,
+    awaited: (one, value) => {
+      checked(one);
+      return value;
+    },
+    iterated: (current, values) => {
+      if (values === null || values === undefined) return values;
+      return (async function* () {
+        for await (const one of values) {
+          checked(current);
+          yield one;
+        }
+      })();
+    },
+    load,
+    imported,
+    meta: () => {
+      const filename = path.join(currentDirectory(), "cell.mjs");
+      return {
+        url: pathToFileURL(filename).href,
+        filename,
+        dirname: currentDirectory(),
+        resolve: (name) => (/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : pathToFileURL(localRequire().resolve(name)).href),
+      };
+    },
+  });
+  const hidden = (name, value) => Object.defineProperty(globalThis, name, { value, writable: true, enumerable: false, configurable: true });
+  Object.defineProperty(globalThis, HELPERS, { value: helpers });
+  const require = (name) => localRequire()(name);
+  const template = createRequire(path.join(currentDirectory(), "cell.js"));
+  require.resolve = Object.assign((...all) => localRequire().resolve(...all), { paths: (...all) => localRequire().resolve.paths(...all) });
+  require.cache = template.cache;
+  require.extensions = template.extensions;
+  hidden("require", require);
+  hidden("display", display);
+  hidden("input", input);
+  hidden("prompt", promptInPlace);
+  const module = { exports: {}, children: [], id: "<cell>" };
+  hidden("module", module);
+  hidden("exports", module.exports);
+  Object.defineProperty(globalThis, "__dirname", { get: currentDirectory, configurable: true });
+  Object.defineProperty(globalThis, "__filename", { get: () => path.join(currentDirectory(), "cell.js"), configurable: true });
+  process.exit = leaveProcess;
+  for (const name of builtinModules) {
+    if (/[/_:]/.test(name) || name in globalThis) continue;
+    Object.defineProperty(globalThis, name, {
+      get: () => {
+        const found = template(name);
+        hidden(name, found);
+        return found;
+      },
+      set: (value) => Object.defineProperty(globalThis, name, { value, writable: true, enumerable: true, configurable: true }),
+      enumerable: false,
+      configurable: true,
+    });
+  }
+}

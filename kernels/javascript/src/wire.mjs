@@ -1,0 +1,80 @@
+// Frames over the control socket: 4 bytes of length, then JSON.
+
+import fs from "node:fs";
+import net from "node:net";
+
+const MAX_FRAME = 32 * 1024 * 1024;
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+/** The control socket. Writes are done when they return; reads come as events, or one at a time where code waits in place. */
+export class Wire {
+  #fd;
+  #chunks = Buffer.alloc(0);
+  #onFrame;
+  #onEnd;
+
+  constructor(fd, onFrame, onEnd) {
+    this.#fd = fd;
+    this.#onFrame = onFrame;
+    this.#onEnd = onEnd;
+    const socket = new net.Socket({ fd, readable: true, writable: false });
+    socket.on("data", (chunk) => this.#received(chunk));
+    socket.on("end", onEnd);
+    socket.on("error", onEnd);
+    socket.on("close", onEnd);
+  }
+
+  /** Sends a frame of text that is JSON already. */
+  send(json) {
+    const body = Buffer.from(json, "utf8");
+    const frame = Buffer.allocUnsafe(4 + body.length);
+    frame.writeUInt32BE(body.length, 0);
+    body.copy(frame, 4);
+    let sent = 0;
+    while (sent < frame.length) {
+      try {
+        sent += fs.writeSync(this.#fd, frame, sent);
+      } catch (error) {
+        if (error.code === "EAGAIN") Atomics.wait(pause, 0, 0, 1);
+        else if (error.code !== "EINTR") return this.#onEnd();
+      }
+    }
+  }
+
+  /** Waits in place until frames have come, which go the usual way. */
+  waitInPlace() {
+    const chunk = Buffer.allocUnsafe(65536);
+    for (;;) {
+      let count;
+      try {
+        count = fs.readSync(this.#fd, chunk, 0, chunk.length, null);
+      } catch (error) {
+        if (error.code !== "EAGAIN" && error.code !== "EINTR") return this.#onEnd();
+        Atomics.wait(pause, 0, 0, 2);
+        continue;
+      }
+      if (count === 0) return this.#onEnd();
+      this.#received(Buffer.from(chunk.subarray(0, count)));
+      return undefined;
+    }
+  }
+
+  #received(chunk) {
+    this.#chunks = this.#chunks.length === 0 ? chunk : Buffer.concat([this.#chunks, chunk]);
+    while (this.#chunks.length >= 4) {
+      const length = this.#chunks.readUInt32BE(0);
+      if (length > MAX_FRAME) return this.#onEnd();
+      if (this.#chunks.length < 4 + length) return undefined;
+      const body = this.#chunks.toString("utf8", 4, 4 + length);
+      this.#chunks = this.#chunks.subarray(4 + length);
+      let frame;
+      try {
+        frame = JSON.parse(body);
+      } catch {
+        return this.#onEnd();
+      }
+      this.#onFrame(frame);
+    }
+    return undefined;
+  }
+}

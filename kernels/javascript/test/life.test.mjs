@@ -1,0 +1,229 @@
+// Interrupts, questions, surroundings, the end of a kernel.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { after, before, describe, test } from "node:test";
+import { Kernel } from "./driver.mjs";
+
+describe("life", () => {
+  let kernel;
+  before(async () => {
+    kernel = await Kernel.start();
+  });
+  after(() => kernel.stop());
+
+  const LOOPS = {
+    "a busy loop": "console.log('runs'); while (true) {}",
+    "a busy loop after an await": "await null; console.log('runs'); while (true) {}",
+    "a busy loop in a timer": "setTimeout(() => { console.log('runs'); for (;;) {} }, 1); await new Promise(() => {})",
+    "a promise that is never done": "console.log('runs'); await new Promise(() => {})",
+    "a loop that catches everything": "console.log('runs'); for (;;) { try { while (true) {} } catch {} finally { for (;;) {} } }",
+    "a loop in a regular expression": "console.log('runs'); /^(a+)+$/.test('a'.repeat(60) + 'b')",
+    "a wait for a thread": "console.log('runs'); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+    "microtasks without end": "console.log('runs'); const again = () => Promise.resolve().then(again); await again()",
+  };
+  for (const [name, code] of Object.entries(LOOPS)) {
+    test(`an interrupt stops ${name}, and variables stay`, async () => {
+      await kernel.run("const before = 42");
+      kernel.begin(code);
+      await kernel.until(() => kernel.stdout.includes("runs"), "output");
+      kernel.interrupt();
+      const got = await kernel.end();
+      assert.equal(got.status, "interrupted");
+      assert.equal(got.error.name, "Interrupted");
+      assert.equal((await kernel.run("before")).text, "42");
+    });
+  }
+
+  test("an interrupted cell does not go on at its next await", async () => {
+    kernel.begin("let ticks = 0; async function tick() { for (;;) { await new Promise(r => setTimeout(r, 1)); ticks += 1; console.log('t') } }\nawait tick()");
+    await kernel.until(() => kernel.stdout.includes("t"), "output");
+    kernel.interrupt();
+    assert.equal((await kernel.end()).status, "interrupted");
+    const got = await kernel.run("await new Promise(r => setTimeout(r, 20)); const seen = ticks; await new Promise(r => setTimeout(r, 60)); ticks - seen");
+    assert.equal(got.text, "0");
+    assert.equal((await kernel.run("async function f() { await null; return 'again' }\nawait f()")).text, "'again'");
+  });
+
+  test("interrupts between executions do not hurt", async () => {
+    await kernel.run("const held = 3");
+    for (let round = 0; round < 8; round += 1) kernel.interrupt();
+    // The signals are on their way when the next execution begins, and may yet meet it.
+    let got;
+    for (let round = 0; round < 8 && got?.status !== "ok"; round += 1) got = await kernel.run("held");
+    assert.equal(got.text, "3");
+  });
+
+  test("many interrupts at once are one", async () => {
+    for (let round = 0; round < 10; round += 1) {
+      kernel.begin("console.log('runs'); while (true) {}");
+      await kernel.until(() => kernel.stdout.includes("runs"), "output");
+      for (let signal = 0; signal < 5; signal += 1) kernel.interrupt();
+      assert.equal((await kernel.end()).status, "interrupted");
+    }
+    let got;
+    for (let round = 0; round < 8 && got?.status !== "ok"; round += 1) got = await kernel.run("'whole'");
+    assert.equal(got.text, "'whole'");
+  });
+
+  test("a listener of the code's own does not take interrupts over", async () => {
+    await kernel.run("process.on('SIGINT', () => {})");
+    kernel.begin("console.log('runs'); while (true) {}");
+    await kernel.until(() => kernel.stdout.includes("runs"), "output");
+    kernel.interrupt();
+    assert.equal((await kernel.end()).status, "interrupted");
+  });
+
+  test("input and prompt are answered", async () => {
+    kernel.begin("const a = await input('a? '); const b = prompt('b? '); const c = await input('c? ', {password: true}); [a, b, c]", { input: true });
+    const got = await kernel.end({ onInput: (frame) => kernel.send({ op: "input", id: frame.id, value: `<${frame.prompt}>` }) });
+    assert.deepEqual(got.json, ["<a? >", "<b? >", "<c? >"]);
+    assert.deepEqual(got.inputs.map((one) => one.password), [false, false, true]);
+  });
+
+  test("nobody answers: an error for input, null for prompt", async () => {
+    const eof = (frame) => kernel.send({ op: "input", id: frame.id, eof: true });
+    kernel.begin("await input('a? ')", { input: true });
+    assert.equal((await kernel.end({ onInput: eof })).error.name, "EOFError");
+    kernel.begin("prompt('b? ')", { input: true });
+    assert.equal((await kernel.end({ onInput: eof })).text, "null");
+  });
+
+  test("questions that nobody may answer are refused at once", async () => {
+    for (const code of ["await input('a? ')", "prompt('a? ')"]) {
+      const got = await kernel.run(code);
+      assert.equal(got.error.name, "InputError");
+      assert.equal(got.inputs.length, 0);
+    }
+  });
+
+  test("an interrupt stops a question", async () => {
+    for (const code of ["await input('a? ')", "prompt('a? ')"]) {
+      kernel.begin(code, { input: true });
+      const got = await kernel.end({ onInput: () => kernel.interrupt() });
+      assert.equal(got.status, "interrupted");
+    }
+    assert.equal((await kernel.run("1")).text, "1");
+  });
+
+  test("env and cwd are those of one execution", async () => {
+    await kernel.run("process.env.MINE = 'mine'; process.env.OWN = 'own'");
+    const code = "process.env.OTHER = 'stays'; [process.env.GIVEN, process.env.OWN, process.cwd()]";
+    assert.deepEqual((await kernel.run(code, { env: { GIVEN: "g", OWN: "over" }, cwd: "/usr" })).json, ["g", "over", "/usr"]);
+    const got = await kernel.run("[process.env.GIVEN ?? null, process.env.OWN, process.env.MINE, process.env.OTHER, process.cwd() === '/usr']");
+    assert.deepEqual(got.json, [null, "own", "mine", "stays", false]);
+  });
+
+  test("a directory that is not there is an error of the execution", async () => {
+    const got = await kernel.run("1", { cwd: "/not/there" });
+    assert.match(got.error.value, /cannot be entered: \/not\/there: ENOENT/);
+    assert.equal((await kernel.run("2")).text, "2");
+  });
+
+  test("the kernel's own variables and start are out of sight", async () => {
+    const got = await kernel.run("[Object.keys(process.env).filter(one => one.startsWith('BELLJAR')), process.execArgv]");
+    assert.deepEqual(got.json, [[], []]);
+  });
+
+  test("children do not get the control socket", async () => {
+    const got = await kernel.run("require('child_process').execFileSync('ls', ['-l', '/proc/self/fd']).toString()");
+    assert.doesNotMatch(got.text, / 9 -> /);
+  });
+
+  test("code that breaks globals does not break the kernel", async () => {
+    const own = await Kernel.start();
+    await own.run("JSON.parse = null; globalThis.setImmediate = null; Buffer.from = Buffer.from; process.cwd = null; console = null");
+    const got = await own.run("1 + 1");
+    await own.stop();
+    assert.ok(got.text === "2" || got.gone, "works on, or ends");
+  });
+
+  test("executions are counted", async () => {
+    const first = await kernel.run("1");
+    assert.equal((await kernel.run("1")).count, first.count + 1);
+  });
+
+  test("end of file on the control socket ends the kernel", async () => {
+    const own = await Kernel.start();
+    await own.run("setInterval(() => {}, 1000)");
+    own.control.end();
+    await own.until(() => own.exit, "end");
+    assert.equal(own.exit.code, 0);
+  });
+
+  for (const [code, status] of [["process.exit(3)", 3], ["process.exitCode = 4; process.exit()", 4], ["await null; process.exit(0)", 0]]) {
+    test(`${code} ends the context, and says so`, async () => {
+      const own = await Kernel.start();
+      const got = await own.run(code);
+      assert.deepEqual([got.status, got.exiting, got.error.name], ["error", true, "Exit"]);
+      await own.ended;
+      assert.deepEqual(own.exit, { code: status, signal: null });
+      assert.equal(own.stderr, "");
+    });
+  }
+
+  test("code that kills the process leaves no end", async () => {
+    const own = await Kernel.start();
+    assert.equal((await own.run("process.kill(process.pid, 'SIGKILL')")).gone, true);
+    assert.equal((await own.ended).signal, "SIGKILL");
+  });
+
+  test("SIGTERM ends the kernel", async () => {
+    const own = await Kernel.start();
+    own.child.kill("SIGTERM");
+    assert.equal((await own.ended).signal, "SIGTERM");
+  });
+});
+
+describe("typescript", () => {
+  const missing = spawnSync("esbuild", ["--version"]).error !== undefined;
+  const options = { skip: missing ? "SKIPPED typescript: needs esbuild" : false };
+  let kernel;
+  before(async () => {
+    if (!missing) kernel = await Kernel.start({ language: "typescript" });
+  });
+  after(() => kernel?.stop());
+
+  const CELLS = [
+    ["interface P { x: number }\nconst p: P = { x: 1 }\np", { text: "{ x: 1 }" }],
+    ["p.x as unknown as string", { text: "1" }],
+    ["enum Color { Red, Green = 5 }\nColor.Green", { text: "5" }],
+    ["Color[5]", { text: "'Green'" }],
+    ["function id<T>(value: T): T { return value }\nid<string>('s')", { text: "'s'" }],
+    ["import fs from 'fs'", { text: undefined }],
+    ["typeof fs.statSync", { text: "'function'" }],
+    ["import type { Stats } from 'fs'; let s: Stats | undefined = undefined; s === undefined", { text: "true" }],
+    ["class A { constructor(private y: number) {} get() { return this.y } }\nnew A(3).get()", { text: "3" }],
+    ["await Promise.resolve<number>(4)", { text: "4" }],
+    ["const p: P = { x: 2 }; p.x!", { text: "2" }],
+    ["namespace N { export const q = 9 }\nN.q", { text: "9" }],
+    ["abstract class B { abstract m(): void }\ntypeof B", { text: "'function'" }],
+    ["let t: [number, string] = [1, 'a']; t satisfies unknown[]", { text: "[ 1, 'a' ]" }],
+  ];
+  for (const [code, want] of CELLS) {
+    test(code.replaceAll("\n", "⏎"), options, async () => {
+      const got = await kernel.run(code);
+      assert.equal(got.error?.traceback, undefined);
+      assert.equal(got.text, want.text);
+    });
+  }
+
+  test("lines of errors are those of the source", options, async () => {
+    const got = await kernel.run("interface Q {\n  a: number\n}\n\nfunction fail(q: Q): never {\n  throw new Error('typed')\n}\nfail({ a: 1 })");
+    assert.match(got.error.traceback, /at fail \(Cell \[\d+\]:6:\d+\)\n    at Cell \[\d+\]:8:/);
+  });
+
+  test("an error of syntax names the line", options, async () => {
+    const got = await kernel.run("let a: number = 1\nlet b: = 2");
+    assert.equal(got.error.name, "SyntaxError");
+    assert.match(got.error.traceback, /Cell \[\d+\]:2:/);
+  });
+
+  test("without esbuild the kernel says what to install", async (context) => {
+    if (process.versions.node.split(".").map(Number)[0] >= 22) return context.skip("SKIPPED: this Node takes types away itself");
+    const own = await Kernel.start({ language: "typescript", env: { PATH: "/nowhere" }, allowFailure: true, node: process.execPath });
+    assert.equal(own.ready.op, "failed");
+    assert.match(own.ready.message, /install the package esbuild/);
+    assert.equal((await own.ended).code, 1);
+  });
+});

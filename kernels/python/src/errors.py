@@ -1,0 +1,83 @@
+"""Errors as the code's author reads them: the author's lines, and no frame of the kernel's."""
+
+import os
+import re
+import traceback
+
+from _belljar.bundle import plain, shorten
+
+MAX_VALUE = 64 * 1024
+MAX_TRACEBACK = 256 * 1024
+# Of more frames than these, which only endless recursion has, the last ones are shown.
+_MAX_FRAMES = 1200
+_FRAME = re.compile(r'^(\s*(?:\| )*\s*)File "(Cell In\[\d+\])", line (\d+)(?:, in (?:<module>|<cell line: \d+>))?', re.M)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def _hidden_places():
+    import IPython
+    import traitlets
+
+    return tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (IPython, traitlets))
+
+
+class Describer:
+    """Says what an exception was."""
+
+    def __init__(self):
+        """Learns where the shell's own files are."""
+        self._hidden = _hidden_places()
+
+    def name(self, error):
+        """The exception's type."""
+        return plain(getattr(type(error), "__name__", "Exception"))[:200]
+
+    def value(self, error):
+        """The exception as text, whatever its own code makes of that."""
+        try:
+            return shorten(plain(str(error)), MAX_VALUE)[0]
+        except Exception as other:
+            return f"<its text could not be made: {type(other).__name__}>"
+
+    def _is_hidden(self, frame):
+        name = frame.filename
+        return name.startswith(("<belljar ", "<decorator-gen", "<frozen runpy")) or name.startswith(self._hidden)
+
+    def _trim(self, described, seen):
+        """Takes the kernel's and the shell's frames away, and shortens what is deep."""
+        if described is None or id(described) in seen or len(seen) > 50:
+            return
+        seen.add(id(described))
+        frames = list(described.stack)
+        first = next((at for at, frame in enumerate(frames) if frame.filename.startswith("Cell In[")), 0)
+        # What `!` does is the kernel's, down to the last frame.
+        last = next((at for at, frame in enumerate(frames) if frame.filename == "<belljar commands>"), len(frames))
+        frames = [frame for frame in frames[first:last] if not self._is_hidden(frame)]
+        described.stack[:] = frames
+        self._trim(described.__cause__, seen)
+        self._trim(described.__context__, seen)
+        for inner in getattr(described, "exceptions", None) or ():
+            self._trim(inner, seen)
+
+    def traceback(self, error, tb=None):
+        """The traceback as text, as Python writes it."""
+        try:
+            described = traceback.TracebackException(
+                type(error), error, tb or error.__traceback__, compact=True, limit=-_MAX_FRAMES
+            )
+            self._trim(described, set())
+            text = "".join(described.format())
+        except Exception as other:
+            return f"{self.name(error)}: {self.value(error)}\n(its traceback could not be made: {type(other).__name__})"
+        text = _COLOUR.sub("", plain(text))
+        text = _FRAME.sub(lambda found: f"{found[1]}{found[2]}, line {found[3]}", text)
+        return shorten(text.rstrip("\n"), MAX_TRACEBACK)[0]
+
+    def frame(self, error):
+        """Name, value and traceback, as they are sent."""
+        from IPython.core.error import UsageError
+
+        name, value = self.name(error), self.value(error)
+        if isinstance(error, UsageError):
+            return {"name": name, "value": value, "traceback": f"{name}: {value}"}
+        return {"name": name, "value": value, "traceback": self.traceback(error)}

@@ -1,0 +1,311 @@
+"""The kernel: one context of Python behind a control socket."""
+
+import os
+import sys
+import threading
+import time
+
+from _belljar import extras, wire
+from _belljar.bundle import Budget, plain, shorten
+from _belljar.errors import Describer
+from _belljar.place import Place
+from _belljar.streams import flush, repair_streams
+
+MAX_PROMPT = 4 * 1024
+PROTOCOL = 1
+
+
+class Kernel:
+    """A shell and the state around its executions."""
+
+    def __init__(self, shell):
+        """Nothing of the guest is known yet."""
+        self.shell = shell
+        self.describer = Describer()
+        self.shell.describer = self.describer
+        self.interrupts = None
+        self.wire = None
+        self.pid = None
+        self.current = None
+        self.last = None
+        self.budget = Budget()
+        self.loop = None
+        self.answers = False
+        self._warned = False
+        self._main_sent = False
+        shell.sink = self.show
+        shell.loop_runner = self.run_async
+
+    # What the code does.
+
+    def show(self, data, metadata, main, display_id, update, notes):
+        """Sends what is shown, within the bounds."""
+        if self.wire is None or os.getpid() != self.pid:
+            return
+        flush()
+        fitted = self.budget.fit(data, metadata, main)
+        if fitted is None:
+            if not self._warned:
+                self._warned = True
+                print("belljar: more than 1,000 results of one execution; the others are left out", file=sys.stderr)
+            return
+        data, metadata, cut = fitted
+        frame = {"op": "result", "id": self.last, "main": bool(main and not self._main_sent), "data": data}
+        self._main_sent = self._main_sent or main
+        if metadata:
+            frame["metadata"] = metadata
+        if display_id is not None:
+            frame["display_id"] = plain(display_id)[:200]
+        if update:
+            frame["update"] = True
+        cut = [plain(note)[:400] for note in notes[:16]] + cut
+        if cut:
+            frame["cut"] = cut[:32]
+        self.wire.send(frame)
+
+    def ask(self, prompt="", password=False):
+        """`input()` and `getpass()`: a question to whoever started the execution."""
+        prompt = shorten(plain(str(prompt)), MAX_PROMPT)[0]
+        name = "getpass" if password else "input"
+        if os.getpid() != self.pid:
+            raise EOFError(f"{name}() works in the interpreter's own process only, not in a child of it")
+        if threading.current_thread() is not threading.main_thread():
+            raise EOFError(f"{name}() works in the main thread only")
+        if self.current is None or not self.answers:
+            raise EOFError(f"{name}() was called, but nobody answers questions of this execution; give the value in the code")
+        flush()
+        self.wire.send({"op": "input", "id": self.current, "prompt": prompt, "password": password})
+        while True:
+            frame = self.wire.receive()
+            if frame.get("op") != "input" or frame.get("id") != self.current:
+                continue
+            if frame.get("eof"):
+                raise EOFError("the question was answered with an end of input")
+            return str(frame.get("value", ""))
+
+    def run_async(self, coroutine):
+        """Runs a cell with `await` in it, on the loop that lives as long as the kernel."""
+        loop = self.event_loop()
+        task = loop.create_task(coroutine)
+        self.interrupts.task = task
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            if task.done():
+                raise
+            task.cancel()
+            return loop.run_until_complete(task)
+        finally:
+            self.interrupts.task = None
+
+    def event_loop(self):
+        """The loop of top-level await."""
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        return self.loop
+
+    # What the guest asks for.
+
+    def execute(self, request):
+        """One execution, from `started` to `done`."""
+        number = request.get("id")
+        code = request.get("code")
+        self.current = self.last = number
+        self.budget = Budget()
+        self._warned = self._main_sent = False
+        self.answers = bool(request.get("input"))
+        self.wire.send({"op": "started", "id": number, "count": self.shell.execution_count})
+        place = Place()
+        error = None
+        try:
+            place.enter(request.get("env"), request.get("cwd"))
+            extras.begin()
+            if self.loop is not None or "asyncio" in sys.modules:
+                self.event_loop()
+            error, described = self._run(code if isinstance(code, str) else "")
+        except BaseException as other:
+            error, described = other, self.describer.frame(other)
+        finally:
+            place.leave()
+        self._finish(number, error, described)
+
+    def _run(self, code):
+        error = described = None
+        try:
+            try:
+                self.interrupts.begin()
+                repair_streams()
+                error = self._cell(code)
+                flush()
+                extras.end(show=not self._interrupted(error))
+                if error is not None:
+                    described = self.describer.frame(error)
+            finally:
+                self.interrupts.end()
+        except BaseException as other:
+            while self.interrupts.running:
+                try:
+                    self.interrupts.end()
+                except KeyboardInterrupt:
+                    continue
+            self._leave_child(other)
+            # The first error is the code's; another came while it was being shown.
+            error = error if error is not None and not isinstance(other, KeyboardInterrupt) else other
+        if error is not None and described is None:
+            described = self._describe_late(error)
+        return error, described
+
+    def _describe_late(self, error):
+        if isinstance(error, KeyboardInterrupt):
+            return {"name": "KeyboardInterrupt", "value": "", "traceback": self.describer.traceback(error)}
+        return self.describer.frame(error)
+
+    def _cell(self, code):
+        shell = self.shell
+        shell.soft_error = None
+        try:
+            result = shell.run_cell(code, store_history=True)
+            error = result.error_before_exec or result.error_in_exec or shell.soft_error
+        except BaseException as other:
+            error = other
+        self._leave_child(error)
+        shell.soft_error = None
+        shell.depth = shell.formatting = 0
+        # The shell keeps the last error and with it all that its frames hold.
+        shell.last_execution_result = None
+        return error
+
+    def _leave_child(self, error):
+        """A forked child ends where the code that made it ends."""
+        if os.getpid() == self.pid:
+            return
+        status = 0
+        if isinstance(error, SystemExit):
+            status = exit_status(error)
+        elif error is not None:
+            print(self.describer.traceback(error), file=sys.stderr)
+            status = 1
+        flush()
+        os._exit(status)
+
+    def _interrupted(self, error):
+        if error is None or not self.interrupts.seen:
+            return False
+        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError":
+            return True
+        # A command that the interrupt has ended.
+        return type(error).__name__ == "CalledProcessError" and getattr(error, "returncode", None) in (None, -2, 130)
+
+    def _finish(self, number, error, described):
+        flush(own=True)
+        status = "ok"
+        if error is not None:
+            status = "error"
+            if self._interrupted(error):
+                status = "interrupted"
+                if described["name"] != "KeyboardInterrupt":
+                    lines = described["traceback"].splitlines()
+                    described.update(name="KeyboardInterrupt", value="", traceback="\n".join([*lines[:-1], "KeyboardInterrupt"]))
+            self.wire.send({"op": "error", "id": number, **described})
+        self.current = None
+        done = {"op": "done", "id": number, "status": status}
+        if isinstance(error, SystemExit):
+            done["exiting"] = True
+        self.wire.send(done)
+        if isinstance(error, SystemExit):
+            self.leave(exit_status(error))
+
+    def leave(self, status):
+        """Ends the process as `exit()` does, but waits for no thread."""
+        import atexit
+
+        watchdog = threading.Thread(target=_leave_soon, args=(status,), daemon=True)
+        try:
+            watchdog.start()
+            self.shell.atexit_operations()
+        except BaseException:
+            pass
+        try:
+            atexit._run_exitfuncs()
+        except BaseException:
+            pass
+        flush()
+        os._exit(status)
+
+    # Life.
+
+    def serve(self, fd):
+        """Takes executions until the control socket ends; never returns."""
+        self.pid = os.getpid()
+        self.interrupts = wire.Interrupts()
+        self.interrupts.install()
+        self.wire = wire.Wire(fd, self.interrupts)
+        os.register_at_fork(after_in_child=self._in_child)
+        self.wire.send({"op": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
+        while True:
+            try:
+                self._idle()
+                request = self.wire.receive()
+                if request.get("op") == "execute":
+                    self.execute(request)
+                    # What the request held is not kept until the next one.
+                    request = None
+            except KeyboardInterrupt:
+                continue
+
+    def _in_child(self):
+        if self.pid is None or os.getpid() == self.pid:
+            return
+        import signal
+
+        self.wire.forget()
+        self.interrupts.running = False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _idle(self):
+        """Tasks that a cell has left go on until the next one comes."""
+        loop = self.loop
+        if loop is None or loop.is_closed():
+            return
+        import asyncio
+
+        if not asyncio.all_tasks(loop) or self.wire.readable():
+            return
+
+        def wake():
+            # Code that does not let go of the loop would keep the next execution out for ever.
+            if self.wire.readable():
+                raise KeyboardInterrupt
+
+        try:
+            loop.add_reader(self.wire.fileno(), loop.stop)
+            self.interrupts.wake = wake
+            loop.run_forever()
+        except BaseException as error:
+            self._leave_child(error)
+            if not isinstance(error, KeyboardInterrupt):
+                print(self.describer.traceback(error), file=sys.stderr)
+        finally:
+            self.interrupts.wake = None
+            try:
+                loop.remove_reader(self.wire.fileno())
+            except Exception:
+                self.loop = None
+
+
+def _leave_soon(status):
+    time.sleep(2)
+    os._exit(status)
+
+
+def exit_status(error):
+    """The status of `SystemExit`, as Python has it."""
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code) & 0xFF
+    return 1

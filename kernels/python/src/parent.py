@@ -1,0 +1,129 @@
+"""The parent of warm kernels: ready before any user is known, and never runs a user's code.
+
+The host sends one message for each fork over a socket that keeps their borders: JSON, with descriptors. The child says over its
+control socket that it is there, and the guest then tells it its place (kernels/PROTOCOL.md, A warm kernel).
+"""
+
+import base64
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+from _belljar import enter
+from _belljar.start import tell_failure
+from _belljar.warm import Failed, after_fork, prepare, rehearse
+
+MAX_ORDER = 64 * 1024
+MAX_DESCRIPTORS = 16
+MAX_PLACE = 16 << 20
+# How long a child waits for its place before it uses the time, in seconds.
+PATIENCE = 0.005
+
+
+def main():
+    """Never returns."""
+    setup = json.loads(os.environ.pop("BELLJAR_WARM"))
+    sock = socket.socket(fileno=setup["fd"])
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.path.pop(0)
+    sys.argv = [""]
+    calls = enter.Calls(setup["calls"])
+    try:
+        kernel = prepare(setup["imports"])
+    except Failed as error:
+        sock.send(json.dumps({"failed": str(error)[:4096]}).encode())
+        os._exit(1)
+    sys.path.insert(0, "")
+    threads = _threads(setup["status"])
+    if threads != 1:
+        # A lock that another thread holds would be held for ever in a child.
+        sock.send(json.dumps({"failed": f"the imports have started {threads - 1} threads"}).encode())
+        os._exit(1)
+    enter.use_huge_pages(calls)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sock.send(json.dumps({"version": sys.version.split()[0]}).encode())
+    while True:
+        data, fds, _, _ = socket.recv_fds(sock, MAX_ORDER, MAX_DESCRIPTORS)
+        if not data:
+            os._exit(0)
+        order = json.loads(data)
+        if order["filter"] is not None:
+            order["filter"] = base64.b64decode(order["filter"])
+        named = dict(zip(order["descriptors"], fds, strict=False))
+        named["groups"] = fds[len(order["descriptors"]) :]
+        group = named.get("cgroup")
+        try:
+            pid = calls.clone() if group is None else calls.clone_into(group)
+        except OSError as error:
+            _fail(named["control"], error)
+            pid = -1
+        if pid == 0:
+            _become(kernel, calls, order, named)
+        for fd in fds:
+            os.close(fd)
+
+
+def _threads(fd):
+    """From its own status in the kernel's words; there is no /proc here."""
+    text = os.pread(fd, 8192, 0).decode()
+    os.close(fd)
+    return int(text.split("Threads:", 1)[1].split(None, 1)[0])
+
+
+def _become(kernel, calls, order, fds):
+    """In the child; never returns."""
+    control = fds["control"]
+    try:
+        enter.move_in(calls, order, fds)
+        sock = socket.socket(fileno=control)
+        body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
+        sock.sendall(len(body).to_bytes(4, "big") + body)
+        if not select.select([sock], [], [], PATIENCE)[0]:
+            # Nobody waits for it yet: its pages become its own now, and not with its first execution.
+            rehearse(kernel, 2)
+            gc.freeze()
+        frame, passed = _place(sock)
+        enter.settle(calls, frame, passed)
+        env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in frame["env"])
+        for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
+            env.pop(name, None)
+        after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
+        sock.detach()
+    except BaseException as error:
+        tell_failure(control, f"the warm interpreter could not move in: {type(error).__name__}: {error}")
+    kernel.serve(control)
+    os._exit(1)
+
+
+def _place(sock):
+    data, passed, _, _ = socket.recv_fds(sock, 4, 1)
+    while len(data) < 4:
+        data += _more(sock, 4 - len(data))
+    length = int.from_bytes(data, "big")
+    if length > MAX_PLACE:
+        raise ValueError("the place is too long")
+    body = b""
+    while len(body) < length:
+        body += _more(sock, length - len(body))
+    return json.loads(body), passed
+
+
+def _more(sock, length):
+    data = sock.recv(length)
+    if not data:
+        os._exit(0)
+    return data
+
+
+def _fail(control, error):
+    body = json.dumps({"op": "failed", "message": f"the warm interpreter could not fork: {error}"}).encode()
+    try:
+        socket.socket(fileno=os.dup(control)).sendall(len(body).to_bytes(4, "big") + body)
+    except OSError:
+        pass

@@ -1,0 +1,167 @@
+"""What is done before any user is known, and what a forked kernel does first."""
+
+import os
+import sys
+import time
+
+from _belljar import extras
+from _belljar.kernel import Kernel
+from _belljar.streams import prepare_streams
+
+
+class Failed(Exception):
+    """The kernel cannot work: what is missing, and what to do."""
+
+
+def prepare(imports=(), to_fork=True):
+    """All that can be done before any user is known; returns the kernel. Afterwards the process has one thread."""
+    prepare_streams()
+    try:
+        from _belljar.shell import make_shell
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("IPython", "traitlets"):
+            raise
+        raise Failed(
+            f"IPython is missing in {sys.executable} ({error}): install it with `apt-get install python3-ipython` "
+            "or `python3 -m pip install ipython`"
+        ) from error
+    shell = make_shell()
+    kernel = Kernel(shell)
+    sys.meta_path.insert(0, extras.Hooks())
+    _questions(kernel)
+    for name in imports:
+        import importlib
+
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise Failed(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
+    if to_fork:
+        rehearse(kernel)
+        _settle(shell)
+    return kernel
+
+
+def _settle(shell):
+    """Touches what the first execution would make, and keeps the collector's hands off all of it."""
+    # What a child imports and sets up on its way.
+    import base64  # noqa: F401
+    import fcntl  # noqa: F401
+    import gc
+    import random  # noqa: F401
+    import resource  # noqa: F401
+    import select  # noqa: F401
+
+    shell.run_cell("_ = f'{1 + 1}'\nasync def _():\n    pass\ndel _", silent=True)
+    if "ssl" in sys.modules:
+        # OpenSSL's generators are made with their first use.
+        sys.modules["ssl"].RAND_bytes(1)
+        sys.modules["ssl"].RAND_add(os.urandom(64), 64.0)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    shell.user_ns["_"] = ""
+    if "numpy" in sys.modules:
+        import numpy.random  # noqa: F401
+    if "matplotlib.pyplot" in sys.modules:
+        from _belljar import backend, charts  # noqa: F401
+    if "pandas" in sys.modules:
+        from _belljar import tables  # noqa: F401
+    gc.collect()
+    gc.freeze()
+
+
+class _Nowhere:
+    """A control socket that leads nowhere."""
+
+    def send(self, frame):
+        """Makes the frame, as a real one does."""
+        import json
+
+        json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+
+    def readable(self):
+        return True
+
+
+# One of each kind: a value, output, an error, a definition, a loop.
+_REHEARSAL = (
+    "2 ** 64",
+    "print(f'{1 + 1}')",
+    "def _rehearsed(number=1):\n    return [one for one in range(number)]\n_rehearsed()",
+    "import os, sys, json\nfor _rehearsed in range(2):\n    pass\n{'a': 1}",
+    "1 / 0",
+)
+
+
+def rehearse(kernel, count=None):
+    """Runs a few cells of the kernel's own, so that what comes later finds made what its first execution would make."""
+    from _belljar import wire
+
+    out, err = os.dup(1), os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(null, number)
+    kernel.pid = os.getpid()
+    kernel.interrupts = wire.Interrupts()
+    kernel.wire = _Nowhere()
+    try:
+        for code in (_REHEARSAL * 2)[:count]:
+            kernel.execute({"id": 0, "code": code, "env": {}})
+    finally:
+        for number, kept in ((1, out), (2, err)):
+            os.dup2(kept, number)
+            os.close(kept)
+        os.close(null)
+        if kernel.loop is not None:
+            # Its descriptors would not be a child's own.
+            import asyncio
+
+            kernel.loop.close()
+            asyncio.set_event_loop(None)
+        kernel.pid = kernel.wire = kernel.interrupts = kernel.last = kernel.loop = None
+        kernel.shell.reset(new_session=True)
+        kernel.shell.user_ns.pop("_rehearsed", None)
+
+
+def _questions(kernel):
+    import builtins
+    import getpass
+
+    def input(prompt="", /):
+        return kernel.ask(prompt)
+
+    def ask_password(prompt="Password: ", stream=None, **_kwargs):
+        return kernel.ask(prompt, password=True)
+
+    builtins.input = input
+    getpass.getpass = ask_password
+    kernel.shell.raw_input_original = input
+
+
+def after_fork(env=None, cwd=None):
+    """In a child of a prepared process, before any code: nothing random is the parent's, and the place is the context's."""
+    import random
+
+    random.seed()
+    random_numpy = sys.modules.get("numpy.random")
+    if random_numpy is not None:
+        random_numpy.seed()
+    uuid = sys.modules.get("uuid")
+    if uuid is not None:
+        uuid._node = None
+        uuid._last_timestamp = None
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile._name_sequence = None
+        tempfile.tempdir = None
+    ssl = sys.modules.get("ssl")
+    if ssl is not None:
+        # OpenSSL sees a fork by the process id, which in another namespace may be the same.
+        ssl.RAND_add(os.urandom(64), 64.0)
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+        if hasattr(time, "tzset"):
+            time.tzset()
+    if cwd is not None:
+        os.chdir(cwd)

@@ -1,0 +1,194 @@
+"""Frames over the control socket, and what a signal may do meanwhile."""
+
+import json
+import os
+import select
+import signal
+import socket
+import threading
+
+MAX_FRAME = 32 * 1024 * 1024
+
+
+class Interrupts:
+    """What SIGINT does: it interrupts the code that runs, and nothing else.
+
+    The handler runs between two steps of the main thread. Where the kernel must not be broken off it holds a shield; the
+    interrupt then comes when the last shield is put down.
+    """
+
+    def __init__(self):
+        """Takes the signal; nothing runs yet."""
+        self.pid = os.getpid()
+        self.running = False
+        self.seen = False
+        self.wake = None
+        self.task = None
+        self._shields = 0
+        self._pending = False
+        self._cancelled = False
+
+    def install(self):
+        """Makes SIGINT this object's, whatever code made of it."""
+        signal.signal(signal.SIGINT, self._handle)
+
+    def begin(self):
+        """From here on the signal interrupts."""
+        self.install()
+        self.seen = self._pending = self._cancelled = False
+        self.running = True
+
+    def end(self):
+        """From here on the signal does nothing."""
+        self.running = False
+        self.task = None
+        self._pending = False
+        self.install()
+
+    def _handle(self, _number, frame):
+        if os.getpid() != self.pid:
+            raise KeyboardInterrupt
+        if not self.running:
+            if self.wake is not None:
+                self.wake()
+            return
+        self.seen = True
+        if self._shields:
+            self._pending = True
+            return
+        if self.task is not None and not self._cancelled and _waits(frame):
+            self._cancelled = True
+            self.task.cancel()
+            # The loop waits on; this wakes it.
+            self.task.get_loop().call_soon_threadsafe(int)
+            return
+        raise KeyboardInterrupt
+
+    def __enter__(self):
+        """Holds the interrupt back, in the main thread; elsewhere it never comes."""
+        if threading.current_thread() is threading.main_thread():
+            self._shields += 1
+        return self
+
+    def __exit__(self, *_exc):
+        """Lets the interrupt through that came meanwhile."""
+        if threading.current_thread() is threading.main_thread():
+            self._shields -= 1
+            if not self._shields and self._pending:
+                self._pending = False
+                if self.running:
+                    raise KeyboardInterrupt
+
+
+def _waits(frame):
+    """Whether the event loop waits for something to happen, and no code runs."""
+    back = frame.f_back
+    return back is not None and back.f_code.co_name == "_run_once" and back.f_code.co_filename.endswith("base_events.py")
+
+
+class Wire:
+    """The control socket: one reader, which is the main thread, and any number of writers."""
+
+    def __init__(self, fd, interrupts):
+        """Moves the socket to a number above 9 that no child inherits."""
+        import fcntl
+
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+        os.close(fd)
+        self._pid = os.getpid()
+        self._socket = socket.socket(fileno=moved)
+        self._socket.setblocking(True)
+        self._identity = self._look()
+        self._lock = threading.Lock()
+        self._interrupts = interrupts
+        self._buffer = bytearray()
+
+    def fileno(self):
+        """The descriptor's number."""
+        return self._socket.fileno()
+
+    def _look(self):
+        found = os.fstat(self._socket.fileno())
+        return found.st_dev, found.st_ino
+
+    def forget(self):
+        """In a forked child: this copy of the socket is closed, and nothing is written again."""
+        self._lock = threading.Lock()
+        try:
+            if self._look() == self._identity:
+                self._socket.close()
+            else:
+                self._socket.detach()
+        except (OSError, ValueError):
+            pass
+
+    def send(self, frame):
+        """Writes one frame, whole. Ends the process when the guest is gone."""
+        if os.getpid() != self._pid:
+            return
+        body = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+        self.send_text(body)
+
+    def send_text(self, body):
+        """Writes one frame whose JSON is made already."""
+        if os.getpid() != self._pid:
+            return
+        data = body.encode("utf-8", "backslashreplace")
+        data = len(data).to_bytes(4, "big") + data
+        with self._interrupts, self._lock:
+            try:
+                if self._look() != self._identity:
+                    os._exit(1)
+                self._socket.sendall(data)
+            except (OSError, ValueError):
+                # Closed by the guest, or by the code: there is nobody to speak with any more.
+                os._exit(1)
+
+    def readable(self):
+        """Whether something has come."""
+        return bool(self._buffer) or bool(_poll(self._socket.fileno(), 0))
+
+    def receive(self):
+        """The next frame. Ends the process at the end of the stream."""
+        while True:
+            frame = self._take()
+            if frame is not None:
+                return frame
+            try:
+                # Only the waiting may be interrupted: what was read is never lost.
+                _poll(self._socket.fileno(), None)
+                with self._interrupts:
+                    chunk = self._socket.recv(1 << 20)
+                    if self._look() != self._identity:
+                        chunk = b""
+                    self._buffer += chunk
+            except (OSError, ValueError):
+                chunk = b""
+            if not chunk:
+                os._exit(0)
+
+    def _take(self):
+        with self._interrupts:
+            if len(self._buffer) < 4:
+                return None
+            length = int.from_bytes(self._buffer[:4], "big")
+            if length > MAX_FRAME:
+                os._exit(1)
+            if len(self._buffer) < 4 + length:
+                return None
+            body = bytes(self._buffer[4 : 4 + length])
+            del self._buffer[: 4 + length]
+        try:
+            frame = json.loads(body)
+        except ValueError:
+            os._exit(1)
+        return frame if isinstance(frame, dict) else {}
+
+
+def _poll(fd, timeout):
+    poll = select.poll()
+    poll.register(fd, select.POLLIN | select.POLLHUP)
+    events = poll.poll(timeout)
+    if any(event & select.POLLNVAL for _, event in events):
+        raise OSError("the control socket is closed")
+    return events

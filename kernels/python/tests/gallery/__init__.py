@@ -1,0 +1,1 @@
+"""Documented snippets, and what each must show."""

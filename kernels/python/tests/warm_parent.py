@@ -1,0 +1,40 @@
+"""A parent that is ready before any user is known, and forks kernels: what a warm start does, for the tests.
+
+Usage: warm_parent.py KERNEL FD MODULES…; it reads one line of JSON for each fork: {"env": {…}, "cwd": "…"}, with the control socket
+passed along, and writes the child's process id.
+"""
+
+import json
+import os
+import socket
+import sys
+
+
+def main():
+    source, fd, *modules = sys.argv[1:]
+    del sys.path[0]
+    with open(source) as file:
+        exec(compile(file.read(), "<belljar kernel file>", "exec"), {"__name__": "_belljar_file"})
+    from _belljar import warm as k
+
+    sys.argv = [""]
+    kernel = k.prepare(modules)
+    sys.path.insert(0, "")
+    # Made once before the forks, so that a child that is not reseeded gives itself away.
+    sock = socket.socket(fileno=int(fd))
+    sock.sendall(json.dumps({"threads": os.listdir("/proc/self/task"), "modules": sorted(sys.modules)}).encode() + b"\n")
+    while True:
+        data, fds, _, _ = socket.recv_fds(sock, 1 << 16, 1)
+        if not data:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            sock.close()
+            k.after_fork(**json.loads(data))
+            kernel.serve(fds[0])
+        os.close(fds[0])
+        sock.sendall(b"%d\n" % pid)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Code in contexts."""
+
+from __future__ import annotations
+
+from typing import List, Mapping, Optional, Union
+
+from .. import _json as read
+from ..errors import InvalidArgumentException
+from ..models import CodeContext, Execution
+from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
+from .commands import answer_patience
+
+ContextRef = Union[str, CodeContext]
+"""A context, or its id."""
+
+
+def context_id(context: ContextRef) -> str:
+    """The id of a context."""
+    return context.id if isinstance(context, CodeContext) else context
+
+
+def create(sandbox_id: str, language: Optional[str], cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[CodeContext]:
+    """Makes a context."""
+    return post(sandbox_path(sandbox_id, "contexts"), CodeContext.from_json, language=language, cwd=cwd, env=_variables(envs))
+
+
+def list_contexts(sandbox_id: str) -> Call[List[CodeContext]]:
+    """The contexts of a sandbox."""
+    path = sandbox_path(sandbox_id, "contexts")
+    return get(path, lambda value: read.list_of(value, "contexts", CodeContext.from_json))
+
+
+def restart(sandbox_id: str, context: ContextRef) -> Call[CodeContext]:
+    """Gives a context a fresh interpreter."""
+    return post(_path(sandbox_id, context, "restart"), CodeContext.from_json)
+
+
+def interrupt(sandbox_id: str, context: ContextRef) -> Call[bool]:
+    """Interrupts what runs in a context."""
+    return post(_path(sandbox_id, context, "interrupt"), lambda value: bool(read.mapping(value, "the answer").get("interrupted")))
+
+
+def remove(sandbox_id: str, context: ContextRef) -> Call[None]:
+    """Ends a context."""
+    return delete(_path(sandbox_id, context))
+
+
+def answer(sandbox_id: str, context: str, execution: int, value: Optional[str]) -> Call[None]:
+    """Answers a question; None: nobody will."""
+    path = _path(sandbox_id, context, "answer")
+    if value is None:
+        return post(path, nothing, execution=execution, end_of_file=True)
+    return post(path, nothing, execution=execution, value=value)
+
+
+def run(
+    sandbox_id: str,
+    code: str,
+    *,
+    language: Optional[str],
+    context: Optional[ContextRef],
+    envs: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    timeout: Optional[Duration],
+    allow_input: bool,
+    on_disconnect: Optional[str],
+    output: Optional[Size],
+    request_timeout: Optional[float],
+    streamed: bool,
+) -> Call[Execution]:
+    """Runs code; `streamed`: with what comes of it as events."""
+    if context is not None and language is not None:
+        raise InvalidArgumentException("give either a language or a context, which has its own language", field="language")
+    try:
+        code.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgumentException("code must be text that UTF-8 can write; it has a lone surrogate", field="code") from None
+    body = given(
+        code=code,
+        language=language,
+        context=None if context is None else context_id(context),
+        env=_variables(envs),
+        cwd=cwd,
+        timeout=duration(timeout, "timeout"),
+        allow_input=True if allow_input else None,
+        on_disconnect=on_disconnect,
+        output=output,
+    )
+    headers = {"Idempotency-Key": new_idempotency_key()}
+    if streamed:
+        headers["Accept"] = "text/event-stream"
+    patience = request_timeout if request_timeout is not None or streamed else answer_patience(timeout)
+    path = sandbox_path(sandbox_id, "code")
+    return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, patience=patience)
+
+
+def _variables(envs: Optional[Mapping[str, str]]) -> Optional[Mapping[str, str]]:
+    return None if envs is None else dict(envs)
+
+
+def _path(sandbox_id: str, context: ContextRef, *rest: str) -> str:
+    return sandbox_path(sandbox_id, "contexts", segment(context_id(context), "context"), *rest)

@@ -1,0 +1,451 @@
+"""Code in contexts, and what it shows."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from .. import _json as read
+from ..errors import ServerException
+from .charts import Chart, chart_from_json
+
+TABLE = "application/vnd.belljar.table.v1+json"
+CHART = "application/vnd.belljar.chart.v1+json"
+
+_FORMS: Mapping[str, str] = {
+    "text": "text/plain",
+    "html": "text/html",
+    "markdown": "text/markdown",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "jpeg": "image/jpeg",
+    "pdf": "application/pdf",
+    "latex": "text/latex",
+    "json": "application/json",
+    "javascript": "application/javascript",
+    "data": TABLE,
+    "chart": CHART,
+}
+
+
+class Question(str):
+    """What code asks (`input()`): the text of the question.
+
+    Attributes:
+        password: Whether what is typed should not be shown.
+    """
+
+    password: bool
+
+    def __new__(cls, prompt: str, password: bool = False) -> Question:
+        """A question."""
+        made = super().__new__(cls, prompt)
+        made.password = password
+        return made
+
+
+@dataclass(frozen=True)
+class CodeContext:
+    """An interpreter whose variables live on from one execution to the next.
+
+    Attributes:
+        id: Its id: the language's name for the language's own context, else `c1`, `c2`, …
+        language: Its language.
+        cwd: Its working directory.
+        state: `idle`, `busy`, or `lost`: its interpreter has ended, and the next execution gets a fresh one.
+        pid: The interpreter's process inside, if there is one.
+        executions: How many were begun since the interpreter started.
+        idle_ms: Milliseconds since the last execution ended; 0 while one runs.
+        version: Of the language, as the interpreter tells it.
+        start: How the interpreter came to be: `plain`, as any process, or `warm`, from one that was prepared.
+        start_note: Why it is not warm, where a warm one was wanted.
+        generation: How often the interpreter was started, 1 for the first.
+    """
+
+    id: str
+    language: str
+    cwd: str
+    state: str
+    pid: Optional[int] = None
+    executions: int = 0
+    idle_ms: int = 0
+    version: str = ""
+    start: str = "plain"
+    start_note: Optional[str] = None
+    generation: int = 1
+
+    @classmethod
+    def from_json(cls, value: Any) -> CodeContext:
+        """Reads a context of an answer."""
+        value = read.mapping(value, "the context")
+        return cls(
+            id=read.text(value, "id"),
+            language=read.text(value, "language"),
+            cwd=read.text(value, "cwd"),
+            state=read.text(value, "state"),
+            pid=read.optional_integer(value, "pid"),
+            executions=read.integer(value, "executions", 0),
+            idle_ms=read.integer(value, "idle_ms", 0),
+            version=read.optional_text(value, "version") or "",
+            start=read.optional_text(value, "start") or "plain",
+            start_note=read.optional_text(value, "start_note"),
+            generation=read.integer(value, "generation", 1),
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Its name.
+        type: `integer`, `number`, `boolean`, `datetime`, `duration`, `string` or `other`.
+    """
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data frame as data. Times are ISO 8601; what is missing is None.
+
+    Attributes:
+        columns: Its columns, at most 100.
+        rows: Its rows, at most 1,000.
+        row_count: How many rows there are in all.
+        truncated: Whether rows or columns were left out.
+        index: The rows' names, where they have some.
+    """
+
+    columns: Tuple[Column, ...]
+    rows: Tuple[Tuple[Any, ...], ...] = field(repr=False)
+    row_count: int
+    truncated: bool = False
+    index: Optional[Mapping[str, Any]] = field(default=None, repr=False)
+
+    def __getitem__(self, column: str) -> List[Any]:
+        """The values of a column."""
+        for at, found in enumerate(self.columns):
+            if found.name == column:
+                return [row[at] for row in self.rows]
+        raise KeyError(column)
+
+    def to_dict(self) -> Dict[str, List[Any]]:
+        """Columns by name. Of several columns of a name the last one stays."""
+        return {column.name: [row[at] for row in self.rows] for at, column in enumerate(self.columns)}
+
+    def records(self) -> List[Dict[str, Any]]:
+        """Rows as dicts."""
+        return [{column.name: row[at] for at, column in enumerate(self.columns)} for row in self.rows]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Table:
+        """Reads a table of a result."""
+        value = read.mapping(value, "the table")
+        columns = read.list_of(value, "columns", _column)
+        rows = value.get("rows")
+        if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
+            raise ServerException("the server's answer is not as expected: `rows` is not a list of rows")
+        index = value.get("index")
+        return cls(
+            columns=tuple(columns),
+            rows=tuple(tuple(row) for row in rows),
+            row_count=read.integer(value, "row_count", len(rows)),
+            truncated=bool(value.get("truncated")),
+            index=index if isinstance(index, dict) else None,
+        )
+
+
+def _column(value: Any) -> Column:
+    # Names of columns need not be texts; what is shown is what counts.
+    value = read.mapping(value, "a column")
+    return Column(name=str(value.get("name", "")), type=str(value.get("type", "other")))
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Something that code has shown, in one or several forms.
+
+    A notebook shows it as the sandbox would.
+
+    Attributes:
+        mime: The forms, by MIME type: texts, JSON values, and bytes of pictures and PDF.
+        is_main_result: Whether it is the value of the code's last expression; else it was displayed.
+        metadata: Hints by MIME type, such as a picture's width.
+        display_id: A later result with `update` replaces an earlier one with the same id.
+        update: Whether it replaces earlier ones.
+        cut: Forms that are missing or shortened because they were too large, a sentence each.
+    """
+
+    mime: Mapping[str, Any]
+    is_main_result: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    display_id: Optional[str] = None
+    update: bool = False
+    cut: Tuple[str, ...] = ()
+
+    @property
+    def text(self) -> Optional[str]:
+        """As text."""
+        return self._string("text/plain")
+
+    @property
+    def html(self) -> Optional[str]:
+        """As HTML."""
+        return self._string("text/html")
+
+    @property
+    def markdown(self) -> Optional[str]:
+        """As Markdown."""
+        return self._string("text/markdown")
+
+    @property
+    def svg(self) -> Optional[str]:
+        """As SVG."""
+        return self._string("image/svg+xml")
+
+    @property
+    def png(self) -> Optional[bytes]:
+        """As PNG: the bytes of the file."""
+        return self._bytes("image/png")
+
+    @property
+    def jpeg(self) -> Optional[bytes]:
+        """As JPEG: the bytes of the file."""
+        return self._bytes("image/jpeg")
+
+    @property
+    def pdf(self) -> Optional[bytes]:
+        """As PDF: the bytes of the file."""
+        return self._bytes("application/pdf")
+
+    @property
+    def latex(self) -> Optional[str]:
+        """As LaTeX."""
+        return self._string("text/latex")
+
+    @property
+    def json(self) -> Any:
+        """As a JSON value."""
+        return self.mime.get("application/json")
+
+    @property
+    def javascript(self) -> Optional[str]:
+        """As JavaScript, for a page to run."""
+        return self._string("application/javascript")
+
+    @property
+    def data(self) -> Optional[Table]:
+        """A data frame as data."""
+        found = self.mime.get(TABLE)
+        return None if found is None else Table.from_json(found)
+
+    @property
+    def chart(self) -> Optional[Chart]:
+        """What a chart shows: its type, title, axes and series."""
+        found = self.mime.get(CHART)
+        return None if found is None else chart_from_json(found)
+
+    @property
+    def extra(self) -> Dict[str, Any]:
+        """Forms that have no name of their own here, by MIME type."""
+        return {mime: value for mime, value in self.mime.items() if mime not in _FORMS.values()}
+
+    def formats(self) -> List[str]:
+        """The forms that there are: `text`, `png`, …, and MIME types of `extra`."""
+        return [name for name, mime in _FORMS.items() if mime in self.mime] + list(self.extra)
+
+    def __getitem__(self, name: str) -> Any:
+        """A form by its name or MIME type."""
+        if name in _FORMS:
+            return getattr(self, name)
+        return self.mime[name]
+
+    def __repr__(self) -> str:
+        """The forms, and the text."""
+        text = self.text
+        shown = "" if text is None else f", text={text if len(text) <= 200 else text[:200] + '…'!r}"
+        return f"Result(formats={self.formats()!r}{shown})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """All forms, for notebooks."""
+        return dict(self.mime), dict(self.metadata)
+
+    def _string(self, mime: str) -> Optional[str]:
+        found = self.mime.get(mime)
+        return found if isinstance(found, str) else None
+
+    def _bytes(self, mime: str) -> Optional[bytes]:
+        found = self.mime.get(mime)
+        return found if isinstance(found, bytes) else None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Result:
+        """Reads a result."""
+        value = read.mapping(value, "the result")
+        forms = read.mapping(value.get("data"), "`data`")
+        cut = value.get("cut") or []
+        return cls(
+            mime={mime: _form(mime, form) for mime, form in forms.items()},
+            is_main_result=bool(value.get("main")),
+            metadata=read.mapping(value.get("metadata") or {}, "`metadata`"),
+            display_id=read.optional_text(value, "display_id"),
+            update=bool(value.get("update")),
+            cut=tuple(str(one) for one in cut) if isinstance(cut, list) else (),
+        )
+
+
+def _form(mime: str, value: Any) -> Any:
+    textual = mime.startswith("text/") or mime == "application/javascript" or mime.endswith(("+xml", "/xml"))
+    if textual or mime == "application/json" or mime.endswith("+json") or not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ServerException(f"the server's answer is not as expected: `{mime}` is not base64") from None
+
+
+@dataclass(frozen=True)
+class ExecutionError:
+    """An error that code raised.
+
+    Attributes:
+        name: Its name, such as `ValueError`.
+        value: Its message.
+        traceback: As the interpreter prints it.
+    """
+
+    name: str
+    value: str
+    traceback: str = field(default="", repr=False)
+
+    @classmethod
+    def from_json(cls, value: Any) -> ExecutionError:
+        """Reads an error of an answer."""
+        value = read.mapping(value, "the error")
+        return cls(read.text(value, "name"), read.text(value, "value"), read.optional_text(value, "traceback") or "")
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What code has printed.
+
+    Attributes:
+        stdout: Standard output, in the pieces in which it came.
+        stderr: Standard error, in the pieces in which it came.
+        truncated: Whether some of it was left out, because it was more than is kept.
+    """
+
+    stdout: Tuple[str, ...] = ()
+    stderr: Tuple[str, ...] = ()
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of code.
+
+    Attributes:
+        results: What it has shown, in order.
+        logs: What it has printed.
+        error: The error that it raised, if it did.
+        status: `ok`; `error`; `interrupted`; `timed_out`; `died`: the interpreter ended before the code did.
+        state: What has become of the context's variables: `preserved`, `lost`, or `unknown`.
+        reason: Why they are not preserved.
+        context: The id of the context that it ran in.
+        execution: Its number in the sandbox, which is never used again.
+        execution_count: The number that the interpreter gave it: 1 for the first.
+        rebuilt: Set when the interpreter was a fresh one because the one before was lost: why it was.
+        cause: What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
+        exit_code: The interpreter's exit code, if it ended by itself.
+        signal: The name of the signal that ended the interpreter.
+        wall_ms: Time from start to end, in milliseconds.
+        cpu_ms: Processor time, in milliseconds.
+    """
+
+    results: Tuple[Result, ...] = ()
+    logs: Logs = field(default_factory=Logs)
+    error: Optional[ExecutionError] = None
+    status: str = "ok"
+    state: str = "preserved"
+    reason: Optional[str] = None
+    context: str = ""
+    execution: int = 0
+    execution_count: int = 0
+    rebuilt: Optional[str] = None
+    cause: Optional[str] = None
+    exit_code: Optional[int] = None
+    signal: Optional[str] = None
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+
+    @property
+    def text(self) -> Optional[str]:
+        """The value of the last expression, as text."""
+        for result in self.results:
+            if result.is_main_result:
+                return result.text
+        return None
+
+    @property
+    def stdout(self) -> str:
+        """Standard output in one piece."""
+        return "".join(self.logs.stdout)
+
+    @property
+    def stderr(self) -> str:
+        """Standard error in one piece."""
+        return "".join(self.logs.stderr)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it came to its end without an error."""
+        return self.status == "ok"
+
+    @classmethod
+    def from_parts(
+        cls,
+        head: Mapping[str, Any],
+        results: Sequence[Result],
+        logs: Logs,
+        error: Optional[ExecutionError],
+        end: Mapping[str, Any],
+    ) -> Execution:
+        """Puts together what came in events."""
+        context: Union[str, Mapping[str, Any]] = head.get("context") or ""
+        return cls(
+            results=tuple(results),
+            logs=logs,
+            error=error,
+            status=read.text(end, "status"),
+            state=read.text(end, "state"),
+            reason=read.optional_text(end, "reason"),
+            context=context if isinstance(context, str) else read.text(context, "id"),
+            execution=read.integer(head, "execution", 0),
+            execution_count=read.integer(head, "count", 0),
+            rebuilt=read.optional_text(head, "rebuilt") or None,
+            cause=read.optional_text(end, "cause"),
+            exit_code=read.optional_integer(end, "exit_code"),
+            signal=read.optional_text(end, "signal"),
+            wall_ms=read.number(end, "wall_ms"),
+            cpu_ms=read.number(end, "cpu_ms"),
+        )
+
+    @classmethod
+    def from_json(cls, value: Any) -> Execution:
+        """Reads an execution in one piece."""
+        from .commands import StreamOutput
+
+        value = read.mapping(value, "the execution")
+        streams = [StreamOutput.from_json(value.get(name)) for name in ("stdout", "stderr")]
+        stdout, stderr = (((stream.text,) if stream.data else ()) for stream in streams)
+        error = value.get("error")
+        return cls.from_parts(
+            value,
+            read.list_of(value, "results", Result.from_json),
+            Logs(stdout, stderr, any(stream.truncated for stream in streams)),
+            None if error is None else ExecutionError.from_json(error),
+            value,
+        )

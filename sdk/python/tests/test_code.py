@@ -1,0 +1,258 @@
+"""Code in contexts. What the stand-in does is written down in the code that it gets (see double_code.py)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Dict, List
+
+import pytest
+
+import belljar
+from belljar.models import charts, code
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
+TABLE = {
+    "columns": [{"name": "region", "type": "string"}, {"name": "sales", "type": "integer"}],
+    "rows": [["north", 3], ["south", None]],
+    "index": None,
+    "row_count": 12,
+    "truncated": True,
+}
+CHART = {
+    "type": "line",
+    "title": "Sales",
+    "x_label": "year",
+    "x_ticks": [1, 2],
+    "x_tick_labels": ["1", "2"],
+    "elements": [{"label": "a", "points": [[1, 2.5], [2, 3]]}],
+}
+RESULT = {
+    "main": True,
+    "data": {
+        "text/plain": "'x'",
+        "text/html": "<b>x</b>",
+        "image/svg+xml": "<svg/>",
+        "image/png": base64.b64encode(PNG).decode(),
+        "application/json": {"a": [1]},
+        code.TABLE: TABLE,
+        code.CHART: CHART,
+        "application/x-own": base64.b64encode(b"own").decode(),
+    },
+    "metadata": {"image/png": {"width": 2}},
+    "cut": ["text/latex: it is too large"],
+}
+
+
+@pytest.fixture
+def scripted(server: Any) -> None:
+    """Skips a test that needs the stand-in."""
+    if server[2]:
+        pytest.skip("the real server runs code, and not what these tests write down")
+
+
+def script(*events: Any) -> str:
+    return json.dumps(events)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_comes_of_code(sbx: Any, streamed: bool) -> None:
+    seen: List[Any] = []
+    callbacks: Dict[str, Any] = {}
+    if streamed:
+        callbacks = {name: seen.append for name in ("on_stdout", "on_stderr", "on_result", "on_error")}
+    failed = {"name": "ValueError", "value": "no", "traceback": "Traceback"}
+    events = (["stdout", "ä"], ["stdout", "b\n"], ["stderr", "e"], ["result", RESULT], ["error", failed])
+    end = {"status": "error", "state": "lost", "reason": "it was killed", "cause": "out_of_memory", "signal": "SIGKILL"}
+    done = await sbx.run_code(script(*events, ["ended", end]), **callbacks)
+    assert (done.stdout, done.stderr, "".join(done.logs.stdout)) == ("äb\n", "e", "äb\n")
+    assert done.error == belljar.ExecutionError("ValueError", "no", "Traceback")
+    assert (done.status, done.state, done.reason, done.cause, done.signal) == tuple(end.values())
+    assert (done.text, done.context, done.execution_count, done.wall_ms, done.ok) == ("'x'", "python", 1, 1.5, False)
+    (result,) = done.results
+    assert seen == (["ä", "b\n", "e", result, done.error] if streamed else [])
+
+
+def test_forms_of_a_result() -> None:
+    result = belljar.Result.from_json(RESULT)
+    assert (result.text, result.html, result.svg, result.png, result.json) == ("'x'", "<b>x</b>", "<svg/>", PNG, {"a": [1]})
+    assert result.is_main_result and result.jpeg is None and result.latex is None
+    assert result.formats() == ["text", "html", "svg", "png", "json", "data", "chart", "application/x-own"]
+    assert result.extra == {"application/x-own": b"own"} and result["png"] == PNG and result["text/plain"] == "'x'"
+    assert result.cut == ("text/latex: it is too large",)
+    data, metadata = result._repr_mimebundle_()
+    assert data["image/png"] == PNG and metadata == {"image/png": {"width": 2}}
+    assert "PNG" not in repr(result)
+
+
+def test_tables() -> None:
+    table = belljar.Table.from_json(TABLE)
+    assert table["sales"] == [3, None] and table.to_dict() == {"region": ["north", "south"], "sales": [3, None]}
+    assert table.records()[0] == {"region": "north", "sales": 3}
+    assert (table.row_count, table.truncated, table.columns[1].type) == (12, True, "integer")
+    with pytest.raises(KeyError):
+        table["nothing"]
+    with pytest.raises(belljar.ServerException):
+        belljar.Table.from_json({**TABLE, "rows": [[1]]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "element", "expected"),
+    [
+        ("scatter", {"label": "s", "points": [[1, 2]]}, belljar.Points("s", ((1, 2),))),
+        ("bar", {"label": "b", "group": "g", "value": 4}, belljar.Bar("b", 4, "g")),
+        ("pie", {"label": "p", "angle": 90, "radius": 1}, belljar.Slice("p", 90.0, 1.0)),
+        (
+            "box_and_whisker",
+            {"label": "x", "min": 1, "first_quartile": 2, "median": 3, "third_quartile": 4, "max": 5, "outliers": [9]},
+            belljar.Box("x", 1.0, 2.0, 3.0, 4.0, 5.0, (9,)),
+        ),
+    ],
+)
+def test_charts(kind: str, element: Any, expected: Any) -> None:
+    one = {"type": kind, "title": "t", "elements": [element]}
+    assert charts.chart_from_json(one).elements == (expected,)
+    several = charts.chart_from_json({"type": "superchart", "title": None, "elements": [one, CHART]})
+    assert [part.type for part in several.elements if isinstance(part, belljar.Chart)] == [kind, "line"]
+    assert charts.chart_from_json({"type": "unknown", "title": "t", "elements": []}).elements == ()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+@pytest.mark.parametrize(("answer", "printed"), [("Ada", "got Ada\n"), (None, "got None\n")])
+async def test_questions_are_answered(sbx: Any, answer: Any, printed: str) -> None:
+    asked: List[Any] = []
+
+    def on_input(question: belljar.Question) -> Any:
+        asked.append((question, question.password))
+        return answer
+
+    done = await sbx.run_code(script(["input_requested", {"prompt": "name? ", "password": True}]), on_input=on_input)
+    assert asked == [("name? ", True)] and done.stdout == printed
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+async def test_a_callback_that_fails_leaves_no_question_open(sbx: Any) -> None:
+    def on_input(question: str) -> str:
+        raise LookupError(question)
+
+    with pytest.raises(LookupError):
+        await sbx.run_code(script(["input_requested", {"prompt": "p", "password": False}]), on_input=on_input)
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_may_answer(environment: Any, server: Any) -> None:
+    if server[2]:
+        pytest.skip("the real server runs code")
+
+    async def on_input(question: str) -> str:
+        return question.upper()
+
+    async with await belljar.AsyncSandbox.create() as sbx:
+        done = await sbx.run_code(script(["input_requested", {"prompt": "p", "password": False}]), on_input=on_input)
+        assert done.stdout == "got P\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+async def test_problems_in_the_stream(sbx: Any) -> None:
+    problem = {"status": 500, "code": "internal", "title": "t", "detail": "d"}
+    with pytest.raises(belljar.ServerException):
+        await sbx.run_code(script(["error", problem]), on_stdout=print)
+    with pytest.raises(belljar.ConnectionException, match="not known"):
+        await sbx.run_code(script(["break", None]), on_stdout=print)
+
+
+@pytest.mark.asyncio
+async def test_arguments_that_exclude_each_other(sbx: Any) -> None:
+    refusals: List[Dict[str, Any]] = [*({"language": "python", "context": "c1"}, {"env": {}, "envs": {}}, {"timeout": -1})]
+    for arguments in refusals:
+        with pytest.raises(belljar.InvalidArgumentException):
+            await sbx.run_code("1", **arguments)
+    with pytest.raises(belljar.InvalidArgumentException) as refused:
+        await sbx.run_code("'\ud800'")
+    assert refused.value.field == "code"
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+async def test_contexts_of_the_stand_in(sbx: Any) -> None:
+    made = await sbx.create_code_context(language="javascript", cwd="/tmp", envs={"A": "b"})
+    assert (made.id, made.language, made.cwd, made.state, made.generation) == ("c1", "javascript", "/tmp", "idle", 1)
+    assert (await sbx.run_code("[]", context=made)).context == "c1"
+    assert [context.id for context in await sbx.list_code_contexts()] == ["c1"]
+    assert (await sbx.restart_code_context(made)).generation == 2
+    assert await sbx.interrupt_code_context("c1") is False
+    await sbx.remove_code_context(made)
+    assert await sbx.list_code_contexts() == []
+    with pytest.raises(belljar.NotFoundException):
+        await sbx.run_code("[]", context="c1")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("real")
+class TestReal:
+    """With a real server."""
+
+    async def test_variables_live_on(self, sbx: Any) -> None:
+        await sbx.run_code("x = 40")
+        done = await sbx.run_code("x + 2")
+        assert (done.text, done.status, done.state, done.execution_count) == ("42", "ok", "preserved", 2)
+        assert (await sbx.run_code("print(x)")).stdout == "40\n"
+
+    async def test_errors(self, sbx: Any) -> None:
+        done = await sbx.run_code("a = 1\n1/0")
+        assert done.error.name == "ZeroDivisionError" and done.status == "error" and done.state == "preserved"
+        assert "line 2" in done.error.traceback
+
+    async def test_streams(self, sbx: Any) -> None:
+        seen: List[Any] = []
+        await sbx.run_code("import sys; print('o'); print('e', file=sys.stderr); 7", on_stdout=seen.append, on_stderr=seen.append)
+        assert sorted(seen) == ["e\n", "o\n"]
+
+    async def test_input(self, sbx: Any) -> None:
+        done = await sbx.run_code("input('name? ')", on_input=lambda question: f"<{question}>")
+        assert done.text == "'<name? >'"
+        assert (await sbx.run_code("input('name? ')")).status == "error"
+
+    async def test_timeout_then_rebuilt(self, sbx: Any) -> None:
+        await sbx.run_code("kept = 1")
+        done = await sbx.run_code("while True: pass", timeout=1)
+        assert (done.status, done.state) == ("timed_out", "preserved")
+        assert (await sbx.run_code("kept")).text == "1"
+        done = await sbx.run_code("import os; os._exit(3)")
+        assert (done.status, done.state, done.exit_code) == ("died", "lost", 3)
+        done = await sbx.run_code("'kept' in globals()")
+        assert done.text == "False" and done.rebuilt
+
+    async def test_contexts(self, sbx: Any) -> None:
+        first, second = await sbx.create_code_context(), await sbx.create_code_context(cwd="/tmp", env={"A": "b"})
+        await sbx.run_code("v = 1", context=first)
+        assert (await sbx.run_code("v", context=second)).error.name == "NameError"
+        assert (await sbx.run_code("import os; [os.getcwd(), os.environ['A']]", context=second)).text == "['/tmp', 'b']"
+        await sbx.restart_code_context(first)
+        assert (await sbx.run_code("v", context=first)).error.name == "NameError"
+        await sbx.remove_code_context(first)
+        with pytest.raises(belljar.NotFoundException):
+            await sbx.run_code("v", context=first)
+        with pytest.raises(belljar.SandboxException):
+            await sbx.create_code_context(language="cobol")
+
+    @pytest.mark.parametrize(
+        ("language", "program", "first", "second", "text"),
+        [
+            ("javascript", "node", "const x = await Promise.resolve(41)", "x + 1", "42"),
+            ("typescript", "esbuild", "const x: number = 41", "x as number + 1", "42"),
+            ("bash", "bash", "x=41", "echo $((x + 1))", None),
+        ],
+    )
+    async def test_languages(self, sbx: Any, language: str, program: str, first: str, second: str, text: Any) -> None:
+        present = await sbx.commands.run(f"command -v {program}", check=False)
+        if present.exit_code != 0:
+            pytest.skip(f"SKIPPED: the sandbox has no {program}")
+        await sbx.run_code(first, language)
+        done = await sbx.run_code(second, language)
+        assert done.error is None and done.text == text and (text or done.stdout == "42\n")

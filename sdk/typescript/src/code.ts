@@ -1,0 +1,462 @@
+// Code in contexts: interpreters whose variables live on.
+
+import { fromBase64 } from "./bytes.js";
+import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
+import type { RequestOptions } from "./config.js";
+import { seconds } from "./convert.js";
+import { ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
+import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
+import type { ServerSentEvent } from "./sse.js";
+import { type ApiRequest, newIdempotencyKey, route, type Transport } from "./transport.js";
+import type { Size } from "./types.js";
+
+/** An interpreter whose variables live on from one execution to the next. */
+export interface CodeContext {
+  /** Its id: the language's name for the language's own context, else `c1`, `c2`, … */
+  id: string;
+  /** Its language. */
+  language: string;
+  /** Its working directory. */
+  cwd: string;
+  /** `lost`: its interpreter has ended, and the next execution gets a fresh one. */
+  state: "idle" | "busy" | "lost";
+  /** The interpreter's process inside, if there is one. */
+  pid: number | null;
+  /** How many executions were begun since the interpreter started. */
+  executions: number;
+  /** Milliseconds since the last execution ended; 0 while one runs. */
+  idleMs: number;
+  /** Version of the language, as the interpreter tells it. */
+  version: string;
+  /** How the interpreter came to be: as any process, or from one that was prepared. */
+  start: "plain" | "warm";
+  /** Why it is not warm, where a warm one was wanted. */
+  startNote: string | null;
+  /** How often the interpreter was started, 1 for the first. */
+  generation: number;
+}
+
+/** A context, or its id. */
+export type ContextRef = string | CodeContext;
+
+/** What a new context is to be. */
+export interface CodeContextOptions extends RequestOptions {
+  /** `python` (if not given), `javascript`, `typescript` or `bash`. */
+  language?: string;
+  /** Where it begins: absolute, or relative to the home directory, which it is if not given. */
+  cwd?: string;
+  /** Environment variables of all that runs in it, beside those of the sandbox. */
+  envs?: Record<string, string>;
+  /** Another name of `envs`. */
+  env?: Record<string, string>;
+}
+
+/** Something that code has shown, in one or several forms. */
+export interface Result {
+  /** As text. */
+  text?: string;
+  /** As HTML. */
+  html?: string;
+  /** As Markdown. */
+  markdown?: string;
+  /** As SVG. */
+  svg?: string;
+  /** As PNG: the bytes of the file. */
+  png?: Uint8Array;
+  /** As JPEG: the bytes of the file. */
+  jpeg?: Uint8Array;
+  /** As PDF: the bytes of the file. */
+  pdf?: Uint8Array;
+  /** As LaTeX. */
+  latex?: string;
+  /** As a JSON value. */
+  json?: unknown;
+  /** As JavaScript, for a page to run. */
+  javascript?: string;
+  /** A data frame as data. */
+  data?: Table;
+  /** What a chart shows: its type, title, axes and series. */
+  chart?: Chart;
+  /** Forms that have no name of their own here, by MIME type: text, JSON values or bytes. */
+  extra: Record<string, unknown>;
+  /** Whether it is the value of the code's last expression; else it was displayed. */
+  isMainResult: boolean;
+  /** Hints by MIME type, such as a picture's width. */
+  metadata: Record<string, unknown>;
+  /** A later result with `update` replaces an earlier one with the same id. */
+  displayId?: string;
+  /** Whether it replaces earlier ones. */
+  update: boolean;
+  /** Forms that are missing or shortened because they were too large, a sentence each. */
+  cut: string[];
+  /** The names of the forms that there are, and the MIME types of `extra`. */
+  formats(): string[];
+}
+
+/** An error that code raised. */
+export interface ExecutionError {
+  /** Its name, such as `ValueError`. */
+  name: string;
+  /** Its message. */
+  value: string;
+  /** As the interpreter prints it. */
+  traceback: string;
+}
+
+/** What came of code. */
+export interface Execution {
+  /** The value of the last expression, as text. */
+  text?: string;
+  /** What it has shown, in order. */
+  results: Result[];
+  /** What it has printed, as much of it as was kept: one piece, or none. */
+  logs: { stdout: string[]; stderr: string[] };
+  /** The error that it raised, if it did. */
+  error?: ExecutionError;
+  /** `died`: the interpreter ended before the code did. */
+  status: "ok" | "error" | "interrupted" | "timed_out" | "died";
+  /** What has become of the context's variables. */
+  state: "preserved" | "lost" | "unknown";
+  /** Why they are not preserved. */
+  reason?: string;
+  /** The id of the context that it ran in. */
+  context: string;
+  /** Its number in the sandbox, which is never used again. */
+  execution: number;
+  /** The number that the interpreter gave it: 1 for the first. */
+  executionCount: number;
+  /** Set when the interpreter was a fresh one because the one before was lost: why it was. */
+  rebuilt?: string;
+  /** What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`. */
+  cause?: string;
+  /** The interpreter's exit code, if it ended by itself. */
+  exitCode?: number;
+  /** The name of the signal that ended the interpreter. */
+  signal?: string;
+  /** Milliseconds from start to end. */
+  wallMs: number;
+  /** Milliseconds of processor time. */
+  cpuMs: number;
+}
+
+/** How code is run. */
+export interface RunCodeOptions extends RequestOptions {
+  /** `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of its own. */
+  language?: string;
+  /** A context, or its id, in place of a language. */
+  context?: ContextRef;
+  /** Environment variables for this execution alone. */
+  envs?: Record<string, string>;
+  /** Another name of `envs`. */
+  env?: Record<string, string>;
+  /** Where it runs, for this execution alone: absolute, or relative to the home directory. */
+  cwd?: string;
+  /**
+   * Milliseconds that it may take; then it is interrupted, and if that does not help its interpreter is killed. The sandbox's
+   * `limits.timeoutMs` if not given, 0 for no limit.
+   */
+  timeoutMs?: number;
+  /** Takes standard output as it comes. */
+  onStdout?: OnText;
+  /** Takes standard error as it comes. */
+  onStderr?: OnText;
+  /** Takes each result as it comes. */
+  onResult?: (result: Result) => unknown;
+  /** Takes the error, if there is one. */
+  onError?: (error: ExecutionError) => unknown;
+  /** Answers a question of the code (`input()`) with a line, or with null: nobody will. Without it a question is an error. */
+  onInput?: (prompt: string, password: boolean) => string | null | Promise<string | null>;
+  /** What happens when the connection breaks: the code goes on (if not given), or is ended. */
+  onDisconnect?: "continue" | "kill";
+  /** Bytes of each output stream that the server keeps, such as `"4m"`. Listeners get everything. */
+  output?: Size;
+}
+
+interface WireContext {
+  id: string;
+  language: string;
+  cwd: string;
+  state: string;
+  pid?: number | null;
+  executions: number;
+  idle_ms: number;
+  version: string;
+  start: string;
+  start_note?: string | null;
+  generation: number;
+}
+
+interface WireResult {
+  main?: boolean;
+  data: Record<string, unknown>;
+  metadata?: Record<string, unknown>;
+  display_id?: string;
+  update?: boolean;
+  cut?: string[];
+}
+
+interface WireHead {
+  execution?: number;
+  context?: string | WireContext;
+  count?: number;
+  rebuilt?: string;
+}
+
+interface WireEnd {
+  status: string;
+  state: string;
+  reason?: string | null;
+  cause?: string | null;
+  exit_code?: number | null;
+  signal?: string | null;
+  wall_ms?: number;
+  cpu_ms?: number;
+}
+
+const TEXTS = { text: "text/plain", html: "text/html", markdown: "text/markdown", svg: "image/svg+xml", latex: "text/latex", javascript: "application/javascript" } as const;
+const FILES = { png: "image/png", jpeg: "image/jpeg", pdf: "application/pdf" } as const;
+const OTHERS = { json: "application/json", data: TABLE, chart: CHART } as const;
+const NAMES: Record<string, string> = Object.fromEntries(Object.entries({ ...TEXTS, ...FILES, ...OTHERS }).map(([name, mime]) => [mime, name]));
+/** Bytes of output that are kept here while it comes, as a server does. */
+const MOST_KEPT_CHARACTERS = 16 * 1024 * 1024;
+
+/** @internal A result of the wire. */
+export function resultFromWire(wire: WireResult): Result {
+  const extra: Record<string, unknown> = {};
+  const forms: Record<string, unknown> = {};
+  for (const [mime, value] of Object.entries(wire.data)) {
+    const name = NAMES[mime];
+    const read = form(mime, value);
+    if (name === undefined) {
+      extra[mime] = read;
+    } else {
+      forms[name] = read;
+    }
+  }
+  return {
+    ...(forms as Pick<Result, keyof typeof TEXTS | keyof typeof FILES | keyof typeof OTHERS>),
+    extra,
+    isMainResult: wire.main === true,
+    metadata: wire.metadata ?? {},
+    ...(wire.display_id === undefined ? {} : { displayId: wire.display_id }),
+    update: wire.update === true,
+    cut: wire.cut ?? [],
+    formats: () => [...Object.keys(forms), ...Object.keys(extra)],
+  };
+}
+
+function form(mime: string, value: unknown): unknown {
+  if (mime === TABLE) {
+    return tableFromWire(value);
+  }
+  if (mime === CHART) {
+    return chartFromWire(value);
+  }
+  const asItIs = mime.startsWith("text/") || mime === "application/javascript" || mime === "application/json" || /\+(json|xml)$/.test(mime);
+  if (asItIs || typeof value !== "string") {
+    return value;
+  }
+  try {
+    return fromBase64(value);
+  } catch (cause) {
+    throw new ServerError(`the server's answer is not as expected: ${mime} is not base64`, { cause });
+  }
+}
+
+function contextFromWire(wire: WireContext): CodeContext {
+  return {
+    id: wire.id,
+    language: wire.language,
+    cwd: wire.cwd,
+    state: wire.state as CodeContext["state"],
+    pid: wire.pid ?? null,
+    executions: wire.executions,
+    idleMs: wire.idle_ms,
+    version: wire.version,
+    start: wire.start as CodeContext["start"],
+    startNote: wire.start_note ?? null,
+    generation: wire.generation,
+  };
+}
+
+function executionFrom(head: WireHead, results: Result[], stdout: string, stderr: string, error: ExecutionError | undefined, end: WireEnd): Execution {
+  const text = results.find((result) => result.isMainResult)?.text;
+  const context = head.context ?? "";
+  return {
+    ...given({ text, error, reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
+    results,
+    logs: { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr] },
+    status: end.status as Execution["status"],
+    state: end.state as Execution["state"],
+    context: typeof context === "string" ? context : context.id,
+    execution: head.execution ?? 0,
+    executionCount: head.count ?? 0,
+    wallMs: end.wall_ms ?? 0,
+    cpuMs: end.cpu_ms ?? 0,
+  };
+}
+
+type Given<T> = { [K in keyof T]?: Exclude<T[K], null | undefined> };
+
+function given<T extends Record<string, unknown>>(values: T): Given<T> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined && value !== null)) as Given<T>;
+}
+
+/** @internal Code in the contexts of one sandbox. */
+export class Code {
+  readonly #transport: Transport;
+  readonly #sandboxId: string;
+
+  constructor(transport: Transport, sandboxId: string) {
+    this.#transport = transport;
+    this.#sandboxId = sandboxId;
+  }
+
+  async create(options: CodeContextOptions): Promise<CodeContext> {
+    const json = { language: options.language, cwd: options.cwd, env: variables(options) };
+    return contextFromWire(await this.#transport.json<WireContext>({ method: "POST", path: route`/v1/sandboxes/${this.#sandboxId}/contexts`, json, options: ofRequest(options) }));
+  }
+
+  async list(options?: RequestOptions): Promise<CodeContext[]> {
+    const { contexts } = await this.#transport.json<{ contexts: WireContext[] }>({ method: "GET", path: route`/v1/sandboxes/${this.#sandboxId}/contexts`, options });
+    return contexts.map(contextFromWire);
+  }
+
+  async restart(context: ContextRef, options?: RequestOptions): Promise<CodeContext> {
+    const path = route`/v1/sandboxes/${this.#sandboxId}/contexts/${id(context)}/restart`;
+    return contextFromWire(await this.#transport.json<WireContext>({ method: "POST", path, json: {}, options }));
+  }
+
+  async interrupt(context: ContextRef, options?: RequestOptions): Promise<boolean> {
+    const path = route`/v1/sandboxes/${this.#sandboxId}/contexts/${id(context)}/interrupt`;
+    return (await this.#transport.json<{ interrupted: boolean }>({ method: "POST", path, json: {}, options })).interrupted;
+  }
+
+  async remove(context: ContextRef, options?: RequestOptions): Promise<void> {
+    await this.#transport.delete(route`/v1/sandboxes/${this.#sandboxId}/contexts/${id(context)}`, undefined, options);
+  }
+
+  async run(code: string, options: RunCodeOptions): Promise<Execution> {
+    if (options.context !== undefined && options.language !== undefined) {
+      throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
+    }
+    const request: ApiRequest = {
+      method: "POST",
+      path: route`/v1/sandboxes/${this.#sandboxId}/code`,
+      json: {
+        code,
+        context: options.context === undefined ? undefined : id(options.context),
+        language: options.language,
+        env: variables(options),
+        cwd: options.cwd,
+        timeout: seconds("timeoutMs", options.timeoutMs),
+        allow_input: options.onInput === undefined ? undefined : true,
+        on_disconnect: options.onDisconnect,
+        output: options.output,
+      },
+      idempotencyKey: newIdempotencyKey(),
+      options: ofRequest(options),
+    };
+    const running = new Running(options, (execution, context, value) => this.#answer(execution, context, value));
+    for await (const event of this.#transport.events(request)) {
+      const done = await running.take(event);
+      if (done) {
+        return done;
+      }
+    }
+    throw new ConnectionError("the stream ended before the code did; what became of its context is not known");
+  }
+
+  async #answer(execution: number, context: string, value: string | null): Promise<void> {
+    const path = route`/v1/sandboxes/${this.#sandboxId}/contexts/${context}/answer`;
+    await this.#transport.done({ method: "POST", path, json: value === null ? { execution, end_of_file: true } : { execution, value } });
+  }
+}
+
+/** Code that runs, and what has come of it. */
+class Running {
+  readonly #options: RunCodeOptions;
+  readonly #answer: (execution: number, context: string, value: string | null) => Promise<void>;
+  readonly #output: TextOutput;
+  readonly #results: Result[] = [];
+  readonly #texts = { stdout: "", stderr: "" };
+  #head: WireHead = {};
+  #error: ExecutionError | undefined;
+
+  constructor(options: RunCodeOptions, answer: (execution: number, context: string, value: string | null) => Promise<void>) {
+    this.#options = options;
+    this.#answer = answer;
+    const keep = (stream: "stdout" | "stderr", listener: OnText | undefined) => (text: string) => {
+      this.#texts[stream] += text.slice(0, Math.max(0, MOST_KEPT_CHARACTERS - this.#texts[stream].length));
+      return listener?.(text);
+    };
+    this.#output = new TextOutput(keep("stdout", options.onStdout), keep("stderr", options.onStderr));
+  }
+
+  /** Takes an event, and gives what came of the code if that was the last one. */
+  async take(event: ServerSentEvent): Promise<Execution | undefined> {
+    switch (event.event) {
+      case "started":
+        this.#head = parseEvent<WireHead>(event);
+        return undefined;
+      case "result": {
+        const result = resultFromWire(parseEvent<WireResult>(event));
+        this.#results.push(result);
+        await this.#options.onResult?.(result);
+        return undefined;
+      }
+      case "error": {
+        // A problem of the server's has the same name, and no traceback.
+        const error = parseEvent<Partial<ExecutionError>>(event);
+        if (error.traceback === undefined) {
+          throw errorFromEvent(event);
+        }
+        this.#error = { name: error.name ?? "", value: error.value ?? "", traceback: error.traceback };
+        await this.#options.onError?.(this.#error);
+        return undefined;
+      }
+      case "input_requested":
+        await this.#ask(parseEvent<{ prompt?: string; password?: boolean }>(event));
+        return undefined;
+      case "ended":
+        await this.#output.end();
+        return executionFrom(this.#head, this.#results, this.#texts.stdout, this.#texts.stderr, this.#error, parseEvent<WireEnd>(event));
+      default: {
+        const read = readEvent(event);
+        if (read?.kind === "output") {
+          await this.#output.push(read.chunk);
+        }
+        return undefined;
+      }
+    }
+  }
+
+  async #ask(question: { prompt?: string; password?: boolean }): Promise<void> {
+    const context = this.#head.context;
+    const answer = (value: string | null) => this.#answer(this.#head.execution ?? 0, typeof context === "object" ? context.id : (context ?? ""), value);
+    let value: string | null;
+    try {
+      value = (await this.#options.onInput?.(question.prompt ?? "", question.password === true)) ?? null;
+    } catch (error) {
+      // The code is not left waiting.
+      await answer(null);
+      throw error;
+    }
+    await answer(value);
+  }
+}
+
+function id(context: ContextRef): string {
+  return typeof context === "string" ? context : context.id;
+}
+
+function variables(options: { envs?: Record<string, string>; env?: Record<string, string> }): Record<string, string> | undefined {
+  if (options.env !== undefined && options.envs !== undefined) {
+    throw new InvalidArgumentError("env is another name of envs; give one of them", { field: "env" });
+  }
+  return options.envs ?? options.env;
+}
+
+function ofRequest(options: RequestOptions): RequestOptions {
+  return { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs };
+}

@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ConnectionError, InvalidArgumentError, NotFoundError, type Result, Sandbox, ServerError } from "../src/index.js";
+import { Double, event, events, ID, json, noContent, problem, wireSandbox } from "./double.js";
+
+const CODE = `/v1/sandboxes/${ID}/code`;
+const CONTEXTS = `/v1/sandboxes/${ID}/contexts`;
+const CONTEXT = { id: "c1", language: "python", cwd: "/home/user", state: "idle", pid: 7, executions: 2, idle_ms: 5, version: "3.11.2", start: "plain", generation: 1 };
+const STARTED = event("started", { execution: 9, context: CONTEXT, count: 3, rebuilt: "it was killed" });
+const ENDED = event("ended", { status: "ok", state: "preserved", wall_ms: 2.5, cpu_ms: 1 });
+const TABLE = { columns: [{ name: "region", type: "string" }], rows: [["north"]], index: null, row_count: 12, truncated: true };
+const CHART = { type: "line", title: "t", x_label: "year", x_tick_labels: ["1"], elements: [{ label: "a", points: [[1, 2]] }] };
+const RESULT = {
+  main: true,
+  data: {
+    "text/plain": "'x'",
+    "image/svg+xml": "<svg/>",
+    "image/png": "iVD/",
+    "application/json": { a: 1 },
+    "application/vnd.belljar.table.v1+json": TABLE,
+    "application/vnd.belljar.chart.v1+json": CHART,
+    "application/x-own": "b3du",
+  },
+  metadata: { "image/png": { width: 2 } },
+  cut: ["text/html: it is too large"],
+};
+const printed = (stream: string, offset: number, data: string): string => event(stream, { offset, encoding: "utf-8", data });
+
+async function start(): Promise<{ double: Double; sandbox: Sandbox } & AsyncDisposable> {
+  const double = await Double.start();
+  double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201));
+  const sandbox = await Sandbox.create({ apiUrl: double.url, apiKey: "bj_test" });
+  return { double, sandbox, [Symbol.asyncDispose]: () => double[Symbol.asyncDispose]() };
+}
+
+test("what comes of code", async () => {
+  await using at = await start();
+  const failed = { name: "ValueError", value: "no", traceback: "Traceback" };
+  const end = event("ended", { status: "error", state: "lost", reason: "it ended", cause: "out_of_memory", exit_code: 3, signal: "SIGKILL", wall_ms: 2.5, cpu_ms: 1 });
+  at.double.on("POST", CODE, events([STARTED, printed("stdout", 0, "ä"), printed("stdout", 2, "b\n"), printed("stderr", 0, "e"), event("result", RESULT), event("error", failed), end]));
+  const seen: unknown[] = [];
+  const keep = (one: unknown) => void seen.push(one);
+  const done = await at.sandbox.runCode("x", { context: "c1", envs: { A: "b" }, cwd: "/tmp", timeoutMs: 1500, onStdout: keep, onStderr: keep, onResult: keep, onError: keep });
+  assert.deepEqual(seen, ["ä", "b\n", "e", done.results[0], failed]);
+  assert.deepEqual(done.logs, { stdout: ["äb\n"], stderr: ["e"] });
+  assert.deepEqual([done.text, done.status, done.state, done.reason, done.cause, done.exitCode, done.signal], ["'x'", "error", "lost", "it ended", "out_of_memory", 3, "SIGKILL"]);
+  assert.deepEqual([done.context, done.execution, done.executionCount, done.rebuilt, done.wallMs, done.cpuMs], ["c1", 9, 3, "it was killed", 2.5, 1]);
+  assert.deepEqual(done.error, failed);
+  assert.deepEqual(JSON.parse(at.double.seen.at(-1)?.body ?? ""), { code: "x", context: "c1", env: { A: "b" }, cwd: "/tmp", timeout: 1.5 });
+});
+
+test("the forms of a result", async () => {
+  await using at = await start();
+  at.double.on("POST", CODE, events([STARTED, event("result", RESULT), ENDED]));
+  const result = (await at.sandbox.runCode("x")).results[0] as Result;
+  assert.deepEqual(result.png, new Uint8Array([0x89, 0x50, 0xff]));
+  assert.deepEqual([result.text, result.svg, result.json, result.html], ["'x'", "<svg/>", { a: 1 }, undefined]);
+  assert.deepEqual(result.extra, { "application/x-own": new Uint8Array([0x6f, 0x77, 0x6e]) });
+  assert.deepEqual(result.formats(), ["text", "svg", "png", "json", "data", "chart", "application/x-own"]);
+  assert.deepEqual([result.isMainResult, result.update, result.cut, result.metadata], [true, false, RESULT.cut, RESULT.metadata]);
+  assert.deepEqual(result.data, { columns: TABLE.columns, rows: [["north"]], index: null, rowCount: 12, truncated: true });
+  assert.deepEqual(result.chart, { type: "line", title: "t", xLabel: "year", xTickLabels: ["1"], elements: [{ label: "a", points: [[1, 2]] }] });
+});
+
+test("several charts, and boxes", async () => {
+  await using at = await start();
+  const box = { type: "box_and_whisker", title: null, elements: [{ label: "b", min: 1, first_quartile: 2, median: 3, third_quartile: 4, max: 5, outliers: [] }] };
+  const data = { "application/vnd.belljar.chart.v1+json": { type: "superchart", title: "s", elements: [CHART, box] } };
+  at.double.on("POST", CODE, events([STARTED, event("result", { main: false, data }), ENDED]));
+  const chart = (await at.sandbox.runCode("x")).results[0]?.chart;
+  assert.equal(chart?.type, "superchart");
+  const second = chart.elements[1];
+  assert.equal(second?.type, "box_and_whisker");
+  assert.equal(second.elements[0]?.thirdQuartile, 4);
+});
+
+test("questions are answered", async () => {
+  await using at = await start();
+  const question = event("input_requested", { prompt: "name? ", password: true });
+  at.double.on("POST", CODE, events([STARTED, question, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, noContent);
+  const asked: unknown[] = [];
+  for (const [value, sent] of [
+    ["Ada", { execution: 9, value: "Ada" }],
+    [null, { execution: 9, end_of_file: true }],
+  ] as const) {
+    await at.sandbox.runCode("x", {
+      onInput: (prompt, password) => {
+        asked.push([prompt, password]);
+        return value;
+      },
+    });
+    assert.deepEqual(JSON.parse(at.double.seen.at(-1)?.body ?? ""), sent);
+  }
+  assert.deepEqual(asked, [["name? ", true], ["name? ", true]]);
+  const failing = at.sandbox.runCode("x", { onInput: () => Promise.reject(new RangeError("no")) });
+  await assert.rejects(failing, RangeError);
+  assert.deepEqual(JSON.parse(at.double.seen.at(-1)?.body ?? ""), { execution: 9, end_of_file: true });
+});
+
+test("problems, and streams that end early", async () => {
+  await using at = await start();
+  at.double.on("POST", CODE, events([STARTED, event("error", { status: 500, code: "internal", title: "t", detail: "d" })]), events([STARTED]), problem(404, "context_not_found", "there is none"));
+  await assert.rejects(at.sandbox.runCode("x"), ServerError);
+  await assert.rejects(at.sandbox.runCode("x"), ConnectionError);
+  await assert.rejects(at.sandbox.runCode("x", { context: "c9" }), NotFoundError);
+  await assert.rejects(at.sandbox.runCode("x", { context: "c1", language: "python" }), InvalidArgumentError);
+  await assert.rejects(at.sandbox.runCode("x", { env: {}, envs: {} }), InvalidArgumentError);
+  await assert.rejects(at.sandbox.runCode("x", { timeoutMs: -1 }), InvalidArgumentError);
+});
+
+test("contexts", async () => {
+  await using at = await start();
+  at.double
+    .on("POST", CONTEXTS, json(CONTEXT, 201))
+    .on("GET", CONTEXTS, json({ contexts: [CONTEXT] }))
+    .on("POST", `${CONTEXTS}/c1/restart`, json({ ...CONTEXT, generation: 2 }))
+    .on("POST", `${CONTEXTS}/c1/interrupt`, json({ interrupted: true }))
+    .on("DELETE", `${CONTEXTS}/c1`, noContent);
+  const made = await at.sandbox.createCodeContext({ language: "python", cwd: "/tmp", env: { A: "b" } });
+  assert.deepEqual(JSON.parse(at.double.seen.at(-1)?.body ?? ""), { language: "python", cwd: "/tmp", env: { A: "b" } });
+  assert.deepEqual([made.id, made.state, made.idleMs, made.pid, made.startNote], ["c1", "idle", 5, 7, null]);
+  assert.deepEqual(await at.sandbox.listCodeContexts(), [made]);
+  assert.equal((await at.sandbox.restartCodeContext(made)).generation, 2);
+  assert.equal(await at.sandbox.interruptCodeContext("c1"), true);
+  await at.sandbox.removeCodeContext(made);
+  assert.equal(at.double.count("DELETE", `${CONTEXTS}/c1`), 1);
+});

@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { NotFoundError, SandboxError } from "belljar";
+import { live, missing, shared } from "./live.js";
+
+const at = shared();
+
+live("variables live on in a context", async (context) => {
+  if ((await at.sandbox.commands.run("command -v node", { check: false })).exitCode !== 0) {
+    context.skip("SKIPPED: the sandbox has no node");
+    return;
+  }
+  const made = await at.sandbox.createCodeContext({ language: "javascript", cwd: "/tmp", envs: { A: "b" } });
+  await at.sandbox.runCode("const x = await Promise.resolve(41)", { context: made });
+  const pieces: string[] = [];
+  const done = await at.sandbox.runCode("console.log('ä'); ({ x, a: process.env.A, cwd: process.cwd() })", { context: made, onStdout: (text) => void pieces.push(text) });
+  assert.deepEqual(done.results[0]?.json, { x: 41, a: "b", cwd: "/tmp" });
+  assert.deepEqual([pieces.join(""), done.status, done.state, done.executionCount], ["ä\n", "ok", "preserved", 2]);
+  const failed = await at.sandbox.runCode("throw new TypeError('no')", { context: made });
+  assert.deepEqual([failed.error?.name, failed.error?.value, failed.state], ["TypeError", "no", "preserved"]);
+  const asked = await at.sandbox.runCode("await input('name? ')", { context: made, onInput: (prompt) => `<${prompt}>` });
+  assert.equal(asked.text, "'<name? >'");
+  const late = await at.sandbox.runCode("while (true) {}", { context: made, timeoutMs: 500 });
+  assert.deepEqual([late.status, late.state], ["timed_out", "preserved"]);
+  const ended = await at.sandbox.runCode("process.exit(3)", { context: made });
+  assert.deepEqual([ended.state, ended.exitCode], ["lost", 3]);
+  assert.ok((await at.sandbox.runCode("typeof x", { context: made })).rebuilt);
+  await at.sandbox.removeCodeContext(made);
+  await assert.rejects(at.sandbox.runCode("x", { context: made }), NotFoundError);
+  await assert.rejects(at.sandbox.createCodeContext({ language: "cobol" }), SandboxError);
+}, missing);
