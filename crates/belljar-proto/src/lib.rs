@@ -1,12 +1,13 @@
 //! The protocol between host and guest: `proto/belljar/v1` over connectrpc, on one byte stream. The messages and
-//! services are generated (`make proto`); this crate adds how they travel over a stream that is connected already.
+//! services are generated when it is built; this crate adds how they travel over a stream that is connected already.
 
 mod transport;
 
 /// Generated from `proto/belljar/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
-#[rustfmt::skip]
-mod generated;
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/services.rs"));
+}
 
 pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
 pub use connectrpc::client::{CallOptions, UnaryResponse};
@@ -25,7 +26,7 @@ pub use transport::{
 pub use buffa_types::google::protobuf as well_known;
 
 /// All of `proto/belljar/v1` as a set of descriptors, with what it imports. Server reflection answers from it.
-pub const DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// A message inside a message, which may be missing.
 pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;

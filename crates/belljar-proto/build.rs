@@ -1,0 +1,59 @@
+//! Generates the messages and services of `proto/belljar/v1` into `$OUT_DIR`, without `protoc`.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use buffa_codegen::{BytesRepr, CodeGenConfig};
+
+/// First what the guest speaks, then what the service adds to it.
+const FILES: [&str; 12] = [
+    "guest",
+    "filesystem",
+    "process",
+    "session",
+    "interpreter",
+    "problem",
+    "sandboxes",
+    "commands",
+    "templates",
+    "keys",
+    "audit",
+    "server",
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let names = FILES.map(|name| format!("belljar/v1/{name}.proto"));
+    println!("cargo::rerun-if-changed=build.rs");
+    for name in &names {
+        println!("cargo::rerun-if-changed={}", proto.join(name).display());
+    }
+    // Comments become those of the Rust items. What the server embeds for reflection is without.
+    let commented = out.join("commented.bin");
+    fs::write(&commented, descriptors(&proto, &names, true)?)?;
+    fs::write(out.join("descriptors.bin"), descriptors(&proto, &names, false)?)?;
+    connectrpc_build::Config::new()
+        .descriptor_set(&commented)
+        .files(&names)
+        .buffa_config(buffa())
+        .emit_rerun_directives(false)
+        .include_file("services.rs")
+        .compile()?;
+    Ok(())
+}
+
+/// The files and all that they import, as a `FileDescriptorSet`.
+fn descriptors(proto: &Path, names: &[String], comments: bool) -> Result<Vec<u8>, protox::Error> {
+    let mut compiler = protox::Compiler::new([proto])?;
+    compiler.include_imports(true).include_source_info(comments).open_files(names)?;
+    Ok(compiler.encode_file_descriptor_set())
+}
+
+fn buffa() -> CodeGenConfig {
+    let mut config = CodeGenConfig::default();
+    config.generate_json = true;
+    // `bytes::Bytes` is shared, not copied, on the way from a pipe to the wire.
+    config.bytes_fields = vec![(".".into(), BytesRepr::Bytes)];
+    config
+}
