@@ -1,7 +1,7 @@
 //! Who did what, and what came of it.
 
 use belljar_model::{Role, SandboxId};
-use belljar_store::{AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
+use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
 use futures::Stream;
 use jiff::Timestamp;
 use tracing::Instrument as _;
@@ -70,8 +70,11 @@ impl Keeper {
         let begin = std::time::Instant::now();
         let appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
         self.inner.metrics.audited(begin.elapsed());
-        appended?;
-        Ok(())
+        match appended {
+            // The last records are being written; nothing is done any more that would need one.
+            Err(AuditError::Closed) => Err(KeeperError::ShuttingDown),
+            appended => Ok(appended.map(drop)?),
+        }
     }
 
     /// Records of the trail: the first ones after `after`, or else the last ones of all.

@@ -153,7 +153,7 @@ impl Keeper {
         let turn = self.turn()?;
         let (sender, events) = mpsc::channel(EVENTS);
         let (keeper, caller) = (self.clone(), caller.clone());
-        tokio::spawn(async move {
+        self.inner.tasks.spawn(async move {
             let input = BuildInput {
                 mirror: request.mirror,
                 image: request.image,

@@ -106,7 +106,10 @@ impl Keeper {
         // Dropped with this future: that is how the rest gets to know that nobody waits any more.
         let (_waiting, gone) = oneshot::channel();
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.run_code_to_its_end(&caller, &id, request, events, gone).await }).await
+        to_its_end(&self.inner.tasks, async move {
+            keeper.run_code_to_its_end(&caller, &id, request, events, gone).await
+        })
+        .await
     }
 
     async fn run_code_to_its_end(

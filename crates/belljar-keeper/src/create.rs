@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{EngineError, Sandbox, v1};
+use belljar_engine::{EngineError, ErrorCode, GuestError, Sandbox, v1};
 use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase};
 use belljar_store::{SandboxRow, StoreError, is_without};
 use jiff::Timestamp;
@@ -27,6 +27,15 @@ use crate::templates::Origin;
 
 /// When it is worth to ask again when too many wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// With these a guest refuses a file that cannot be as it was asked for.
+const IS_REQUESTS: [ErrorCode; 5] = [
+    ErrorCode::AlreadyExists,
+    ErrorCode::FailedPrecondition,
+    ErrorCode::InvalidArgument,
+    ErrorCode::NotFound,
+    ErrorCode::PermissionDenied,
+];
 
 /// A sandbox that was asked for.
 #[derive(Debug, Clone)]
@@ -55,7 +64,7 @@ impl Keeper {
     /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(async move { keeper.create_to_its_end(&caller, request).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.create_to_its_end(&caller, request).await }).await
     }
 
     async fn create_to_its_end(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
@@ -314,8 +323,13 @@ impl Keeper {
             };
             let writing = sandbox.guest().write_from(open, std::io::Cursor::new(file.content.clone()));
             let written = writing.instrument(step!("guest.write")).await;
-            if let Err(error) = written {
-                return Err(sandbox.explain(EngineError::Guest(error)).await.into());
+            match written {
+                Ok(_) => {}
+                // Such as a path that is a directory, or a mode that nothing may have inside.
+                Err(GuestError::Refused { code, message }) if IS_REQUESTS.contains(&code) => {
+                    return Err(KeeperError::field("files", message));
+                }
+                Err(error) => return Err(sandbox.explain(EngineError::Guest(error)).await.into()),
             }
         }
         Ok(())

@@ -41,6 +41,8 @@ const OTHERS: &str = "others";
 #[derive(Default)]
 pub(crate) struct Denials {
     noted: Mutex<BTreeMap<Denial, Count>>,
+    /// Held while they are written, so that whoever comes next waits until they are.
+    telling: tokio::sync::Mutex<()>,
     wake: Notify,
 }
 
@@ -148,8 +150,9 @@ impl Keeper {
         });
     }
 
-    /// Writes what has been noted.
+    /// Writes what has been noted. When this returns everything is written that was noted before the call.
     pub(crate) async fn tell_denials(&self) {
+        let _telling = self.inner.denials.telling.lock().await;
         let records = self.inner.denials.take().into_iter().map(|(denial, count)| record(denial, count));
         let written = records.map(|record| self.inner.audit.append(record));
         for outcome in futures::future::join_all(written).await {

@@ -12,6 +12,7 @@ use belljar_engine::{Engine, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{AuditLog, SandboxRow, Store, StoreError, is_without};
 use jiff::Timestamp;
+use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::caller::Caller;
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     pub(crate) closing: AtomicBool,
+    /// What goes on without its caller, and ends in a record of the audit.
+    pub(crate) tasks: TaskTracker,
     /// What each sandbox takes of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,
     pub(crate) entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
@@ -213,7 +216,7 @@ impl Keeper {
             drop(entry.step.lock().await);
         } else if state == SandboxState::Paused && entry.live().settings.lifetime.auto_resume {
             let (keeper, entry) = (self.clone(), Arc::clone(&entry));
-            to_its_end(async move { keeper.thaw(&entry, None).await }).await?;
+            to_its_end(&self.inner.tasks, async move { keeper.thaw(&entry, None).await }).await?;
         }
         let sandbox = entry.running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
@@ -227,7 +230,7 @@ impl Keeper {
     /// held is.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.kill_to_its_end(&caller, &id).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.kill_to_its_end(&caller, &id).await }).await
     }
 
     async fn kill_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
@@ -298,7 +301,7 @@ impl Keeper {
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine without a freezer says so.
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.pause_to_its_end(&caller, &id).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.pause_to_its_end(&caller, &id).await }).await
     }
 
     async fn pause_to_its_end(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
@@ -343,7 +346,8 @@ impl Keeper {
     /// As [`Keeper::get`].
     pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.resume_to_its_end(&caller, &id, timeout).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.resume_to_its_end(&caller, &id, timeout).await })
+            .await
     }
 
     async fn resume_to_its_end(
@@ -405,7 +409,11 @@ impl Keeper {
     /// As [`Keeper::get`]; a time that is longer than allowed is refused.
     pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.set_timeout_to_its_end(&caller, &id, timeout).await }).await
+        to_its_end(
+            &self.inner.tasks,
+            async move { keeper.set_timeout_to_its_end(&caller, &id, timeout).await },
+        )
+        .await
     }
 
     async fn set_timeout_to_its_end(

@@ -76,7 +76,8 @@ impl Keeper {
     /// As [`Keeper::get`]; limits below what is in use are refused. Nothing is changed then.
     pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.update_to_its_end(&caller, &id, update).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.update_to_its_end(&caller, &id, update).await })
+            .await
     }
 
     async fn update_to_its_end(

@@ -68,7 +68,11 @@ impl Keeper {
         public: bool,
     ) -> Result<PublishedPort> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.publish_to_its_end(&caller, &id, port, public).await }).await
+        to_its_end(
+            &self.inner.tasks,
+            async move { keeper.publish_to_its_end(&caller, &id, port, public).await },
+        )
+        .await
     }
 
     async fn publish_to_its_end(
@@ -109,7 +113,8 @@ impl Keeper {
     /// As [`Keeper::get`]; a port that is not published is not found.
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.unpublish_to_its_end(&caller, &id, port).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.unpublish_to_its_end(&caller, &id, port).await })
+            .await
     }
 
     async fn unpublish_to_its_end(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {

@@ -18,6 +18,7 @@ use belljar_engine::{Engine, EngineError, Sandbox, Survivor};
 use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
+use tokio_util::task::TaskTracker;
 
 use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
@@ -34,6 +35,9 @@ use crate::request::{Settings, resolve};
 use crate::templates::default_origin;
 use crate::token::Tokens;
 use crate::warm::Coders;
+
+/// How long requests whose callers are gone may go on once the keeper is closed.
+const FINISH: Duration = Duration::from_secs(5);
 
 /// How often old records are thrown away, and processor time is counted.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -75,6 +79,7 @@ impl Keeper {
             coders: Coders::default(),
             building: Arc::default(),
             closing: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),
             config: Current::new(config),
@@ -246,12 +251,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends the keeper. Requests that come after this are refused.
+    /// Ends the keeper, and with it the audit: every record that was begun is written when this returns, but for those of
+    /// requests that take longer than [`FINISH`]. Requests that come after this are refused.
     ///
     /// # Errors
     /// A sandbox could not be ended, or the store failed. The others have been all the same.
     pub async fn close(&self, leave: Leave) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
+        self.inner.tasks.close();
+        if tokio::time::timeout(FINISH, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!(requests = self.inner.tasks.len(), "requests without a caller are cut off");
+        }
         let mut done = Ok(());
         for sandbox in self.inner.pools.drain().await {
             done = done.and(sandbox.stop().await.map_err(KeeperError::from));
@@ -268,6 +278,7 @@ impl Keeper {
         self.write_touched().await;
         self.tell_denials().await;
         self.inner.denials.end();
+        self.inner.audit.close().await;
         done
     }
 

@@ -126,7 +126,8 @@ impl Keeper {
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(async move { keeper.snapshot_to_its_end(&caller, &id, request).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.snapshot_to_its_end(&caller, &id, request).await })
+            .await
     }
 
     async fn snapshot_to_its_end(
@@ -225,7 +226,7 @@ impl Keeper {
                 let _ = ready.send(copy);
             }
         };
-        tokio::spawn(all.instrument(making));
+        self.inner.tasks.spawn(all.instrument(making));
         Ok(Forks { ready: forks })
     }
 

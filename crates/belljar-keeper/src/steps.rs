@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::Poll;
 
+use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 /// A span for one step. Logs do not show it: its target is for traces alone.
@@ -15,31 +16,35 @@ macro_rules! step {
 pub(crate) use step;
 
 /// Takes steps to their end, also when nobody waits for them any more. A request is dropped where it stands when its client
-/// goes away; a sandbox must not be left between two states by that.
-pub(crate) async fn to_its_end<F>(steps: F) -> F::Output
+/// goes away; a sandbox must not be left between two states by that. What is left then becomes one of `tasks`, for which the keeper
+/// waits when it is closed.
+pub(crate) async fn to_its_end<F>(tasks: &TaskTracker, steps: F) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let mut rest = Rest(Some(Box::pin(steps)));
+    let mut rest = Rest { steps: Some(Box::pin(steps)), tasks };
     std::future::poll_fn(|context| {
-        let Some(steps) = &mut rest.0 else { return Poll::Pending };
+        let Some(steps) = &mut rest.steps else { return Poll::Pending };
         let done = std::task::ready!(steps.as_mut().poll(context));
-        rest.0 = None;
+        rest.steps = None;
         Poll::Ready(done)
     })
     .await
 }
 
 /// What is left of the steps. Dropped before they are at their end, they go on in a task of their own.
-struct Rest<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+struct Rest<'a, F: Future<Output: Send> + Send + 'static> {
+    steps: Option<Pin<Box<F>>>,
+    tasks: &'a TaskTracker,
+}
 
-impl<F: Future<Output: Send> + Send + 'static> Drop for Rest<F> {
+impl<F: Future<Output: Send> + Send + 'static> Drop for Rest<'_, F> {
     fn drop(&mut self) {
         // Steps that panicked cannot go on.
-        let rest = self.0.take().filter(|_| !std::thread::panicking());
+        let rest = self.steps.take().filter(|_| !std::thread::panicking());
         // Without a runtime the process is at its end, and the next server puts things right.
         if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(rest.in_current_span());
+            self.tasks.spawn_on(rest.in_current_span(), &runtime);
         }
     }
 }

@@ -194,13 +194,13 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let parent =
             rustix::fs::open(base.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        for round in 0..20 {
+        for round in 0..5 {
             let tree = base.path().join("tree");
             for index in 0..40 {
                 // Some are deeper than what is gone down by calls.
                 let dir = tree.join(format!("dir{index}")).join("d/".repeat(index));
                 std::fs::create_dir_all(&dir).unwrap();
-                for file in 0..20 {
+                for file in 0..5 {
                     std::fs::write(dir.join(format!("file{file}")), "").unwrap();
                 }
             }

@@ -348,26 +348,37 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
     ];
     let _ = kernel::close_all_but(&mut keep);
     let mut exec_is_over = false;
+    // Watched until its end, which comes before the exec that waits for the network.
+    let mut maker = made.network_maker.as_ref();
     loop {
         // The first process's end of the channel is closed by its exec.
         let exec = if exec_is_over { control } else { channel.as_fd() };
-        let mut polls = [control, pidfd.as_fd(), exec].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let network = maker.map_or(control, AsFd::as_fd);
+        let mut polls =
+            [control, pidfd.as_fd(), exec, network].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match rustix::event::poll(&mut polls, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => break,
         }
-        let [host, first, _] = &polls;
-        if !host.revents().is_empty() || !first.revents().is_empty() {
+        let [host, first, exec, network] = polls.map(|poll| !poll.revents().is_empty());
+        if host || first {
             break;
         }
-        // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
-        exec_is_over = true;
-        kernel::close_number(program);
-        // The exec came after the network, so its maker is at its end: a sandbox that lives long keeps no zombie.
-        if let Some(maker) = &made.network_maker {
-            reap(maker);
-            kernel::close_number(maker.as_raw_fd());
+        if let Some(ended) = maker.take_if(|_| network) {
+            // A sandbox that lives long keeps no zombie. One that failed has said so, one that was killed could not.
+            let status = reap(ended);
+            kernel::close_number(ended.as_raw_fd());
+            if status != Some(0) {
+                let failure = Failure::at(Step::Loopback)(Errno::SRCH);
+                let _ = rustix::io::write(control, &failure.report().encode());
+                break;
+            }
+        }
+        if exec && !exec_is_over {
+            // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
+            exec_is_over = true;
+            kernel::close_number(program);
         }
     }
     let goes_on = host_goes_on(control);

@@ -56,6 +56,14 @@ async fn bodies_are_checked(world: World) {
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"content": "x"}]}), "files[0].path"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a"}]}), "files[0].content"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "", "content": ""}]}), "files[0].path"),
+        // The guest is asked first: nothing may have such rights inside, and this is a directory.
+        (
+            "POST",
+            "/v1/sandboxes".into(),
+            json!({"files": [{"path": "a", "content": "", "mode": "2010"}]}),
+            "files",
+        ),
+        ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "/tmp", "content": ""}]}), "files"),
         (
             "POST",
             "/v1/sandboxes".into(),

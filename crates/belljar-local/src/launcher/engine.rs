@@ -92,6 +92,17 @@ impl LauncherEngine {
         closed.map_err(|_| self.shared.failed("end the launcher", std::io::ErrorKind::TimedOut.into()))
     }
 
+    /// Ends the launcher at once if it holds no sandbox. One that is left to itself does so after [`LauncherConfig::linger`].
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not end.
+    pub async fn shut_down_if_idle(&self) -> Result<(), EngineError> {
+        if self.survivors().await?.iter().all(|survivor| survivor.ended.is_some()) {
+            self.shut_down().await?;
+        }
+        Ok(())
+    }
+
     async fn launch(
         &self,
         id: &SandboxId,

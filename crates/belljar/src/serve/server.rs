@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use belljar_api::{Api, ServeError};
+use belljar_engine::Engine;
 use belljar_keeper::{Keeper, Leave};
 use belljar_local::LauncherEngine;
 use belljar_store::{AuditLog, HeldName, Store};
@@ -81,6 +82,7 @@ struct Server {
     /// Nobody else who shares the store is called so.
     _name: HeldName,
     keeper: Keeper,
+    engine: Arc<LauncherEngine>,
     api: Arc<Api>,
     /// One for each listener.
     facades: JoinSet<Result<(), ServeError>>,
@@ -103,7 +105,9 @@ impl Server {
         let name = store.hold_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
         let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));
-        let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engine).await?;
+        let keeper =
+            Keeper::open(parts::keeper(loaded), store.clone(), audit, Arc::clone(&engine) as Arc<dyn Engine>)
+                .await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
         if loaded.config.otlp.is_some() {
@@ -111,7 +115,7 @@ impl Server {
         }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
         let leave = parts::leave(loaded);
-        Ok(Self { listening, store, _name: name, keeper, api, facades, stopping, leave, background })
+        Ok(Self { listening, store, _name: name, keeper, engine, api, facades, stopping, leave, background })
     }
 
     /// Answers requests until a signal comes.
@@ -178,6 +182,11 @@ impl Server {
             ended = ended.and(facade.map_err(Quit::from).and_then(|facade| facade.map_err(Quit::from)));
         }
         let closed = self.keeper.close(self.leave).await;
+        if self.keeper.is_empty()
+            && let Err(error) = self.engine.shut_down_if_idle().await
+        {
+            tracing::warn!(error = chain(&error), "cannot end the launcher; it ends by itself");
+        }
         self.store.close().await;
         if let (Some(path), true) = (&self.listening.socket, self.listening.owns_socket) {
             // A next server takes away what is left of it.
