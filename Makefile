@@ -15,11 +15,25 @@ TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
 # The system's Python, which has what makes virtual environments.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
-# How long each run of schemathesis takes.
-SECONDS_EACH ?= 200
+# What schemathesis is told besides, such as `--seconds-each 20 --seed 7`.
+SCHEMATHESIS ?=
 
 # With the features that nextest gives to the crates it tests: `-p belljar` alone would build most of them a second time.
 DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --test store
+
+NEXTEST = $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
+
+# In the gate everything that is drawn by lot is drawn the same way each time.
+SEEDS := BELLJAR_SEED=1 PROPTEST_RNG_SEED=1
+
+# With the name of a file in GATE_JUNIT (scripts/gate.py sets it) the results of a stage's tests are left there. Nextest's own place for
+# them is in the workspace, wherever the target directory is.
+NEXTEST_JUNIT := target/nextest/ci/junit.xml
+KEEP_JUNIT = $(if $(GATE_JUNIT),cp $(NEXTEST_JUNIT) $(GATE_JUNIT),:)
+PYTEST_FLAGS = $(if $(GATE_JUNIT),--junitxml=$(GATE_JUNIT))
+
+# What needs Node is skipped where there is none that is new enough.
+HAS_NODE = node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev/null
 
 # Cases that run tools of others are in a directory of their own, as `make test` does not run them.
 ONLY_CASES = $(filter-out K23%,$(ONLY))
@@ -40,75 +54,95 @@ demo: ## Installs what is missing, builds, and runs the examples.
 	@$(MAKE) --no-print-directory build
 	@BELLJAR=$(RELEASE) scripts/demo.sh
 
-test: ## Installs what the tests need, and runs all of them.
-	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory lint plain
-	@echo "== Running the tests"
-	@BELLJAR_RELEASE=$(PLAIN) $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
-	@$(MAKE) --no-print-directory kernels
-	@$(MAKE) --no-print-directory sdks
-	@$(MAKE) --no-print-directory schemathesis SECONDS_EACH=20 SEED=1
+test: ## The gate: runs all its stages, and says at the end how each went; ONLY="lint test-rust" picks some.
+	@$(PYTHON) scripts/gate.py --logs $(TARGET_DIR)/gate $(ONLY)
 
-plain: # Builds a debug binary with a release's features, for the tests that need one.
-	@echo "== Building belljar without its test features"
+# The stages of the gate, in their order; scripts/gate.py says what each needs.
+
+deps: # Installs what the tests need.
+	@scripts/install-deps.sh test
+
+format: # Checks the format.
+	@$(CARGO) fmt --all --check
+
+lint: ## Checks lints.
+	@$(CARGO) clippy --workspace --all-targets --locked $(TEST_FEATURES) -- -D warnings
+
+# The binary without test features shares nearly all of its crates with the tests.
+test-build: # Builds all tests, and a debug binary with a release's features.
 	@$(DEBUG_BUILD)
 	@install -D $(DEBUG)/belljar $(PLAIN)
+	@$(CARGO) nextest run --no-run --workspace --locked $(TEST_FEATURES)
 
-kernels: ## Runs the tests of the interpreters' kernels, without a sandbox.
-	@echo "== Running the tests of the Python kernel (some minutes)"
-	@scripts/quietly.sh $(TARGET_DIR)/test-logs/kernel-python.log $(MAKE) -C kernels/python test VENV=$(TARGET_DIR)/kernel-python
-	@echo "== Running the tests of the JavaScript kernel (about a minute)"
-	@if node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; then \
-	  scripts/quietly.sh $(TARGET_DIR)/test-logs/kernel-javascript.log $(MAKE) -C kernels/javascript test; \
-	else echo "SKIPPED the JavaScript kernel: needs Node 18 or later"; fi
+test-rust: ## Runs the tests in Rust that belong to the gate.
+	@rm -f $(NEXTEST_JUNIT)
+	@$(SEEDS) BELLJAR_RELEASE=$(PLAIN) $(NEXTEST) --profile ci || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
-# The debug binary is the one that the tests have built.
-sdks: ## Runs the tests of both SDKs, each against servers of its own.
+kernel-python: ## Runs the tests of the Python kernel, without a sandbox.
+	@$(MAKE) -C kernels/python test VENV=$(TARGET_DIR)/kernel-python PYTEST_FLAGS="$(PYTEST_FLAGS)"
+
+kernel-javascript: ## Runs the tests of the JavaScript kernel, without a sandbox.
+	@if $(HAS_NODE); then $(MAKE) -C kernels/javascript test; else echo "SKIPPED the JavaScript kernel: needs Node 18 or later"; fi
+
+sdk-python: ## Runs the tests of the Python SDK, against servers of their own.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
-	@echo "== Running the tests of the Python SDK (about a minute)"
-	@BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-python.log $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python
-	@echo "== Running the tests of the TypeScript SDK (about a minute)"
-	@if node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; then \
-	  BELLJAR_BIN=$(DEBUG)/belljar scripts/quietly.sh $(TARGET_DIR)/test-logs/sdk-typescript.log $(MAKE) -C sdk/typescript test; \
-	else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
+	@BELLJAR_BIN=$(DEBUG)/belljar $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python PYTEST_FLAGS="$(PYTEST_FLAGS)"
+
+sdk-typescript: ## Runs the tests of the TypeScript SDK, against servers of their own.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_NODE); then BELLJAR_BIN=$(DEBUG)/belljar $(MAKE) -C sdk/typescript test; else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
+
+openapi: # Makes a fixed number of requests from the OpenAPI document.
+	@$(MAKE) --no-print-directory schemathesis SCHEMATHESIS="--examples 4 --seed 1"
+
+# End of the stages.
 
 # Runs of three callers, each of which takes some seconds more than it is given.
 schemathesis: $(TARGET_DIR)/schemathesis/made ## Tries all that the OpenAPI document allows and forbids, with keys of two tenants (ten minutes).
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
-	@echo "== Running schemathesis (three times $(SECONDS_EACH) s)"
-	@scripts/quietly.sh $(TARGET_DIR)/test-logs/schemathesis.log $(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar --seconds-each $(SECONDS_EACH) $(if $(SEED),--seed $(SEED))
+	@echo "== Running schemathesis, three times"
+	@$(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar $(SCHEMATHESIS)
 
 $(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-lint: ## Checks format and lints.
-	@echo "== Checking format and lints"
-	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --workspace --all-targets --locked $(TEST_FEATURES) -- -D warnings
-
 hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" picks groups and cases.
 	@scripts/install-deps.sh hostile
 	@echo "== Building belljar with the walls that can be taken away"
-	@$(CARGO) build --locked -p belljar -p belljar-hostile --features belljar/mutation
+	@$(DEBUG_BUILD) --bin belljar-hostile $(TEST_FEATURES)
 	@$(if $(HOSTILE_CASES),echo "== Running the hostile suite"; $(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_CASES))
 	@$(if $(HOSTILE_TOOLS),echo "== Running tools of others in sandboxes (about a minute)"; $(DEBUG)/belljar-hostile --cases tests/hostile/tools --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_TOOLS))
 
+# The parts of `make long` besides `hostile`, `schemathesis`, `fuzz` and the benchmarks. None of them has the gate's seeds or filter.
+
+long: ## Runs everything that needs time, clocks, new seeds or the machine for itself (an hour or more); ONLY="crash soak" picks some.
+	@$(PYTHON) scripts/gate.py --long --logs $(TARGET_DIR)/long $(ONLY)
+
+conformance: ## Runs all conformance cases in all set-ups, and through the service.
+	@$(NEXTEST) -E 'test(/(^|::)rest::/)'
+
+timing: ## Compares the times of answers that must not tell anything.
+	@$(NEXTEST) -E 'package(belljar) & binary(service) & test(/^timing::/)'
+
+release: build ## Checks that the release binary has no way to take a wall away.
+	@BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) -E 'package(belljar) & test(/^a_release_/)'
+
+golden: ## Compares the system calls of a launch with those that are checked in.
+	@$(NEXTEST) -E 'package(belljar) & binary(launch)'
+
+properties: ## Runs the property tests with new seeds and many more cases.
+	@PROPTEST_CASES=$(or $(CASES),5000) BELLJAR_PROPERTY_CASES=$(or $(CASES),5000) $(NEXTEST) -E 'binary(properties) | test(/propert|agree|canonical|chain/) | test(no_request_makes_a_5xx)'
+
 leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks for what is left behind.
-	@scripts/install-deps.sh test
-	@echo "== Looking for leaks (takes some minutes)"
-	@BELLJAR_LONG_LEAKS=1 $(CARGO) nextest run -p belljar --locked --features belljar/mutation -E 'binary(leaks)'
+	@BELLJAR_LONG_LEAKS=1 $(NEXTEST) -E 'package(belljar) & binary(leaks)'
 
 crash: ## Kills a server under load at 200 random instants (ROUNDS), and looks for what is lost (some minutes).
-	@scripts/install-deps.sh test
-	@echo "== Killing servers"
-	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^crash::/)'
+	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^crash::/)'
 
 soak: build ## Loads a server for ten minutes, and looks for failures, growth and leftovers.
-	@scripts/install-deps.sh test
-	@echo "== Loading a server (ten minutes)"
-	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(CARGO) nextest run -p belljar --locked $(TEST_FEATURES) --no-capture -E 'binary(service) & test(/^soak::/)'
+	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^soak::/)'
 
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
@@ -139,7 +173,4 @@ bench-service-peers: ## The same, and against `docker run` (root, Debian).
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-proto: ## Generates the protocol's code anew (needs protoc).
-	@$(CARGO) run --locked -p belljar-proto --example generate
-
-.PHONY: help build demo test plain kernels sdks schemathesis lint hostile leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz proto
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz

@@ -87,7 +87,8 @@ as_root() {
   elif command -v sudo >/dev/null; then
     sudo "$@"
   else
-    die "not root, and there is no sudo; run as root: $*"
+    say "not root, and there is no sudo; run as root: $*" >&2
+    return 1
   fi
 }
 
@@ -112,7 +113,15 @@ install_packages() {
   local apt=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
   # Lists that are out of date in one part may still do for what is needed here.
   as_root "${apt[@]}" update -qq || say "apt-get update failed; going on with the package lists that are there"
-  as_root "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+  as_root "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" </dev/null && return
+  lacks "apt-get cannot install them: ${missing[*]}"
+}
+
+# What could not be had is said at once, and does not keep the rest from being installed.
+is_complete=true
+lacks() {
+  say "$*" >&2
+  is_complete=false
 }
 
 check_commands() {
@@ -122,7 +131,7 @@ check_commands() {
   done
   if [ "${#missing[@]}" -gt 0 ]; then
     say "this system has no apt-get; needed are the packages that Debian calls: $(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')"
-    die "not found: ${missing[*]}"
+    lacks "not found: ${missing[*]}"
   fi
 }
 
@@ -132,7 +141,8 @@ make_test_user() {
     return
   fi
   say "adding the account $test_user"
-  as_root /usr/sbin/useradd --create-home --user-group --shell /bin/bash --comment 'runs tests of Belljar' "$test_user"
+  as_root /usr/sbin/useradd --create-home --user-group --shell /bin/bash --comment 'runs tests of Belljar' "$test_user" ||
+    lacks "cannot add the account $test_user"
 }
 
 check_cargo() {
@@ -140,10 +150,16 @@ check_cargo() {
 }
 
 make_nextest() {
-  if ! command -v cargo-nextest >/dev/null; then
-    say "building cargo-nextest, which takes some minutes"
-    cargo install --locked cargo-nextest
+  local version=0.9.143 try
+  if command -v cargo-nextest >/dev/null; then
+    return
   fi
+  say "building cargo-nextest $version, which takes some minutes"
+  for try in 1 2 3; do
+    cargo install --quiet --locked --version "$version" cargo-nextest && return
+    sleep $((try * 5))
+  done
+  lacks "cannot build cargo-nextest $version, with which the tests are run"
 }
 
 case "${1:-}" in
@@ -164,4 +180,5 @@ if [ "$wanted" = test ] || [ "$wanted" = hostile ]; then
   make_test_user
   make_nextest
 fi
+$is_complete || die "not all that \`$wanted\` needs is there; see above"
 say "all that \`$wanted\` needs is there"

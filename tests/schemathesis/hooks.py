@@ -134,7 +134,10 @@ def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
     for name, there in (("process", 1), ("session", 1), ("port", 8000)):
         if not WORLD["follows"] and name in parameters and chosen(parameters[name], 3) > 0:
             parameters[name] = there
-    query = case.query or {}
+    # What is empty counts as not given, which the document has no words for: it would be wrong of no type.
+    query = {name: value for name, value in (case.query or {}).items() if value != ""}
+    if len(query) < len(case.query or {}):
+        case.query = query
     if "path" in query and "path_base64" not in query and chosen(query["path"], 2) == 0:
         query["path"] = PATHS[chosen((query["path"], 1), len(PATHS))]
     if path.endswith("/output") and query.get("follow") is not False and chosen(query, 2) == 0:

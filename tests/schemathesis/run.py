@@ -1,9 +1,10 @@
 """Runs schemathesis over the OpenAPI document of a real server, with the keys of two tenants and an administrator's.
 
-usage: run.py --belljar PROGRAM [--seconds-each 200] [--seed N]
+usage: run.py --belljar PROGRAM [--seconds-each 200 | --examples N] [--seed N]
 
 There are three runs: each tenant attacks with what belongs to the other in reach, then an administrator. No
 answer may be a 5xx, none may differ from the document, and nothing of a tenant may be seen or changed by the other.
+With a seed and a number of examples the requests are the same each time, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ STATEFUL_CHECKS = ("use_after_free",)
 PHASES = (("examples,coverage,fuzzing", 0.7), ("stateful", 0.3))
 
 
-def attack(service: Service, attacker: Tenant, victim: Tenant, seconds: float, seed: int) -> List[str]:
+def attack(service: Service, attacker: Tenant, victim: Tenant, given: argparse.Namespace) -> List[str]:
     """What was found."""
     faults = []
     # An administrator may see and do everything, to whomever it belongs.
@@ -197,8 +198,12 @@ def attack(service: Service, attacker: Tenant, victim: Tenant, seconds: float, s
             command = [str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(HERE / "schemathesis.toml")]
             command += ["run", f"{service.url}/openapi.json", "--header", f"Authorization: Bearer {attacker.key}"]
             checks = [*CHECKS, *STATEFUL_CHECKS] if phases == "stateful" else CHECKS
-            command += ["--checks", ",".join(checks), "--phases", phases, "--seed", str(seed)]
-            command += ["--max-time", str(max(int(seconds * share), 1))]
+            command += ["--checks", ",".join(checks), "--phases", phases, "--seed", str(given.seed)]
+            if given.examples is None:
+                command += ["--max-time", str(max(int(given.seconds_each * share), 1))]
+            else:
+                # A step that follows from another is one of several: few would be about sandboxes.
+                command += ["--max-examples", str(given.examples * (5 if phases == "stateful" else 1))]
             environment = {**os.environ, "BELLJAR_FUZZ": json.dumps(world), "SCHEMATHESIS_HOOKS": "hooks"}
             done = subprocess.run(command, cwd=directory, env={**environment, "PYTHONPATH": str(HERE)})
             came = json.loads(answers.read_text("utf-8")) if answers.exists() else {}
@@ -214,9 +219,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--belljar", required=True, help="the program that is tested")
     parser.add_argument("--seconds-each", type=int, default=200, help="how long each of the three runs may take")
+    parser.add_argument("--examples", type=int, help="how many for each operation, instead of a time")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31), help="to do again what was found")
     given = parser.parse_args()
-    print(f"schemathesis: --seed {given.seed}, three times {given.seconds_each} s", flush=True)
+    bound = f"{given.seconds_each} s" if given.examples is None else f"{given.examples} examples for each operation"
+    print(f"schemathesis: --seed {given.seed}, three times {bound}", flush=True)
     service = Service(os.path.abspath(given.belljar))
     faults: List[str] = []
     try:
@@ -227,7 +234,7 @@ def main() -> None:
             what = f"{attacker.role} of tenant {attacker.name} against tenant {victim.name}"
             print(f"== {what}", flush=True)
             before = None if role == "admin" else victim.whole()
-            found = attack(service, attacker, victim, given.seconds_each, given.seed)
+            found = attack(service, attacker, victim, given)
             faults += [f"{what}: {fault}" for fault in found]
             if not service.runs():
                 sys.exit(f"the server has ended:\n{service.said()[-4000:]}")

@@ -100,6 +100,8 @@ struct CaseFile {
     #[serde(default)]
     noise: bool,
     #[serde(default)]
+    clock: bool,
+    #[serde(default)]
     expect: BTreeMap<String, String>,
     result: Option<toml::Table>,
     #[serde(default)]
@@ -141,6 +143,8 @@ pub struct Case {
     pub files: Vec<String>,
     /// Whether lines that are no probe are passed over.
     pub noise: bool,
+    /// Whether it judges times nearer than a busy machine can keep them.
+    pub clock: bool,
     /// What each probe may answer.
     pub expect: BTreeMap<String, Vec<String>>,
     /// What the result must hold; if there is nothing, the program must end by itself with 0.
@@ -233,6 +237,7 @@ impl Case {
             flags: file.flags,
             files: file.files,
             noise: file.noise,
+            clock: file.clock,
             expect,
             result: file.result,
             mutations: file.mutation,
@@ -245,10 +250,11 @@ impl Case {
         Some(self.dir.join("expect.py")).filter(|path| path.is_file())
     }
 
-    /// The name of its test, such as `K01_new_namespaces`.
+    /// The name of its test, such as `K01_new_namespaces`, or `clock::R14_past_its_time` for one that judges times.
     #[must_use]
     pub fn test_name(&self) -> String {
-        format!("{}_{}", self.id, self.name.replace('-', "_"))
+        let clock = if self.clock { "clock::" } else { "" };
+        format!("{clock}{}_{}", self.id, self.name.replace('-', "_"))
     }
 
     /// The group's letter.

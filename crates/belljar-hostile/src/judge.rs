@@ -214,6 +214,7 @@ mod tests {
             flags: Vec::new(),
             files: Vec::new(),
             noise: false,
+            clock: false,
             expect: expect
                 .iter()
                 .map(|(name, allowed)| {

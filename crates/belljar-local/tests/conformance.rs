@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let mut trials = vec![Trial::test("table::what_runs_where", table)];
     for variant in VARIANTS {
         for case in cases().into_iter().filter(|case| variant.concerns(case)) {
-            let name = format!("{}::{}", variant.name, case.name);
+            let name = variant.test_name(&case);
             // Ignored tests are shown as such by name; the table says which capability is lacking.
             let ignored = case.lacks(variant.capabilities).is_some() || variant.unusable().is_some();
             let trial = Trial::ignorable_test(name.clone(), move || run(&name, variant, &case));

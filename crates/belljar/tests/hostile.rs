@@ -36,7 +36,8 @@ mod suite {
             lib: corpus.lib.clone(),
             held: bell.clone(),
             mutated: Some(bell),
-            scope: Scope::Machine,
+            // Others use the machine; `make hostile` looks at the whole of it.
+            scope: Scope::Own,
             is_watched: false,
         });
         adopt_orphans().map_err(|error| said(&error))?;

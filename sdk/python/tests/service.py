@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import Optional
+from typing import List, Optional
 
 import httpx
 
@@ -28,7 +28,8 @@ class Service:
         environment["BELLJAR_HOME"] = self.home
         address = self.url[len("http://") :]
         # Several tenants on the machine's own tree: the tests mean no harm to each other.
-        command = [program, "serve", "--listen", address, "--domain", "localhost", "--set", "sandboxes.share_host_tree=true"]
+        command = [program, "serve", "--listen", address, "--domain", "localhost", "--on-exit", "end"]
+        command += ["--set", "sandboxes.share_host_tree=true"]
         self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
         try:
             self.key = self._wait()
@@ -37,22 +38,33 @@ class Service:
             raise
 
     def close(self) -> None:
-        """Ends the server and takes its home away."""
+        """Ends the server with its sandboxes, and takes its home away. Nothing of it may stay."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(20)
+            self._process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._log.close()
-        self._wait_for_launcher()
+        deadline = time.monotonic() + START_SECONDS
+        while self._launchers():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the launcher has outlived its server: {self._launchers()}")
+            time.sleep(0.05)
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _wait_for_launcher(self) -> None:
-        """Sandboxes are kept by a process of its own, which ends some seconds after the last of them."""
-        deadline = time.monotonic() + START_SECONDS
-        while os.path.exists(os.path.join(self.home, "run", "launcher.sock")) and time.monotonic() < deadline:
-            time.sleep(0.1)
+    def _launchers(self) -> List[str]:
+        """Processes that hold sandboxes of this home."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+            except OSError:
+                continue
+            if b"launcher" in words and any(word.startswith(os.fsencode(self.home)) for word in words):
+                found.append(pid)
+        return found
 
     def _wait(self) -> str:
         """Waits until the server takes requests, and reads the key that it prints once."""

@@ -110,10 +110,11 @@ class Run {
     terminal: async (step: Step, command: string): Promise<void> => {
       let shown = "";
       const terminal = await this.sandbox.pty.create({ command, rows: (step["rows"] as number | undefined) ?? 24, cols: (step["cols"] as number | undefined) ?? 80, onData: (data) => void (shown += Buffer.from(data).toString()) });
+      await until("the terminal is ready", () => shown.includes((step["ready"] as string | undefined) ?? ""), 60_000);
       if (typeof step["input"] === "string") {
         await terminal.sendInput(step["input"]);
       }
-      assert.equal((await terminal.wait({ signal: AbortSignal.timeout(20_000) })).exitCode, step["exit_code"] ?? 0);
+      assert.equal((await terminal.wait({ signal: AbortSignal.timeout(60_000) })).exitCode, step["exit_code"] ?? 0);
       assert.ok(shown.includes((step["shows"] as string | undefined) ?? ""), shown);
     },
     write: async (step: Step, path: string): Promise<void> => {

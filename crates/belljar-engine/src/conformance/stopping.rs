@@ -28,8 +28,12 @@ pub(super) const CASES: &[Case] = cases![
     deadline_can_be_moved [],
 ];
 
-/// Time between the moment at which something is due and the moment at which it must have come.
-const SLACK: Duration = Duration::from_secs(1);
+/// Time between the moment at which something is due and the moment at which it must have come: a net for a machine with much else
+/// to do. What must not be waited for takes far longer.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// Longer than a program takes until it has set up how it answers a signal.
+const SETTLED: Duration = Duration::from_secs(2);
 
 fn timed(mut request: v1::StartRequest, timeout: Duration, grace: Duration) -> v1::StartRequest {
     request.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -39,12 +43,11 @@ fn timed(mut request: v1::StartRequest, timeout: Duration, grace: Duration) -> v
 }
 
 async fn nobody_runs(sandbox: &Sandbox) -> Checked {
-    eventually("no process is left", Duration::from_secs(5), async || Ok(processes(sandbox).await? == 0))
-        .await
+    eventually("no process is left", SLACK, async || Ok(processes(sandbox).await? == 0)).await
 }
 
 async fn timeout_kills_after_grace(context: &Context) -> Checked {
-    let (timeout, grace) = (Duration::from_millis(700), Duration::from_millis(600));
+    let (timeout, grace) = (SETTLED, Duration::from_millis(600));
     let sandbox = context.sandbox().await?;
     let request = shell("trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done");
     let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
@@ -63,14 +66,14 @@ async fn timeout_kills_after_grace(context: &Context) -> Checked {
 }
 
 async fn timeout_lets_a_program_clean_up(context: &Context) -> Checked {
-    let (timeout, grace) = (Duration::from_millis(600), Duration::from_secs(20));
+    let (timeout, grace) = (SETTLED, Duration::from_secs(60));
     let sandbox = context.sandbox().await?;
     let request = shell("trap 'echo bye; exit 7' TERM; while :; do sleep 0.05; done");
     let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
     equal!(finished.text(), "bye");
     equal!(finished.end(), (7, 0));
     equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
-    ensure!(finished.took < timeout + SLACK * 2, "it took {:?}, as if nobody saw its end", finished.took);
+    ensure!(finished.took < timeout + SLACK, "it took {:?}, as if nobody saw its end", finished.took);
     context.stop(sandbox).await
 }
 
@@ -86,7 +89,7 @@ for depth in range(4):
 print(flush=True)
 time.sleep(1000)
 ";
-    let request = timed(python(code), Duration::from_millis(800), Duration::from_millis(300));
+    let request = timed(python(code), SETTLED, Duration::from_millis(300));
     let finished = finish(&sandbox, request).await?;
     equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_TIMED_OUT));
     nobody_runs(&sandbox).await?;
@@ -174,7 +177,7 @@ for path in glob.glob('/proc/[0-9]*/cmdline'):
     except OSError: continue
     if words[0] == b'sleep' and words[1].startswith(b'1000.'): print(words[1].decode())
 ";
-    eventually("each sees both", Duration::from_secs(5), async || {
+    eventually("each sees both", SLACK, async || {
         let text = py(&sandbox, look).await?.text();
         let seen: std::collections::BTreeSet<&str> = text.lines().collect();
         Ok(seen == ["1000.25", "1000.5"].into())
@@ -201,12 +204,12 @@ async fn exec_returns_when_the_command_does(context: &Context) -> Checked {
     // A grandchild in a session of its own holds both pipes.
     let finished = sh(&sandbox, "echo before; setsid sleep 1000 & echo after; exit 6").await?;
     equal!((finished.text().as_str(), finished.end()), ("before\nafter", (6, 0)));
-    ensure!(finished.took < Duration::from_secs(1), "it took {:?}", finished.took);
+    ensure!(finished.took < SLACK, "it took {:?}", finished.took);
     // Without being asked to, the guest ends nobody.
     equal!(processes(&sandbox).await?, 1);
     // One that never stops writing does not keep the command's end back either.
     let finished = sh(&sandbox, "yes >&2 & exit 0").await?;
-    ensure!(finished.took < Duration::from_secs(1), "it took {:?} beside a writer", finished.took);
+    ensure!(finished.took < SLACK, "it took {:?} beside a writer", finished.took);
     context.stop(sandbox).await
 }
 
@@ -290,14 +293,14 @@ async fn deadline_is_kept_by_the_guest(context: &Context) -> Checked {
     let begin = tokio::time::Instant::now();
     let after = Duration::from_millis(500);
     sandbox.guest().set_deadline(Some(after)).await?;
-    let limit = after + crate::STOP_GRACE + SLACK * 2;
+    let limit = after + crate::STOP_GRACE + SLACK;
     let finished = within("the deadline", limit, to_end(execution)).await?;
     if let Ok(finished) = finished {
         equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_STOPPED));
     }
     ensure!(begin.elapsed() >= after, "it ended before its deadline");
     within("the sandbox's own end", limit, sandbox.ended()).await?;
-    let answer = within("a call after the deadline", Duration::from_secs(5), sandbox.guest().check()).await?;
+    let answer = within("a call after the deadline", SLACK, sandbox.guest().check()).await?;
     ensure!(answer.is_err(), "the guest still answers after its deadline");
     context.stop(sandbox).await
 }
@@ -309,6 +312,6 @@ async fn deadline_can_be_moved(context: &Context) -> Checked {
     let finished = sh(&sandbox, "sleep 1; echo alive").await?;
     equal!((finished.text().as_str(), finished.end()), ("alive", (0, 0)));
     sandbox.guest().set_deadline(Some(Duration::from_millis(100))).await?;
-    within("the sandbox's own end", Duration::from_secs(5), sandbox.ended()).await?;
+    within("the sandbox's own end", SLACK, sandbox.ended()).await?;
     context.stop(sandbox).await
 }

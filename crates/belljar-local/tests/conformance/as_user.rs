@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use belljar_engine::conformance::{Case, Outcome, cases};
+use belljar_engine::conformance::{Case, Outcome};
 use libtest_mimic::Failed;
 
-use crate::account::account;
+use crate::account::{account, place_program};
 use crate::leftovers;
-use crate::variants::{GONE_LIMIT, VARIANTS, Variant, run_in};
+use crate::variants::{GONE_LIMIT, Variant, run_in};
 
 /// Says that this program is to run one case, whose name follows.
 pub(crate) const FLAG: &str = "--belljar-case";
@@ -30,10 +30,8 @@ pub(crate) fn run(name: &str, variant: &Variant, case: &Case) -> Result<Outcome,
     let (uid, gid) = account().ok_or("the account is gone")?;
     let dir = tempfile::tempdir()?;
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
-    // Where this program lies, that user may not be able to go.
     let program = dir.path().join("conformance");
-    std::fs::copy("/proc/self/exe", &program)?;
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    place_program(&program)?;
     copy_programs(case, &dir.path().join("programs"))?;
     let own = dir.path().join("own");
     std::fs::create_dir(&own)?;
@@ -47,7 +45,7 @@ pub(crate) fn run(name: &str, variant: &Variant, case: &Case) -> Result<Outcome,
         .gid(gid)
         .uid(uid)
         .output()?;
-    // Nobody else runs this copy, so whoever still does was left behind.
+    // Nobody else runs it by this name, so whoever still does was left behind.
     let deadline = Instant::now() + GONE_LIMIT;
     while let Some(pid) = leftovers::runner_of(&program) {
         if Instant::now() > deadline {
@@ -96,9 +94,7 @@ pub(crate) fn child(name: &str) -> ExitCode {
 
 fn try_child(name: &str) -> Result<Outcome, Failed> {
     let (variant, case) =
-        name.split_once("::").ok_or("give a variant and a case, such as local_user::run_times_out")?;
-    let variant = VARIANTS.iter().find(|known| known.name == variant).ok_or("no such variant")?;
-    let case = cases().into_iter().find(|known| known.name == case).ok_or("no such case")?;
+        Variant::parse(name).ok_or("give a set-up and a case, such as local_user::run_times_out")?;
     let own = PathBuf::from(std::env::var_os(DIR_VARIABLE).ok_or("it is started by the tests, not by hand")?);
     let programs = own.join("../programs");
     run_in(variant, &case, &own, programs)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome};
+use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
 use belljar_engine::{Engine, EngineError, Sandbox};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
 use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
@@ -182,7 +182,27 @@ const LOCAL_WARM: &[Capability] = &[
     Mounts,
 ];
 
+/// Set-ups in which the gate runs all cases; between them they have each kind of user, limits and holder.
+const WHOLE: &[&str] = &["launcher_root", "local_user"];
+
+/// Part of the names of cases that the gate leaves to `make conformance` (.config/nextest.toml).
+const REST: &str = "rest::";
+
 impl Variant {
+    /// The name of a case's test, such as `local_user::run_times_out`.
+    pub(crate) fn test_name(&self, case: &Case) -> String {
+        let rest = if WHOLE.contains(&self.name) || case.is_smoke() { "" } else { REST };
+        format!("{}::{rest}{}", self.name, case.name)
+    }
+
+    /// The set-up and the case of such a name.
+    pub(crate) fn parse(name: &str) -> Option<(&'static Self, Case)> {
+        let (variant, case) = name.split_once("::")?;
+        let case = case.strip_prefix(REST).unwrap_or(case);
+        let variant = VARIANTS.iter().find(|known| known.name == variant)?;
+        Some((variant, cases().into_iter().find(|known| known.name == case)?))
+    }
+
     /// Whether a case is about it.
     pub(crate) fn concerns(&self, case: &Case) -> bool {
         !self.is_warm || case.name.starts_with("context")

@@ -283,10 +283,8 @@ pub(crate) fn as_user(test: Test) -> Result<Completion, Failed> {
     };
     let dir = tempfile::tempdir()?;
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
-    // Where this program lies, that user may not be able to go.
     let program = dir.path().join("program");
-    std::fs::copy("/proc/self/exe", &program)?;
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    account::place_program(&program)?;
     let own = dir.path().join("own");
     std::fs::create_dir(&own)?;
     chown(&own, Some(uid), Some(gid))?;
@@ -299,7 +297,7 @@ pub(crate) fn as_user(test: Test) -> Result<Completion, Failed> {
         .gid(gid)
         .uid(uid)
         .output()?;
-    // Nobody else runs this copy, so whoever still does was left behind.
+    // Nobody else runs it by this name, so whoever still does was left behind.
     let deadline = Instant::now() + LIMIT;
     while let Some(pid) = leftovers::runner_of(&program) {
         if Instant::now() > deadline {

@@ -57,16 +57,26 @@ fn say(text: &str) {
     drop(std::io::stdout().lock().write_all(format!("{text}\n").as_bytes()));
 }
 
+/// Where the instants begin: at `BELLJAR_SEED`, or anywhere.
+fn seed() -> u64 {
+    let given = std::env::var("BELLJAR_SEED").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(|| {
+        let mut random = [0; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).unwrap();
+        u64::from_le_bytes(random)
+    })
+}
+
 pub(crate) async fn what_was_acknowledged_survives_sigkill(ground: Ground) {
     drop(ground.store().await);
     let mirror = ground.dir.path().join("audit.jsonl");
     let mut acknowledged = 0;
+    let mut random = seed();
+    say(&format!("BELLJAR_SEED={random}"));
     for round in 0..ROUNDS {
-        let mut random = [0; 2];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).unwrap();
-        let said =
-            run_and_kill(&ground, round, Duration::from_micros(u64::from(u16::from_le_bytes(random)) * 2))
-                .await;
+        // Knuth's MMIX generator.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let said = run_and_kill(&ground, round, Duration::from_micros((random >> 33) % 131_072)).await;
         acknowledged += said.len();
 
         let store = ground.store().await;

@@ -127,7 +127,7 @@ pub(crate) async fn meddle_with(address: &str, text: &str) -> Result<(), sqlx::E
 /// Makes a database on the server, and gives its address.
 async fn new_database(options: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("case_{}", COUNT.fetch_add(1, Ordering::SeqCst));
+    let name = format!("case_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
     let server = server().unwrap();
     let mut connection = connect(&server.address("postgres")).await;
     let text = format!("CREATE DATABASE {name}{options}");
@@ -153,8 +153,8 @@ async fn connect(url: &str) -> AnyConnection {
     }
 }
 
-/// One server for this process.
+/// The server that the cases share.
 fn server() -> Result<&'static Server, String> {
     static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
-    SERVER.get_or_init(Server::start).as_ref().map_err(Clone::clone)
+    SERVER.get_or_init(Server::shared).as_ref().map_err(Clone::clone)
 }

@@ -1,18 +1,19 @@
-//! A PostgreSQL server for this process alone, which ends with it, however it ends.
+//! A PostgreSQL server for this process alone, or for all tests of a run; it ends with that, however it ends.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a cluster, starts the server, and ends it when standard input does: that is when the process of the test is gone.
+/// Makes a cluster, starts the server, and ends it when a process does.
 const KEEP: &str = r#"
-bin=$1 dir=$2 tls_port=$3
+bin=$1 dir=$2 tls_port=$3 until=$4
 cd "$dir"
 "$bin/initdb" --pgdata=data --no-sync --auth=trust --username=postgres --encoding=UTF8 --locale=C >log 2>&1 || exit 1
 set -- -c listen_addresses=
@@ -22,7 +23,7 @@ if [ "$tls_port" != none ]; then
 fi
 "$bin/postgres" -D data -k "$dir" "$@" -c fsync=off -c shared_buffers=16MB -c max_connections=200 >>log 2>&1 &
 server=$!
-read -r end
+tail --pid="$until" -f /dev/null
 kill -QUIT "$server"
 wait "$server"
 cd /
@@ -32,60 +33,43 @@ rm -rf "$dir"
 /// A running server, reached by a socket in a directory of its own, and if it was started so by TLS on loopback.
 pub(crate) struct Server {
     dir: PathBuf,
-    /// Holds the pipe whose end ends the server. Nothing waits for it: this lives as long as the process.
-    _keeper: Child,
 }
 
 impl Server {
     /// Says why, if there is no PostgreSQL here.
     pub(crate) fn start() -> Result<Self, String> {
-        Self::start_with(None)
+        let (bin, dir) = (programs()?, short_dir()?);
+        start_in(&dir, &bin, None, std::process::id())?;
+        Ok(Self { dir })
+    }
+
+    /// One for all tests of a run of nextest, as each takes a second to start. Each test makes databases of its own there.
+    pub(crate) fn shared() -> Result<Self, String> {
+        let (Ok(run), Some(nextest)) = (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) else {
+            return Self::start();
+        };
+        let (bin, dir) = (programs()?, PathBuf::from(format!("/tmp/bj-pg-{run}")));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
+            _ => {}
+        }
+        // The first one starts it while the others wait.
+        let turn = fs::File::open(&dir).map_err(|error| error.to_string())?;
+        turn.lock().map_err(|error| error.to_string())?;
+        if !is_ready(&dir, None) {
+            start_in(&dir, &bin, None, nextest.as_raw_nonzero().get().unsigned_abs())?;
+        }
+        Ok(Self { dir })
     }
 
     /// One that speaks TLS on `127.0.0.1:port`, and nothing else there. Its certificate is for `localhost`; that, and another one
     /// for the same name, are in [`Server::dir`] as `server.pem` and `other.pem`.
     pub(crate) fn start_with_tls(port: u16) -> Result<Self, String> {
-        Self::start_with(Some(port))
-    }
-
-    fn start_with(tls_port: Option<u16>) -> Result<Self, String> {
-        let bin = programs().ok_or("PostgreSQL is not installed (Debian's package postgresql)")?;
-        // Short, as the name of a socket holds 107 bytes.
-        let dir = tempfile::Builder::new()
-            .prefix("bj-pg-")
-            .tempdir_in("/tmp")
-            .map_err(|error| error.to_string())?;
-        if tls_port.is_some() {
-            certificate(dir.path(), "server")?;
-            certificate(dir.path(), "other")?;
-        }
-        let mut keep = Command::new("/bin/sh");
-        if rustix::process::geteuid().is_root() {
-            // The server refuses to run as root.
-            let (uid, gid) =
-                account("postgres").or_else(|| account("nobody")).ok_or("there is no account to run as")?;
-            let files = fs::read_dir(dir.path()).into_iter().flatten().flatten().map(|file| file.path());
-            for path in files.chain([dir.path().to_owned()]) {
-                chown(path, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
-            }
-            keep.uid(uid).gid(gid);
-        }
-        let dir = dir.keep();
-        // In a group of its own, so that what ends the test from outside leaves it the time to clean up.
-        keep.args(["-c", KEEP, "keep"]).arg(&bin).arg(&dir).process_group(0);
-        keep.arg(tls_port.map_or("none".to_owned(), |port| port.to_string()));
-        keep.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut keeper = keep.spawn().map_err(|error| error.to_string())?;
-        let end = Instant::now() + PATIENCE;
-        // It listens some time before it answers.
-        let socket = dir.join(format!(".s.PGSQL.{}", tls_port.unwrap_or(5432)));
-        while UnixStream::connect(&socket).is_err() || !log(&dir).contains("ready to accept connections") {
-            let ended = keeper.try_wait().map_err(|error| error.to_string())?;
-            assert!(ended.is_none(), "PostgreSQL does not start: {}", log(&dir));
-            assert!(Instant::now() < end, "PostgreSQL does not come up: {}", log(&dir));
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(Self { dir, _keeper: keeper })
+        let (bin, dir) = (programs()?, short_dir()?);
+        certificate(&dir, "server")?;
+        certificate(&dir, "other")?;
+        start_in(&dir, &bin, Some(port), std::process::id())?;
+        Ok(Self { dir })
     }
 
     /// Where its files are.
@@ -96,6 +80,46 @@ impl Server {
     pub(crate) fn address(&self, database: &str) -> String {
         format!("postgres:///{database}?host={}&user=postgres", self.dir.display())
     }
+}
+
+/// A new directory whose name is short, as the name of a socket holds 107 bytes.
+fn short_dir() -> Result<PathBuf, String> {
+    let dir = tempfile::Builder::new().prefix("bj-pg-").tempdir_in("/tmp");
+    dir.map(tempfile::TempDir::keep).map_err(|error| error.to_string())
+}
+
+/// Starts a server in a directory, which ends with the process `until`.
+fn start_in(dir: &Path, bin: &Path, tls_port: Option<u16>, until: u32) -> Result<(), String> {
+    let mut keep = Command::new("/bin/sh");
+    if rustix::process::geteuid().is_root() {
+        // The server refuses to run as root.
+        let (uid, gid) =
+            account("postgres").or_else(|| account("nobody")).ok_or("there is no account to run as")?;
+        let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
+        for path in files.chain([dir.to_owned()]) {
+            chown(path, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
+        }
+        keep.uid(uid).gid(gid);
+    }
+    // In a group of its own, so that what ends the test from outside leaves it the time to clean up.
+    keep.args(["-c", KEEP, "keep"]).arg(bin).arg(dir).process_group(0);
+    keep.arg(tls_port.map_or("none".to_owned(), |port| port.to_string())).arg(until.to_string());
+    keep.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut keeper = keep.spawn().map_err(|error| error.to_string())?;
+    let end = Instant::now() + PATIENCE;
+    while !is_ready(dir, tls_port) {
+        let ended = keeper.try_wait().map_err(|error| error.to_string())?;
+        assert!(ended.is_none(), "PostgreSQL does not start: {}", log(dir));
+        assert!(Instant::now() < end, "PostgreSQL does not come up: {}", log(dir));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// It listens some time before it answers.
+fn is_ready(dir: &Path, tls_port: Option<u16>) -> bool {
+    let socket = dir.join(format!(".s.PGSQL.{}", tls_port.unwrap_or(5432)));
+    UnixStream::connect(&socket).is_ok() && log(dir).contains("ready to accept connections")
 }
 
 fn log(dir: &Path) -> String {
@@ -130,14 +154,15 @@ fn certificate(dir: &Path, name: &str) -> Result<(), String> {
     }
 }
 
-fn programs() -> Option<PathBuf> {
+fn programs() -> Result<PathBuf, String> {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut debian: Vec<_> = installed.map(|entry| entry.path().join("bin")).collect();
     debian.sort();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual: Vec<_> = std::env::split_paths(&path).collect();
     let complete = |dir: &PathBuf| dir.join("initdb").exists() && dir.join("postgres").exists();
-    debian.into_iter().rev().chain(usual).find(complete)
+    let found = debian.into_iter().rev().chain(usual).find(complete);
+    found.ok_or_else(|| "PostgreSQL is not installed (Debian's package postgresql)".to_owned())
 }
 
 fn account(name: &str) -> Option<(u32, u32)> {

@@ -90,12 +90,13 @@ pub(crate) fn look(sandbox: &Sandbox, place: Place, tid: i32) -> Vec<String> {
         lines: Vec::new(),
         same: Vec::new(),
     };
+    let at_first = descriptors(&look.dir);
     look.status();
     look.simple();
     look.stat();
     look.namespaces();
     look.links();
-    look.descriptors();
+    look.descriptors(&at_first);
     look.limits();
     look.cgroup();
     look.mounts();
@@ -274,7 +275,8 @@ impl Look<'_> {
         }
     }
 
-    fn descriptors(&mut self) {
+    /// What is open now and was `at_first`: a thread that watches for something has others for an instant.
+    fn descriptors(&mut self, at_first: &[(i32, String)]) {
         let inherited: Vec<_> =
             descriptors(&self.caller).into_iter().filter(|(number, _)| *number > 2).collect();
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
@@ -282,6 +284,9 @@ impl Look<'_> {
         for (number, link) in descriptors(&self.dir) {
             let is_inherited = inherited.iter().any(|(_, callers)| *callers == link);
             if self.place == Place::Outside && is_inherited && !link.starts_with("anon_inode") {
+                continue;
+            }
+            if !at_first.contains(&(number, link.clone())) {
                 continue;
             }
             let path = self.dir.join("fd").join(number.to_string());

@@ -10,7 +10,7 @@ use crate::run;
 use crate::server::{Home, Server};
 
 /// How long a refusal may take. It is 100 ms on a machine that does nothing else.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// How far the server's memory may grow by all of it together: less than one of the bodies has, in KiB.
 const GROWTH_KIB: u64 = 48 * 1024;

@@ -23,6 +23,7 @@ mod raw;
 mod secrets;
 mod server;
 mod soak;
+mod timing;
 
 use std::io::Write as _;
 

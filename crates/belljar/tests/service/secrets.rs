@@ -207,48 +207,6 @@ fn c17_a_server_without_its_key_does_not_start() {
     });
 }
 
-/// Pairs of requests that are timed.
-const PAIRS: usize = 600;
-
-#[test]
-fn c03_how_far_a_key_is_right_does_not_show() {
-    if crate::skipped("C03") {
-        return;
-    }
-    run(async {
-        let mut home = Home::new(&["sandboxes.pool=0"]);
-        let server = home.start();
-        server.ready().await;
-        let other = |letter: char| if letter == '0' { '1' } else { '0' };
-        let turned = |place: usize| -> String {
-            server
-                .key
-                .chars()
-                .enumerate()
-                .map(|(at, one)| if at == place { other(one) } else { one })
-                .collect()
-        };
-        let (first, last) = (turned(3), turned(server.key.len() - 1));
-        let stranger = server.stranger();
-        let mut times: [Vec<std::time::Duration>; 2] = [Vec::new(), Vec::new()];
-        for pair in 0..PAIRS * 2 {
-            let mut client = stranger.clone();
-            client.key = Some(if pair % 2 == 0 { first.clone() } else { last.clone() });
-            let begin = std::time::Instant::now();
-            client.get("/v1/me").await.assert(401, "unauthenticated");
-            times[pair % 2].push(begin.elapsed());
-        }
-        let [first, last] = times.map(|mut times| {
-            times.sort_unstable();
-            times[times.len() / 2]
-        });
-        crate::say(&format!("C03: wrong at once {first:?}, wrong at the end {last:?} (medians of {PAIRS})"));
-        let near = std::time::Duration::from_micros(150).max(first / 10);
-        assert!(first.abs_diff(last) < near, "{first:?} and {last:?}");
-        crate::crash::leave(server, &home).await;
-    });
-}
-
 fn write_private(path: &Path, bytes: &[u8]) {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -351,12 +309,13 @@ fn c16b_without_the_bound_each_wrong_key_is_a_record() {
         home.without = Some("service:denial-bound");
         let server = home.start();
         server.ready().await;
-        knock(&server, 300).await;
+        // It is told to end while it still writes records: none of them may be lost.
+        let knocks = knock(&server, 300).await.len();
         server.stop();
         let server = home.start();
         server.ready().await;
         let records = denied(&server.admin()).await;
-        assert!(records.len() >= 200, "only {} records", records.len());
+        assert_eq!(records.len(), knocks, "each refusal is a record, also at the server's end");
         crate::crash::leave(server, &home).await;
     });
 }

@@ -107,33 +107,36 @@ for decoy in decoys:
     decoy.stdout.readline()
 before = descendants()
 stayed, groups_stayed, killed = [], set(), 0
+seed = os.environ.get("BELLJAR_SEED") or str(random.randrange(1 << 32))
+random.seed(seed)
+print(f"BELLJAR_SEED={seed}", file=sys.stderr)
 
 
 def gone(what):
     """Waits until nothing of this run is there."""
-    left = host.wait_for(lambda: not descendants() - before, 5)
+    left = host.wait_for(lambda: not descendants() - before, 20)
     if not left:
         stayed.append((what, sorted(descendants() - before)))
 
 
 for turn in range(30):
-    process = subprocess.Popen(host.command(code=PROGRAM, language="python", flags=["--timeout", "20s"]),
+    process = subprocess.Popen(host.command(code=PROGRAM, language="python", flags=["--timeout", "50s"]),
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(random.uniform(0, 0.06))
     groups = groups_of(descendants() - before)
     process.send_signal(signal.SIGKILL)
     killed += process.wait() == -signal.SIGKILL
     gone(turn)
-    if not host.wait_for(lambda: not groups_there(groups), 5):
+    if not host.wait_for(lambda: not groups_there(groups), 20):
         groups_stayed |= groups_there(groups)
 host.say("killed", "30 at random moments" if killed == 30 else f"{killed}")
-host.say("processes that stayed 5 s", stayed or "none")
-host.say("groups that stayed 5 s", sorted(groups_stayed) or "none")
+host.say("processes that stayed 20 s", stayed or "none")
+host.say("groups that stayed 20 s", sorted(groups_stayed) or "none")
 
 # The supervisor alone; then both at once.
 stayed.clear()
 for both in (False, True):
-    process = host.spawn(code=PROGRAM, language="python", flags=["--timeout", "20s"])
+    process = host.spawn(code=PROGRAM, language="python", flags=["--timeout", "50s"])
     process.stdout.readline()
     made = descendants() - before
     groups = groups_of(made)
@@ -149,12 +152,12 @@ for both in (False, True):
     gone("both" if both else "supervisor")
     if both:
         # One of the starts a minute later removes them: then they are empty, and so they are now.
-        if not host.wait_for(lambda: not members(groups), 5):
+        if not host.wait_for(lambda: not members(groups), 20):
             stayed.append("members of groups")
         # The kernel may still be letting go of who was in it.
-        if not host.wait_for(lambda: removed(groups), 5):
+        if not host.wait_for(lambda: removed(groups), 20):
             stayed.append("groups that cannot be removed")
-    if not host.wait_for(lambda: not groups_there(groups), 5):
+    if not host.wait_for(lambda: not groups_there(groups), 20):
         stayed.append(sorted(groups_there(groups)))
 host.say("the supervisor killed", stayed or "nothing stayed")
 answers = [decoy.communicate(b"\n", timeout=10)[0].decode().strip() for decoy in decoys]

@@ -8,12 +8,14 @@ import host
 if os.geteuid() != 0:
     host.skip("needs root, to make mount namespaces")
 LAUNCHER = [sys.executable, host.path("launcher.py")]
+# In the arguments of whatever a run starts, so that it is found afterwards.
+CODE = f"echo RAN; : {os.getpid()}-left"
 wrong_texts = []
 
 
 def attempt(name, steps, names):
     """Runs with something taken away; the refusal must name the wall, as a regular expression."""
-    argv = [*LAUNCHER, *steps, "--", *host.command(code="echo RAN", language="sh", json_result=False)]
+    argv = [*LAUNCHER, *steps, "--", *host.command(code=CODE, language="sh", json_result=False)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
     if done.returncode == 77:
         host.say(name, "no such hierarchy")
@@ -67,5 +69,13 @@ attempt("groups - no new ones", ["mkdir=EACCES", "mkdirat=EACCES"], "control gro
 attempt("user ids - read-only", ["hide:/run/belljar", "readonly:/run/belljar"], "user id")
 attempt("proc - hidden parts", ["hide:/proc/sys"], "/proc")
 host.say("texts", wrong_texts or "each names its wall")
-left = subprocess.run(["ps", "-A", "-o", "comm="], capture_output=True, text=True, check=False).stdout
-host.say("groups and processes", "nothing stayed" if "sh -c echo RAN" not in left else left)
+
+
+def left():
+    """Processes of the runs, but for those that are dead."""
+    listed = subprocess.run(["ps", "-A", "-o", "stat=,args="], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if CODE in line and not line.startswith("Z")]
+
+
+host.wait_for(lambda: not left(), seconds=20)
+host.say("groups and processes", left() or "nothing stayed")

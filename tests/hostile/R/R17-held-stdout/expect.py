@@ -31,7 +31,7 @@ for name, then in [
 ]:
     answer, took = timed(PROGRAM.format(then))
     later = took - min(quick)
-    host.say(name, f"{answer}, " + ("hardly later" if later < 0.4 else f"{later:.2f} s later"))
+    host.say(name, f"{answer}, " + ("hardly later" if later < 6 else f"{later:.2f} s later"))
 lost = 0
 for _ in range(5):
     # What fits into the pipe, and is there when its writer ends.
