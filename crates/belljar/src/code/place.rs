@@ -99,10 +99,9 @@ impl Wanted {
             mounts: sandbox.mounts.clone(),
             ..Default::default()
         };
-        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         let server = ServerArgs {
-            server: variable("BELLJAR_API_URL"),
-            api_key: variable("BELLJAR_API_KEY"),
+            server: None,
+            api_key: None,
             home: None,
             format: Format::Table,
             quiet: sandbox.quiet,

@@ -9,20 +9,13 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Where the server is, and how answers are shown.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
-    /// Server, as http://HOST:PORT, https://HOST or unix:PATH [default: the one of this user's home]
-    #[arg(long, global = true, value_name = "URL", env = "BELLJAR_API_URL", help_heading = "Server")]
+    /// Server, as http://HOST:PORT, https://HOST or unix:PATH [default: $BELLJAR_API_URL, else the one of this user's home]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
     pub(crate) server: Option<String>,
-    /// API key
-    #[arg(
-        long,
-        global = true,
-        value_name = "KEY",
-        env = "BELLJAR_API_KEY",
-        hide_env_values = true,
-        help_heading = "Server"
-    )]
+    /// API key [default: $BELLJAR_API_KEY]
+    #[arg(long, global = true, value_name = "KEY", help_heading = "Server")]
     pub(crate) api_key: Option<String>,
-    /// Directory of the service's files [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
+    /// Use the server of this directory [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
     pub(crate) home: Option<PathBuf>,
     /// How answers are shown

@@ -29,9 +29,10 @@ pub(crate) struct Link {
 impl Link {
     /// Finds the server. If none is named and none is there, one is started.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
-        let (target, lease, is_own) = match &args.server {
-            Some(url) if !url.is_empty() => (Target::parse(url)?, None, false),
-            _ => {
+        let Named { server, key } = Named::find(args, |name| std::env::var(name).ok())?;
+        let (target, lease, is_own) = match server {
+            Some(url) => (Target::parse(&url)?, None, false),
+            None => {
                 let Reached { socket, lease, is_first } = reach(&home(args)?)?;
                 if is_first && !args.quiet {
                     say(STARTED);
@@ -39,8 +40,8 @@ impl Link {
                 (Target::Unix(socket), lease, true)
             }
         };
-        // Whoever can open the socket is the operator, unless he comes as somebody else.
-        let client = Client::connect(target, credential(args))?;
+        // Who can open the socket is the operator, unless a key is given.
+        let client = Client::connect(target, key.map_or(Credential::None, Credential::key))?;
         Ok(Self { client, format: args.format, quiet: args.quiet, is_own, _lease: lease })
     }
 }
@@ -55,8 +56,28 @@ impl Link {
     }
 }
 
-fn credential(args: &ServerArgs) -> Credential {
-    args.api_key.as_ref().filter(|key| !key.is_empty()).map_or(Credential::None, Credential::key)
+/// The server and the key that the command line and the environment name.
+#[derive(Debug, PartialEq, Eq)]
+struct Named {
+    server: Option<String>,
+    key: Option<String>,
+}
+
+impl Named {
+    /// Flags win over variables. `--home` sets both variables aside: the key belongs to the server that is not used.
+    fn find(args: &ServerArgs, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Quit> {
+        let set = |value: Option<String>| value.filter(|text| !text.is_empty());
+        let (server, key) = (set(args.server.clone()), set(args.api_key.clone()));
+        if server.is_some() && args.home.is_some() {
+            return Err(Quit::Usage("--server and --home name two servers; give one of them".to_owned()));
+        }
+        let other = set(variable("BELLJAR_API_URL")).filter(|_| server.is_none());
+        let is_set_aside = other.is_some() && args.home.is_some();
+        Ok(Self {
+            server: server.or(other).filter(|_| !is_set_aside),
+            key: key.or_else(|| set(variable("BELLJAR_API_KEY")).filter(|_| !is_set_aside)),
+        })
+    }
 }
 
 /// The home of the service, an absolute path.
@@ -70,4 +91,34 @@ pub(super) fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
 /// Whether the server says that there is no such thing, or that it has ended.
 pub(crate) fn is_missing(error: &ClientError) -> bool {
     error.is("sandbox_not_found") || error.is("sandbox_gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_environment() {
+        let args = |server: Option<&str>, key: Option<&str>, home: Option<&str>| ServerArgs {
+            server: server.map(str::to_owned),
+            api_key: key.map(str::to_owned),
+            home: home.map(PathBuf::from),
+            format: Format::Table,
+            quiet: false,
+        };
+        let both = |name: &str| Some(if name == "BELLJAR_API_URL" { "env" } else { "env-key" }.to_owned());
+        let key_only = |name: &str| (name == "BELLJAR_API_KEY").then(|| "env-key".to_owned());
+        let find = |args: ServerArgs, variable: &dyn Fn(&str) -> Option<String>| {
+            let named = Named::find(&args, variable).ok()?;
+            Some((named.server.unwrap_or_default(), named.key.unwrap_or_default()))
+        };
+        let pair = |server: &str, key: &str| Some((server.to_owned(), key.to_owned()));
+        assert_eq!(find(args(None, None, None), &both), pair("env", "env-key"));
+        assert_eq!(find(args(Some("flag"), None, None), &both), pair("flag", "env-key"));
+        assert_eq!(find(args(Some(""), Some("flag-key"), None), &both), pair("env", "flag-key"));
+        assert_eq!(find(args(None, None, Some("/home")), &both), pair("", ""));
+        assert_eq!(find(args(None, Some("flag-key"), Some("/home")), &both), pair("", "flag-key"));
+        assert_eq!(find(args(None, None, Some("/home")), &key_only), pair("", "env-key"));
+        assert_eq!(find(args(Some("flag"), None, Some("/home")), &both), None);
+    }
 }

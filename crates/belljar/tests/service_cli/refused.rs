@@ -79,6 +79,26 @@ fn wrong_values_are_refused_with_what_is_allowed() {
 }
 
 #[test]
+fn the_home_that_is_named_wins_over_the_environment() {
+    let home = Home::new();
+    let id = home.create("");
+    let home_dir = home.path();
+    let with = |args: &[&str]| {
+        let mut command = home.belljar(args);
+        command.env_remove("BELLJAR_HOME").env("BELLJAR_API_URL", "http://127.0.0.1:1");
+        // The key of that other server is not sent to this one.
+        command.env("BELLJAR_API_KEY", format!("bj_{}", "0".repeat(64))).output().unwrap()
+    };
+    let listed = with(&["sandbox", "ls", "-q", "--home", home_dir.to_str().unwrap()]);
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), id, "{listed:?}");
+    let other = with(&["sandbox", "ls", "-q"]);
+    assert!(
+        String::from_utf8_lossy(&other.stderr).contains("cannot reach the server at http://127.0.0.1:1"),
+        "{other:?}"
+    );
+}
+
+#[test]
 fn a_server_that_is_not_there_is_named() {
     let home = Home::new();
     for line in ["sandbox ls", "sandbox create", "sandbox exec x -- true", "key ls", "audit tail"] {
