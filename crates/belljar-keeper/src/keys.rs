@@ -1,16 +1,17 @@
 //! Keys: who may come in. A key is 256 random bits, told once; the store has its SHA-256 only. Nothing slower is needed for a
 //! secret that nobody chose.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_model::Role;
+use belljar_model::{EngineKind, Role, TreeBase};
 use belljar_store::{KeyRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+use crate::built::built_record;
 use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
 use crate::create::fill_random;
 use crate::error::KeeperError;
@@ -216,7 +217,7 @@ impl Keeper {
     /// Makes a key. It is told this once.
     ///
     /// # Errors
-    /// Needs the role admin; a name that is too long is refused.
+    /// Needs the role admin; a name that is too long is refused, and a further tenant for which no sandbox could be made.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<(KeyInfo, String)> {
         self.require(caller, Role::Admin, "making a key")?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
@@ -257,7 +258,10 @@ impl Keeper {
             revoked_at: None,
             last_used_at: None,
         };
-        let inserted = self.inner.store.keys().insert(&row).await.map_err(KeeperError::from);
+        let inserted = match self.check_tenant(&row).await {
+            Ok(()) => self.inner.store.keys().insert(&row).await.map_err(KeeperError::from),
+            refused => refused,
+        };
         let details = vec![
             ("key", row.id.clone()),
             ("name", row.name.clone()),
@@ -268,6 +272,33 @@ impl Keeper {
         inserted?;
         self.count_tenants().await?;
         Ok((key_info(&row), secret))
+    }
+
+    /// Refuses a key of a further tenant where sandboxes of that tenant could not be made ([`Keeper::create`]).
+    async fn check_tenant(&self, key: &KeyRow) -> Result<()> {
+        if self.inner.config.now().share_host_tree || self.inner.engine.kind() != EngineKind::Local {
+            return Ok(());
+        }
+        let keys = self.inner.store.keys().list(None).await?;
+        let tenants: BTreeSet<_> =
+            keys.iter().filter(|row| check_row(row).is_ok()).map(|row| row.tenant.as_str()).collect();
+        if tenants.is_empty() || tenants.contains(key.tenant.as_str()) {
+            return Ok(());
+        }
+        // An administrator can still build or import templates for the tenant.
+        let seen_by = (key.role != Role::Admin).then_some(key.tenant.as_str());
+        for template in self.inner.store.templates().list(seen_by).await? {
+            if built_record(&template)?.is_some_and(|built| built.base == TreeBase::Own) {
+                return Ok(());
+            }
+        }
+        Err(KeeperError::Policy {
+            field: "tenant",
+            reason: "keys of another tenant are in use, and tenants do not share the machine's own tree, from which all \
+                     templates here start: no sandbox could be made; allow it with sandboxes.share_host_tree = true \
+                     (belljar serve --set sandboxes.share_host_tree=true), or build a template with a tree of its own first"
+                .to_owned(),
+        })
     }
 
     /// All keys.
@@ -303,7 +334,7 @@ impl Keeper {
     /// Counts the tenants that have keys which work.
     pub(crate) async fn count_tenants(&self) -> Result<()> {
         let rows = self.inner.store.keys().list(None).await?;
-        let tenants: std::collections::BTreeSet<_> =
+        let tenants: BTreeSet<_> =
             rows.iter().filter(|row| check_row(row).is_ok()).map(|row| row.tenant.as_str()).collect();
         self.inner.keys.tenants.store(tenants.len(), Ordering::Relaxed);
         Ok(())

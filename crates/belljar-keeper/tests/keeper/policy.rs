@@ -91,10 +91,10 @@ pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
 
 pub(crate) async fn a_port_needs_to_be_published(world: World) {
     let operator = Caller::operator("test", "r");
-    let (_, secret) = world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
-    let (_, other) = world.keeper.create_key(&operator, new_key("bob")).await.unwrap();
-    let ann = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
     let keeper = world.again(|config| config.share_host_tree = true).await;
+    let (_, secret) = keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    let (_, other) = keeper.create_key(&operator, new_key("bob")).await.unwrap();
+    let ann = keeper.authenticate(&secret, "c", "r").await.unwrap();
     let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
     let open = async |credential: Option<&str>, port| {
         keeper.open_port(credential, "c", "r", &id, port).await.map(drop).map_err(|error| error.code())
@@ -175,8 +175,18 @@ pub(crate) async fn what_a_tenant_may_not_ask_for(world: World) {
 pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
     let operator = Caller::operator("t", "r");
     world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
-    assert!(world.keeper.create(&user("ann"), plain()).await.is_ok());
-    let (second, _) = world.keeper.create_key(&operator, new_key("bob")).await.unwrap();
+    // A key with which nothing could be made is refused, and nobody else is worse off.
+    for role in [Role::Read, Role::User, Role::Admin] {
+        let key = NewKey { role, ..new_key("bob") };
+        let refused = world.keeper.create_key(&operator, key).await.unwrap_err();
+        let KeeperError::Policy { field: "tenant", reason } = &refused else { panic!("{refused}") };
+        assert!(reason.contains("sandboxes.share_host_tree = true"), "{reason}");
+    }
+    assert_eq!(world.keeper.keys(&operator).await.unwrap().len(), 1);
+    // One that was made while the operator allowed it is in the way when that is taken back.
+    let shared = world.again(|config| config.share_host_tree = true).await;
+    let (second, _) = shared.create_key(&operator, new_key("bob")).await.unwrap();
+    world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
     let refused = world.keeper.create(&user("ann"), plain()).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Policy { field: "template", .. }), "{refused}");
     world.keeper.revoke_key(&operator, &second.id).await.unwrap();
