@@ -6,9 +6,25 @@ use belljar_model::EngineKind;
 use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::NAMESPACE_FIX;
 
-/// What to do where no control group may be made.
-pub(crate) const CGROUP_FIX: &str = "start it in a delegated group: systemd-run --user --scope -p Delegate=yes belljar …; \
-     or run it as root; or accept limits that are only watched, a weaker grade, with --limits watched";
+/// Stands for the command line of the program in what [`cgroup_fix`] says.
+pub const THIS_COMMAND: &str = "belljar …";
+
+/// What to do where no control group may be made: the grade of limits that it gives, and what it costs.
+pub(crate) fn cgroup_fix() -> String {
+    let watched = format!(
+        "accept the weaker grade watched, in which limits are looked at every 20 ms, so that a burst can pass them, and CPU \
+         time is not limited: BELLJAR_LIMITS=watched {THIS_COMMAND}"
+    );
+    // Where the user's service manager is, unless it was told otherwise (systemd.exec(5)).
+    let manager = format!("/run/user/{}/systemd", rustix::process::geteuid().as_raw());
+    if !std::path::Path::new(&manager).is_dir() {
+        return format!("{watched}; or run it as root, which gives the full grade cgroup");
+    }
+    format!(
+        "start it in a control group of its own, which gives the full grade cgroup and costs some milliseconds: \
+         systemd-run --user --scope -q -p Delegate=yes {THIS_COMMAND}; or {watched}"
+    )
+}
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -120,7 +136,7 @@ fn cgroups(layout: &CgroupLayout) -> Finding {
     }
     let reasons: Vec<String> =
         layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
-    bad("control groups", FindingState::Missing, reasons.join("; "), CGROUP_FIX)
+    bad("control groups", FindingState::Missing, reasons.join("; "), &cgroup_fix())
 }
 
 fn seccomp() -> Finding {

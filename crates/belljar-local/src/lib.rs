@@ -24,7 +24,7 @@ pub use belljar_guest::WhenAlone;
 pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard};
-pub use doctor::{Finding, FindingState};
+pub use doctor::{Finding, FindingState, THIS_COMMAND};
 pub use engine::{LocalConfig, LocalEngine};
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};
 

@@ -179,7 +179,7 @@ impl Planner<'_> {
             return Err(EngineError::Layer {
                 layer: "the limits of memory, processors and processes by control groups".into(),
                 reason: reasons.join("; "),
-                fix: crate::doctor::CGROUP_FIX.to_owned(),
+                fix: crate::doctor::cgroup_fix(),
             });
         }
         self.watched = kind != EngineKind::None;

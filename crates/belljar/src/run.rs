@@ -72,9 +72,30 @@ pub(crate) async fn made(
     progress: &Progress,
 ) -> Result<Sandbox, Quit> {
     tokio::select! {
-        sandbox = making => Ok(sandbox?),
+        sandbox = making => Ok(sandbox.map_err(with_command)?),
         signal = signals.next() => Err(Quit::Status(signals::status(signal))),
         never = progress.keep_moving() => match never {},
+    }
+}
+
+/// Puts this very command into what is to be done, so that it can be copied.
+fn with_command(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Layer { layer, reason, fix } => {
+            let words: Vec<String> =
+                std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
+            EngineError::Layer { layer, reason, fix: fix.replace(THIS_COMMAND, &words.join(" ")) }
+        }
+        other => other,
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

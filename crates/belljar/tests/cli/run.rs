@@ -355,3 +355,37 @@ fn a_language_that_is_not_installed_names_its_package() {
         host.run(&["run", "--env", "PATH=/nowhere", "-l", language, "-c", "x"]).check(127, "", stderr);
     }
 }
+
+/// An ordinary user who has no control group gets the reason, the grade, its cost, and a command that works as printed.
+#[test]
+fn an_ordinary_user_gets_the_command_that_works() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        // This user may well have a control group.
+        return;
+    }
+    let host = Host::new();
+    std::fs::set_permissions(host.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = host.path().join("belljar");
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    let as_nobody = |command: &mut std::process::Command| {
+        let command = command.env_clear().env("PATH", "/usr/bin:/bin").stdin(std::process::Stdio::null());
+        Done::of(command.current_dir("/").uid(65534).gid(65534))
+    };
+    let refused = as_nobody(std::process::Command::new(&program).args(["run", "-c", "print('it''s')"]));
+    assert_eq!((refused.status, refused.text()), (125, ""), "{refused:?}");
+    assert!(
+        refused.stderr.contains("cannot enforce the limits of memory, processors and processes"),
+        "{refused:?}"
+    );
+    assert!(
+        refused.stderr.contains("grade watched") && refused.stderr.contains("grade cgroup"),
+        "{refused:?}"
+    );
+    let begin = refused.stderr.find("BELLJAR_LIMITS=watched").unwrap();
+    let line = refused.stderr[begin..].split(';').next().unwrap().trim();
+    let done = as_nobody(std::process::Command::new("sh").args(["-c", line]));
+    assert_eq!((done.status, done.text()), (0, "its\n"), "{line}: {done:?}");
+}
+
