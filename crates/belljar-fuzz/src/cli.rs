@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use belljar_engine::GuestClient;
-use belljar_model::{MountPolicy, SandboxSpec};
+use belljar_model::MountPolicy;
 
 use crate::copy_out::Outputs;
 use crate::data::{Input, text};
@@ -110,12 +110,9 @@ pub(crate) fn copy_out(data: &[u8]) {
         Ok(outputs) => outputs,
         Err(error) => panic!("{error:?}"),
     };
-    let mut spec = SandboxSpec::default();
-    spec.limits.disk = "1m".parse().unwrap();
-    spec.limits.tmp = "1m".parse().unwrap();
     let errors = against(input, async |stream| {
         let guest = GuestClient::new(stream);
-        let bringing = outputs.bring(&guest, &spec);
+        let bringing = outputs.bring_at_most(&guest, 1 << 20);
         tokio::time::timeout(std::time::Duration::from_secs(3600), bringing).await
     });
     let errors = errors.expect("bringing out a file ends, whatever the guest does");

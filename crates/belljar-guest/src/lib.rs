@@ -25,7 +25,9 @@ pub use config::{Domain, GuestConfig, WarmParentConfig, WatchedLimits, WhenAlone
 pub use connections::MAX_CONNECTIONS;
 /// Archives on the host: trees on their way into sandboxes, and out of them.
 pub mod archive {
-    pub use crate::files::archive::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
+    pub use crate::files::archive::{
+        ArchiveError, LinkEntry, Packing, UnpackRules, Unpacked, Unpacker, pack_links,
+    };
 }
 
 pub use guest::{GuestError, guest_threads, run};

@@ -118,7 +118,7 @@ pub(crate) struct RunArgs {
     /// Put a file or directory in; DEST is below the home directory
     #[arg(short, long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
-    /// Bring a file out after the run; DEST is SRC's name in this directory if not given
+    /// Bring a file or directory out after the run; DEST is SRC's name in this directory if not given
     #[arg(short, long = "out", value_name = "SRC[:DEST]")]
     pub(crate) outs: Vec<OsString>,
     #[command(flatten)]

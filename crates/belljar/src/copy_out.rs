@@ -6,18 +6,17 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use belljar_engine::{ErrorCode, GuestClient, GuestError, v1};
-use belljar_model::SandboxSpec;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use tokio::time::Instant;
 
-use crate::files::{plain, split_pair};
-use crate::input::kind_of;
+use crate::files::{is_content, plain, split_pair};
+use crate::input::{A_DIRECTORY, kind_of};
 use crate::message::Quit;
 
 /// How long the next piece of a file may take: [`PIECE_BYTES`], or what there is of it.
@@ -30,30 +29,42 @@ const PIECE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Outputs(Vec<Output>);
 
+/// A file or directory to bring out.
 #[derive(Debug)]
-struct Output {
-    source: PathBuf,
-    target: Place,
+pub(crate) struct Output {
+    pub(crate) source: PathBuf,
+    pub(crate) target: Place,
+    /// Only what is in the source, a directory, is meant.
+    is_content: bool,
 }
 
 /// Where a file goes. The directory was opened before anything started: by its path it could be another one after the run,
 /// where the sandbox was given the directory above it to write to.
 #[derive(Debug)]
-struct Place {
-    path: PathBuf,
-    dir: OwnedFd,
-    name: OsString,
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) dir: OwnedFd,
+    /// What it is called there; nothing if the directory itself is meant.
+    pub(crate) name: OsString,
+    /// There is a directory.
+    is_dir: bool,
 }
 
 /// Why a file did not come out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     /// It is not there.
-    #[error("out: {path:?} is not there after the run")]
+    #[error("output file {path:?} was not created")]
     Missing { path: PathBuf },
-    /// It is something else than a file with bytes in it.
-    #[error("out: {path:?} is {kind} in the sandbox; only a regular file comes out")]
+    /// It is neither a file with bytes in it nor a directory.
+    #[error("out: {path:?} is {kind} in the sandbox; only regular files and directories come out")]
     NotAFile { path: PathBuf, kind: &'static str },
+    /// A directory does not come out, or not all of it.
+    #[error("out: cannot bring out {path:?}")]
+    Tree { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    /// Something else than a file is in the place of one, or than a directory in the place of one.
+    #[error("out: {path:?} is {kind}; name another place")]
+    Occupied { path: PathBuf, kind: &'static str },
     /// It is longer than the sandbox's disk.
     #[error("out: {path:?} has {bytes} bytes; at most {most} come out, the size of the sandbox's disk")]
     TooLong { path: PathBuf, bytes: u64, most: u64 },
@@ -82,9 +93,18 @@ impl Outputs {
         let mut outputs: Vec<Output> = Vec::new();
         for pair in pairs {
             let (source, target) = split_pair(pair);
-            let source = plain(&source)?;
-            let name = source.file_name().unwrap_or_default().to_owned();
-            let target = place(target.as_deref().unwrap_or(Path::new(&name)), &name)?;
+            let target = target.unwrap_or_else(|| PathBuf::from("."));
+            let is_content = is_content(source.as_os_str());
+            let (source, target) = if is_content {
+                let dir = source.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>();
+                // The home directory may be meant as well.
+                let dir = if dir == Path::new("") { PathBuf::from(".") } else { plain(&dir)? };
+                (dir, place(&target, None)?)
+            } else {
+                let source = plain(&source)?;
+                let target = place(&target, source.file_name())?;
+                (source, target)
+            };
             if let Some(first) = outputs.iter().find(|output| output.target.path == target.path) {
                 let (first, target) = (&first.source, &target.path);
                 return Err(anyhow::anyhow!(
@@ -92,7 +112,7 @@ impl Outputs {
                 )
                 .into());
             }
-            outputs.push(Output { source, target });
+            outputs.push(Output { source, target, is_content });
         }
         Ok(Self(outputs))
     }
@@ -102,12 +122,12 @@ impl Outputs {
         self.0.is_empty()
     }
 
-    /// Brings out every file, and hands back what went wrong with those that did not come.
-    pub(crate) async fn bring(&self, guest: &GuestClient, spec: &SandboxSpec) -> Vec<CopyError> {
-        self.bring_at_most(guest, spec.limits.disk.bytes().max(spec.limits.tmp.bytes())).await
+    /// What was asked for, in its order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Output> {
+        self.0.iter()
     }
 
-    /// The same, with a bound on the bytes of each file.
+    /// Brings out files of at most so many bytes each, and hands back what went wrong with those that did not come.
     pub(crate) async fn bring_at_most(&self, guest: &GuestClient, most: u64) -> Vec<CopyError> {
         let mut errors = Vec::new();
         for output in &self.0 {
@@ -117,20 +137,25 @@ impl Outputs {
     }
 }
 
-/// Where a file goes: into `target` if that is a directory, else to `target` itself, which must be free or a regular file.
-fn place(target: &Path, name: &OsStr) -> Result<Place, Quit> {
+/// Where something goes: into `target` under its name if that is a directory, else to `target` itself. Without a name the
+/// directory itself is meant, or one that is to be made.
+fn place(target: &Path, name: Option<&OsStr>) -> Result<Place, Quit> {
     let cannot_use = |path: &Path, errno: Errno| {
         anyhow::Error::new(std::io::Error::from(errno)).context(format!("out: cannot use {path:?}"))
     };
     let open = |path: &Path| {
         rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     };
-    let (path, dir) = match open(target) {
-        Ok(dir) => (target.join(name), dir),
-        Err(_) if target.as_os_str().as_bytes().ends_with(b"/") => {
+    let (path, dir) = match (open(target), name) {
+        (Ok(dir), Some(name)) if target == Path::new(".") => (PathBuf::from(name), dir),
+        (Ok(dir), Some(name)) => (target.join(name), dir),
+        (Ok(dir), None) => {
+            return Ok(Place { path: target.to_owned(), dir, name: OsString::new(), is_dir: true });
+        }
+        (Err(_), Some(_)) if target.as_os_str().as_bytes().ends_with(b"/") => {
             return Err(anyhow::anyhow!("out: {target:?} is not a directory").into());
         }
-        Err(_) => {
+        (Err(_), _) => {
             let parent = match target.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
@@ -147,25 +172,34 @@ fn place(target: &Path, name: &OsStr) -> Result<Place, Quit> {
     let name = path.file_name().unwrap_or_default().to_owned();
     match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => match kind_of(FileType::from_raw_mode(stat.st_mode)) {
-            Some(kind) => {
+            Some(kind) if kind != A_DIRECTORY => {
                 Err(anyhow::anyhow!("out: {path:?} is {kind}; give a place that is free or a regular file")
                     .into())
             }
-            None => Ok(Place { path, dir, name }),
+            kind => Ok(Place { path, dir, name, is_dir: kind.is_some() }),
         },
-        Err(Errno::NOENT) => Ok(Place { path, dir, name }),
+        Err(Errno::NOENT) => Ok(Place { path, dir, name, is_dir: false }),
         Err(errno) => Err(cannot_use(&path, errno).into()),
     }
 }
 
 impl Output {
-    async fn bring(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
+    /// What is there inside.
+    pub(crate) async fn stat(&self, guest: &GuestClient) -> Result<v1::Entry, CopyError> {
+        in_time(&self.source, guest.stat(&self.source, false)).await
+    }
+
+    /// Brings out a file of at most so many bytes.
+    pub(crate) async fn bring(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
         let path = || self.source.clone();
-        let entry = in_time(&self.source, guest.stat(&self.source, false)).await?;
+        let entry = self.stat(guest).await?;
         self.check(&entry, most)?;
         let mut download = in_time(&self.source, guest.read(&self.source, 0, 0, true)).await?;
         // It may be another file by now.
         self.check(&download.entry, most)?;
+        if self.target.is_dir {
+            return Err(CopyError::Occupied { path: self.target.path.clone(), kind: A_DIRECTORY });
+        }
         let host = |source| CopyError::Host { path: self.target.path.clone(), source };
         let mut file = Replacement::begin(&self.target).map_err(host)?;
         let mut bytes = 0;
@@ -190,8 +224,9 @@ impl Output {
             v1::FileKind::FILE_KIND_FILE if entry.size > most => {
                 return Err(CopyError::TooLong { path, bytes: entry.size, most });
             }
+            v1::FileKind::FILE_KIND_FILE if self.is_content => "not a directory",
             v1::FileKind::FILE_KIND_FILE => return Ok(()),
-            v1::FileKind::FILE_KIND_DIRECTORY => "a directory",
+            v1::FileKind::FILE_KIND_DIRECTORY => A_DIRECTORY,
             v1::FileKind::FILE_KIND_SYMLINK => "a symbolic link",
             v1::FileKind::FILE_KIND_FIFO => "a FIFO",
             v1::FileKind::FILE_KIND_SOCKET => "a socket",
@@ -296,7 +331,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("x");
         std::fs::write(&target, "old").unwrap();
-        let to = place(&target, OsStr::new("x")).ok().unwrap();
+        let to = place(&target, Some(OsStr::new("x"))).ok().unwrap();
         let mut file = Replacement::begin(&to).unwrap();
         file.add(b"half").unwrap();
         drop(file);
@@ -315,7 +350,7 @@ mod tests {
         let target = dir.path().join("sparse");
         std::fs::write(&target, "old").unwrap();
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o4600)).unwrap();
-        let to = place(&target, OsStr::new("sparse")).ok().unwrap();
+        let to = place(&target, Some(OsStr::new("sparse"))).ok().unwrap();
         let mut file = Replacement::begin(&to).unwrap();
         for _ in 0..64 {
             file.add(&[0; 256 * 1024]).unwrap();
@@ -339,7 +374,7 @@ mod tests {
             (dir.path().join("sub"), dir.path().join("moved"), dir.path().join("other"));
         std::fs::create_dir(&sub).unwrap();
         std::fs::create_dir(&other).unwrap();
-        let to = place(&sub, OsStr::new("x")).ok().unwrap();
+        let to = place(&sub, Some(OsStr::new("x"))).ok().unwrap();
         std::fs::rename(&sub, &moved).unwrap();
         std::os::unix::fs::symlink(&other, &sub).unwrap();
         let mut file = Replacement::begin(&to).unwrap();

@@ -214,11 +214,14 @@ pub(crate) fn kind_name(metadata: &std::fs::Metadata) -> Option<&'static str> {
     kind_of(FileType::from_raw_mode(metadata.mode()))
 }
 
+/// What a directory is called.
+pub(crate) const A_DIRECTORY: &str = "a directory";
+
 /// The same for a kind of file.
 pub(crate) fn kind_of(kind: FileType) -> Option<&'static str> {
     match kind {
         FileType::RegularFile => None,
-        FileType::Directory => Some("a directory"),
+        FileType::Directory => Some(A_DIRECTORY),
         FileType::Symlink => Some("a symbolic link"),
         FileType::Fifo => Some("a FIFO"),
         FileType::Socket => Some("a socket"),

@@ -1,5 +1,6 @@
 //! `belljar`: runs untrusted code behind walls.
 
+mod bring_out;
 mod cli;
 mod code;
 mod config;

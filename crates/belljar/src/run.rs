@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use belljar_engine::{Engine as _, EngineError, RunRequest, Sandbox};
-use belljar_local::LocalEngine;
-use belljar_model::{Event, Outcome, Phase, RunResult, SandboxSpec};
+use belljar_local::{LocalEngine, THIS_COMMAND};
+use belljar_model::{EngineKind, Event, Outcome, Phase, RunResult, SandboxSpec};
 use tokio::io::AsyncRead;
 
+use crate::bring_out::bring_out;
 use crate::cli::RunArgs;
 use crate::copy_out::{CopyError, Outputs};
-use crate::files::Inputs;
+use crate::files::{Inputs, Script};
 use crate::input::Program;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::{Form, Output, Watch, write_failed};
@@ -38,7 +39,12 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
         ));
     };
     let sandboxed = asked.resolve(Some(program.language), args.sandbox.policy.as_deref())?;
-    let inputs = Inputs::find(&args.files, Some(&program.source_name))?;
+    let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
+    let script = Script { place: &program.source_name, path: script };
+    let inputs = Inputs::find(&args.files, Some(script))?;
+    if sandboxed.spec.engine == EngineKind::Local {
+        inputs.check_size(sandboxed.spec.limits.memory.bytes())?;
+    }
     let outputs = Outputs::find(&args.outs)?;
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
@@ -189,10 +195,7 @@ impl Command<'_> {
         let copied = if self.outputs.is_empty() {
             Vec::new()
         } else {
-            tokio::select! {
-                copied = self.outputs.bring(sandbox.guest(), self.spec) => copied,
-                signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
-            }
+            bring_out(&self.outputs, sandbox.guest(), self.spec, signals).await?
         };
         timings.step("bring_out");
         let is_compiled = result.compile.as_ref().is_none_or(|compile| compile.outcome.is_success());
@@ -204,13 +207,11 @@ impl Command<'_> {
         &self,
         sandbox: &Sandbox,
         program: Program,
-        inputs: Inputs,
+        mut inputs: Inputs,
         output: &mut Output,
     ) -> Result<RunResult, EngineError> {
-        for dir in &inputs.dirs {
-            if let Err(error) = sandbox.guest().make_dir(&sandbox.home.join(dir), true).await {
-                return Err(sandbox.explain(error.into()).await);
-            }
+        if let Err(error) = inputs.prepare(sandbox.guest()).await {
+            return Err(sandbox.explain(error.into()).await);
         }
         let stdin = if program.took_stdin { None } else { Stdin::open() };
         let request = RunRequest {

@@ -104,9 +104,7 @@ pub(super) async fn list(
         None => Bytes::new(),
         Some(cursor) => {
             let bytes = URL_SAFE_NO_PAD.decode(cursor);
-            bytes
-                .map_err(|_| Problem::field("cursor", "it is none that this server gave; begin without one"))?
-                .into()
+            bytes.map_err(|_| Problem::field("cursor", "invalid cursor; begin without one"))?.into()
         }
     };
     let entered = shared.keeper.enter(&caller, &id).await?;

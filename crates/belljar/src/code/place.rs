@@ -6,7 +6,7 @@ use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, SandboxLimits
 use belljar_engine::v1::WriteOpen;
 use belljar_engine::{Engine as _, GuestClient, Sandbox, Usage};
 use belljar_local::LocalEngine;
-use belljar_model::{Language, SandboxSpec};
+use belljar_model::{EngineKind, Language, SandboxSpec};
 use bytes::Bytes;
 
 use super::{CodeArgs, ServerArgs};
@@ -122,6 +122,7 @@ impl Wanted {
 impl Place {
     /// Makes the place, and puts files in. If that fails, nothing is left of it.
     pub(super) async fn open(wanted: Wanted, files: Inputs, signals: &mut Signals) -> Result<Self, Quit> {
+        let mut memory = None;
         let place = match wanted {
             Wanted::There { server, sandbox } => {
                 let link = Link::open(&server).await?;
@@ -131,11 +132,14 @@ impl Place {
             Wanted::Server { server, request } => {
                 let link = Link::open(&server).await?;
                 let made = link.client.create(*request, None).await?;
-                let sandbox = made.sandbox.into_option().unwrap_or_default().id;
+                let info = made.sandbox.into_option().unwrap_or_default();
+                memory = info.limits.as_option().and_then(|limits| limits.memory_bytes);
+                let sandbox = info.id;
                 let guest = link.client.guest(&sandbox)?;
                 Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true }
             }
             Wanted::Embedded { engine, spec, quiet } => {
+                memory = (spec.engine == EngineKind::Local).then(|| spec.limits.memory.bytes());
                 let progress = Progress::new(STARTING, quiet);
                 let sandbox = made(engine.create(&spec), signals, &progress).await;
                 progress.clear();
@@ -146,7 +150,11 @@ impl Place {
                 Self::Embedded { sandbox: Box::new(sandbox) }
             }
         };
-        match put(place.guest(), files).await {
+        let put = match memory.map_or(Ok(()), |memory| files.check_size(memory)) {
+            Ok(()) => put(place.guest(), files).await,
+            refused => refused,
+        };
+        match put {
             Ok(()) => Ok(place),
             Err(error) => match place.end(Err(error)).await {
                 Err(quit) => Err(quit),
@@ -197,10 +205,8 @@ impl Place {
     }
 }
 
-async fn put(guest: &GuestClient, files: Inputs) -> Result<(), Quit> {
-    for dir in &files.dirs {
-        guest.make_dir(dir, true).await?;
-    }
+async fn put(guest: &GuestClient, mut files: Inputs) -> Result<(), Quit> {
+    files.prepare(guest).await?;
     for file in files.into_files() {
         let open = WriteOpen {
             path: Bytes::copy_from_slice(file.target.as_os_str().as_bytes()),

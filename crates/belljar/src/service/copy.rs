@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use belljar_client::v1;
+use belljar_client::{ClientError, v1};
 use belljar_engine::{ErrorCode, GuestClient, GuestError};
 use tokio::io::AsyncRead;
 
@@ -39,12 +39,12 @@ const MOST_BYTES: u64 = 1 << 40;
 const COPYING: &str = "copying";
 
 /// A place in a sandbox.
-pub(super) struct Inside<'a> {
-    pub(super) guest: GuestClient,
+pub(crate) struct Inside<'a> {
+    pub(crate) guest: GuestClient,
     /// As it was given; the home directory if nothing was.
-    pub(super) path: &'a OsStr,
+    pub(crate) path: &'a OsStr,
     /// With the sandbox, for people.
-    pub(super) shown: String,
+    pub(crate) shown: String,
 }
 
 /// Why something cannot be copied.
@@ -71,13 +71,12 @@ pub(super) enum CopyError {
 pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
     match (inside(&args.from), inside(&args.to)) {
         (None, Some((sandbox, path))) => {
+            find(link, &sandbox).await?;
             let to = place(link, &sandbox, path)?;
             copy_in(link, &sandbox, &args.from, to).await
         }
         (Some((sandbox, path)), None) => {
-            // Also the word for a sandbox that is not there.
-            let request = v1::GetSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
-            let info = link.client.get(request).await?;
+            let info = find(link, &sandbox).await?;
             let limits = info.limits.as_option();
             let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
             let most = limits.and_then(most).unwrap_or(MOST_BYTES);
@@ -89,6 +88,11 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
                 .to_owned(),
         )),
     }
+}
+
+/// The sandbox. A guest says of a sandbox that is not there what it says of a file.
+async fn find(link: &Link, sandbox: &str) -> Result<v1::SandboxInfo, ClientError> {
+    link.client.get(v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() }).await
 }
 
 fn place<'a>(link: &Link, sandbox: &str, path: &'a OsStr) -> Result<Inside<'a>, Quit> {
@@ -115,7 +119,7 @@ impl Inside<'_> {
     }
 }
 
-pub(super) fn is_dir(entry: &v1::Entry) -> bool {
+pub(crate) fn is_dir(entry: &v1::Entry) -> bool {
     entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY)
 }
 
@@ -146,7 +150,8 @@ async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> 
     let moved = Moved::default();
     if args.to != "-" {
         if is_dir(&entry) {
-            let rules = tree::Rules { most, outward_links: args.outward_links };
+            let hint = "; with --outward-links such links are made, too";
+            let rules = tree::Rules { most, outward_links: args.outward_links, hint };
             let copied = tree::copy_out(&from, Path::new(&args.to), &entry, rules, &moved);
             return link.long_move(COPYING, &moved, copied).await;
         }

@@ -19,7 +19,12 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     let made = link.client.create(request, None).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
     let moved = Moved::default();
-    let put = put(link, &info.id, files, &moved);
+    let put = async {
+        if let Some(memory) = info.limits.as_option().and_then(|limits| limits.memory_bytes) {
+            files.check_size(memory)?;
+        }
+        put(link, &info.id, files, &moved).await
+    };
     if let Err(error) = link.long_move("putting files in", &moved, put).await {
         if !made.existing {
             let request = v1::KillSandboxRequest { sandbox: info.id, ..Default::default() };
@@ -58,12 +63,10 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
 }
 
 /// Puts files into a sandbox.
-pub(super) async fn put(link: &Link, sandbox: &str, files: Inputs, moved: &Moved) -> Result<(), Quit> {
+pub(super) async fn put(link: &Link, sandbox: &str, mut files: Inputs, moved: &Moved) -> Result<(), Quit> {
     use std::os::unix::ffi::OsStrExt as _;
     let guest = link.client.guest(sandbox)?;
-    for dir in &files.dirs {
-        guest.make_dir(dir, true).await?;
-    }
+    files.prepare(&guest).await?;
     for file in files.into_files() {
         let open = WriteOpen {
             path: bytes::Bytes::copy_from_slice(file.target.as_os_str().as_bytes()),

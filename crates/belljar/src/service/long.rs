@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_millis(200);
 
 /// Bytes that were moved. Clones count together.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moved(Arc<AtomicU64>);
+pub(crate) struct Moved(Arc<AtomicU64>);
 
 impl Moved {
     pub(super) fn add(&self, count: usize) {

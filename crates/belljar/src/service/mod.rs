@@ -4,7 +4,7 @@ pub(crate) mod args;
 mod audit;
 mod build;
 mod collect;
-mod copy;
+pub(crate) mod copy;
 mod create;
 mod exec;
 mod keys;
@@ -14,7 +14,7 @@ mod sandbox;
 mod show;
 mod start;
 mod terminal;
-mod tree;
+pub(crate) mod tree;
 pub(crate) mod words;
 
 use crate::message::Quit;

@@ -21,7 +21,9 @@ use tokio_util::io::StreamReader;
 
 use super::copy::{CopyError, Inside, is_dir, joined};
 use super::long::Moved;
+use crate::copy_out::Place;
 use crate::descriptor::Inherited;
+use crate::files::{is_content, unpack_open};
 use crate::message::{Quit, say};
 use crate::output::write_failed;
 use crate::signals::{self, Signals};
@@ -43,7 +45,7 @@ const INCOMPLETE: u8 = 1;
 
 /// Why a directory was not copied.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TreeError {
+pub(crate) enum TreeError {
     /// It cannot be packed here.
     #[error("cannot read {path:?}")]
     Pack { path: PathBuf, source: ArchiveError },
@@ -60,8 +62,8 @@ pub(super) enum TreeError {
     #[error("{place} has no name; add /. to copy what is in it")]
     NoName { place: String },
     /// A link leads out.
-    #[error("{place} does not come out; with --outward-links such links are made, too")]
-    OutwardLink { place: String, source: ArchiveError },
+    #[error("{place} does not come out{hint}")]
+    OutwardLink { place: String, hint: &'static str, source: ArchiveError },
     /// It is not what can be unpacked.
     #[error("{place} does not come out")]
     Unpack { place: String, source: ArchiveError },
@@ -72,11 +74,13 @@ pub(super) enum TreeError {
 
 /// What may come out.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// Most bytes, of all files together.
-    pub(super) most: u64,
+    pub(crate) most: u64,
     /// Make symbolic links that lead out of the directory.
-    pub(super) outward_links: bool,
+    pub(crate) outward_links: bool,
+    /// What to do about such a link.
+    pub(crate) hint: &'static str,
 }
 
 /// Copies a directory in.
@@ -98,7 +102,7 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
     let told = Arc::new(Mutex::new((0, 0)));
     let pieces = pieces(packing, moved.clone(), Arc::clone(&told));
     to.guest
-        .unpack(open(&target), StreamReader::new(Box::pin(pieces)))
+        .unpack(unpack_open(&target), StreamReader::new(Box::pin(pieces)))
         .await
         .map_err(|error| to.failed(error))?;
     if is_new {
@@ -119,23 +123,6 @@ fn told_of(left_out: u64, changed: u64) -> u8 {
         say(&format!("{changed} changed while they were copied"));
     }
     if left_out + changed > 0 { INCOMPLETE } else { 0 }
-}
-
-/// Whether what is in a directory is meant, and not the directory.
-fn is_content(path: &OsStr) -> bool {
-    let bytes = path.as_bytes();
-    matches!(bytes, b"." | b"..") || bytes.ends_with(b"/.") || bytes.ends_with(b"/..")
-}
-
-fn open(path: &OsStr) -> v1::UnpackOpen {
-    v1::UnpackOpen {
-        path: Bytes::copy_from_slice(path.as_bytes()),
-        overwrite: true,
-        // They are never followed, and what they lead to is the sandbox's own.
-        links_may_lead_out: true,
-        limits: v1::UnpackLimits { max_bytes: u64::MAX, max_entries: u64::MAX, ..Default::default() }.into(),
-        ..Default::default()
-    }
 }
 
 /// An archive as a stream. At its end is told what is not in it.
@@ -168,7 +155,7 @@ pub(super) async fn unpack(
     to: &Inside<'_>,
     source: impl AsyncRead + Send + Unpin + 'static,
 ) -> Result<(), Quit> {
-    to.guest.unpack(open(to.path), source).await.map_err(|error| to.failed(error))?;
+    to.guest.unpack(unpack_open(to.path), source).await.map_err(|error| to.failed(error))?;
     Ok(())
 }
 
@@ -197,9 +184,20 @@ pub(super) async fn copy_out(
     rules: Rules,
     moved: &Moved,
 ) -> Result<u8, Quit> {
-    let mut signals = Signals::catch()?;
     let name = Path::new(from.path).file_name().filter(|_| !is_content(from.path));
     let target = Target::find(to, name, &from.shown)?;
+    bring(from, target, entry, rules, moved, &mut Signals::catch()?).await
+}
+
+/// The same, to a directory that was found already.
+pub(crate) async fn bring(
+    from: &Inside<'_>,
+    target: Target,
+    entry: &v1::Entry,
+    rules: Rules,
+    moved: &Moved,
+    signals: &mut Signals,
+) -> Result<u8, Quit> {
     let mask = 0o777 & !umask();
     let unpack_rules = UnpackRules {
         mode_mask: mask,
@@ -208,7 +206,7 @@ pub(super) async fn copy_out(
         links_may_lead_out: rules.outward_links,
     };
     let failed = |source: ArchiveError| match source.is_outward_link() {
-        true => TreeError::OutwardLink { place: from.shown.clone(), source },
+        true => TreeError::OutwardLink { place: from.shown.clone(), hint: rules.hint, source },
         false => TreeError::Unpack { place: from.shown.clone(), source },
     };
     let done = async {
@@ -268,7 +266,7 @@ async fn in_time<T>(from: &Inside<'_>, call: impl Future<Output = T>) -> Result<
 }
 
 /// The directory here that is copied to. One that was made for it goes again unless all went well.
-struct Target {
+pub(crate) struct Target {
     path: PathBuf,
     dir: OwnedFd,
     /// The directory above and the name, if it was made.
@@ -296,21 +294,49 @@ impl Target {
         let above = rustix::fs::open(parent, OFlags::PATH | flags, Mode::empty());
         let above =
             above.map_err(|errno| TreeError::Target { path: parent.to_owned(), source: errno.into() })?;
-        let is_made = match rustix::fs::mkdirat(&above, name, Mode::RWXU) {
+        let name = name.to_owned();
+        // A link of this user's own may lead to the directory that was named, but none within it.
+        let may_follow = path == to;
+        Self::within(above, name, path, may_follow, place)
+    }
+
+    /// The place itself, which was opened before.
+    pub(crate) fn at(target: &Place, place: &str) -> Result<Self, TreeError> {
+        let path = target.path.clone();
+        let failed = |source: io::Error| TreeError::Target { path: path.clone(), source };
+        if target.name.is_empty() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = rustix::fs::openat(&target.dir, ".", flags, Mode::empty());
+            return Ok(Self { dir: dir.map_err(|errno| failed(errno.into()))?, path, made: None });
+        }
+        let above = target.dir.try_clone().map_err(failed)?;
+        Self::within(above, target.name.clone(), path, false, place)
+    }
+
+    /// The directory `name` of `above`, which is made if it is not there.
+    fn within(
+        above: OwnedFd,
+        name: OsString,
+        path: PathBuf,
+        may_follow: bool,
+        place: &str,
+    ) -> Result<Self, TreeError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let failed = |errno: Errno| TreeError::Target { path: path.clone(), source: errno.into() };
+        let is_made = match rustix::fs::mkdirat(&above, &name, Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(errno) => return Err(failed(errno)),
         };
-        // A link of this user's own may lead to the directory that was named, but none within it.
-        let follow = if path == to && !is_made { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let dir = match rustix::fs::openat(&above, name, flags | follow, Mode::empty()) {
+        let follow = if may_follow && !is_made { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let dir = match rustix::fs::openat(&above, &name, flags | follow, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 return Err(TreeError::NotADirectory { path: path.clone(), place: place.to_owned() });
             }
             Err(errno) => return Err(failed(errno)),
         };
-        let made = is_made.then(|| (above, name.to_owned()));
+        let made = is_made.then_some((above, name));
         Ok(Self { path, dir, made })
     }
 
@@ -361,20 +387,5 @@ mod tests {
         assert!(matches!(find(&is_there, Some("trap")), Err(TreeError::NotADirectory { .. })));
         assert!(matches!(find(&file, Some("tree")), Err(TreeError::NotADirectory { .. })));
         assert!(matches!(find(&dir.path().join("no/where"), None), Err(TreeError::Target { .. })));
-    }
-
-    #[test]
-    fn a_dot_at_the_end_means_the_content() {
-        for (path, expected) in [
-            (".", true),
-            ("a/.", true),
-            ("..", true),
-            ("a", false),
-            ("a/", false),
-            ("/", false),
-            ("a.", false),
-        ] {
-            assert_eq!(is_content(OsStr::new(path)), expected, "{path}");
-        }
     }
 }

@@ -358,14 +358,23 @@ fn files_in() {
     host.write("a", "1");
     fifo(&host, "fifo");
     std::fs::create_dir(host.path().join("tree")).unwrap();
-    symlink("a", host.path().join("tree/link")).unwrap();
+    fifo(&host, "tree/fifo");
+    host.write("main.py", "print('another')");
+    File::create(host.path().join("huge")).unwrap().set_len(600 << 20).unwrap();
     for (args, message) in [
-        (&["-f", "missing"][..], "file: cannot read \"missing\": No such file or directory (os error 2)"),
+        (
+            &["-f", "huge"][..],
+            "file: the files have 600 MiB, and the sandbox keeps them in its memory, whose limit is 512 MiB; raise it with \
+             --memory, or show them inside with --mount",
+        ),
+        (&["-f", "missing"], "file: cannot read \"missing\": No such file or directory (os error 2)"),
         (&["-f", "fifo"], "file: \"DIR/fifo\" is a FIFO; give a regular file"),
-        (&["-f", "tree"], "file: \"DIR/tree/link\" is a symbolic link; give a regular file"),
-        (&["-f", "a:../x"], "\"../x\" is no place for a file; give a path without .. in it"),
+        (&["-f", "tree"], "file: \"DIR/tree/fifo\" is a FIFO; give a regular file"),
+        (&["-f", "/"], "file: \"/\" has no name; give it one after a colon"),
+        (&["-f", "a:../x"], "invalid destination \"../x\"; give a path without .. in it"),
         (&["-f", "a", "-f", "a"], "file: \"a\" is given twice; give each file a place of its own"),
         (&["-f", "a:main.py"], "file: \"main.py\" is given twice; give each file a place of its own"),
+        (&["-f", "main.py"], "file: \"main.py\" is given twice; give each file a place of its own"),
     ] {
         let args = [args, &["-c", "print(1)"]].concat();
         check(&host, &args, message);
@@ -397,6 +406,8 @@ fn files_out() {
         ),
         (&["-o", "x:dir"], "out: \"dir/x\" is a symbolic link; give a place that is free or a regular file"),
         (&["-o", "x:new/"], "out: \"new/\" is not a directory"),
+        (&["-o", "x/.:plain/y"], "out: \"plain\" is not a directory"),
+        (&["-o", ".."], "invalid destination \"..\"; give a path without .. in it"),
         (&["-o", "x:new/x"], "out: cannot use \"new\": No such file or directory (os error 2)"),
         (&["-o", "x:plain/x"], "out: \"plain\" is not a directory"),
         (&["-o", "../x"], "\"../x\" is no place for a file; give a path without .. in it"),

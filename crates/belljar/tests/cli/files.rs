@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::host::Host;
+use crate::host::{Done, Host};
 
 #[test]
 fn a_pipe_and_a_file_meet_in_the_program() {
@@ -98,12 +98,21 @@ fn only_regular_files_come_out() {
         (
             "ln -s /etc/hostname x",
             "x",
-            "out: \"x\" is a symbolic link in the sandbox; only a regular file comes out",
+            "out: \"x\" is a symbolic link in the sandbox; only regular files and directories come out",
         ),
-        ("mkfifo x", "x", "out: \"x\" is a FIFO in the sandbox; only a regular file comes out"),
-        ("mkdir x", "x", "out: \"x\" is a directory in the sandbox; only a regular file comes out"),
-        (":", "/dev/null:x", "out: \"/dev/null\" is a device in the sandbox; only a regular file comes out"),
-        (":", "x", "out: \"x\" is not there after the run"),
+        ("mkfifo x", "x", "out: \"x\" is a FIFO in the sandbox; only regular files and directories come out"),
+        ("mkdir x", "x", "out: cannot bring out \"x\": \"x\" is no directory; name another place for \"x\""),
+        (
+            "echo > y",
+            "y/.",
+            "out: \"y\" is not a directory in the sandbox; only regular files and directories come out",
+        ),
+        (
+            ":",
+            "/dev/null:x",
+            "out: \"/dev/null\" is a device in the sandbox; only regular files and directories come out",
+        ),
+        (":", "x", "output file \"x\" was not created"),
         (
             "truncate -s 2g x",
             "x",
@@ -124,7 +133,7 @@ fn a_program_that_fails_need_not_leave_what_was_asked_for() {
     host.run(&["run", "-o", "x", "-l", "sh", "-c", "exit 9"]).check(
         9,
         "",
-        "belljar: warning: out: \"x\" is not there after the run\n",
+        "belljar: warning: output file \"x\" was not created\n",
     );
     host.run(&["run", "-o", "x", "-l", "sh", "-c", "echo partial > x; exit 9"]).check(9, "", "");
     assert_eq!(host.read("x"), b"partial\n");
@@ -144,6 +153,72 @@ fn a_name_that_is_no_text_is_kept() {
     ];
     let done = host.run(&args);
     assert!(done.text().contains("b'\\xfe\\xff'"), "{done:?}");
+}
+
+#[test]
+fn links_in_a_directory_stay_links_and_lead_nowhere_outside() {
+    use std::os::unix::fs::symlink;
+    let host = Host::new();
+    std::fs::create_dir_all(host.path().join("venv/bin")).unwrap();
+    std::fs::create_dir_all(host.path().join("node_modules/.bin")).unwrap();
+    host.write("node_modules/tool.sh", "echo tool");
+    host.write("secret", "of this machine\n");
+    let long = "d/".repeat(120) + "end";
+    for (target, link) in [
+        ("/usr/bin/python3", "venv/bin/python"),
+        ("../tool.sh", "node_modules/.bin/tool"),
+        ("nowhere", "venv/dangling"),
+        (&host.path().join("secret").to_string_lossy(), "venv/outside"),
+        (&long, "venv/long"),
+    ] {
+        symlink(target, host.path().join(link)).unwrap();
+    }
+    symlink("bin", host.path().join("venv/dir")).unwrap();
+    let code = "venv/bin/python -c 'print(1)'; sh node_modules/.bin/tool; readlink venv/dangling venv/dir; \
+                readlink venv/long | wc -c; cat venv/outside 2>&1 | grep -o 'No such file'";
+    let expected = format!("1\ntool\nnowhere\nbin\n{}\nNo such file\n", long.len() + 1);
+    for tree in [&["-f", "venv", "-f", "node_modules"][..], &["-f", "."]] {
+        let args = [&["run"], tree, &["-l", "sh", "-c", code]].concat();
+        host.run(&args).check(0, &expected, "");
+    }
+}
+
+#[test]
+fn a_dot_means_what_is_in_the_directory() {
+    let host = Host::new();
+    std::fs::create_dir_all(host.path().join("tree/sub")).unwrap();
+    host.write("tree/sub/a", "1");
+    host.write("tree/main.py", "import os; print(sorted(os.listdir('.')), os.listdir('sub'))");
+    // The script is in it as well, and comes once.
+    let mut command = host.belljar(&["run", "-f", ".", "main.py"]);
+    Done::of(command.current_dir(host.path().join("tree"))).check(0, "['main.py', 'sub'] ['a']\n", "");
+    host.run(&["run", "-f", "tree/.", "tree/main.py"]).check(0, "['main.py', 'sub'] ['a']\n", "");
+    host.run(&["run", "-f", "tree/.:x/y", "-l", "sh", "-c", "ls x/y"]).check(0, "main.py\nsub\n", "");
+    host.run(&["run", "-f", "tree/sub/a:x/", "-l", "sh", "-c", "cat x/a"]).check(0, "1", "");
+}
+
+#[test]
+fn directories_come_out_as_cp_copies_them() {
+    let host = Host::new();
+    std::fs::create_dir(host.path().join("here")).unwrap();
+    std::fs::create_dir(host.path().join("merged")).unwrap();
+    host.write("merged/old", "old");
+    let code =
+        "for d in d merged; do mkdir -p $d/sub; echo inner > $d/sub/file; ln -s sub/file $d/link; done";
+    let args = ["-o", "d", "-o", "d:here", "-o", "d:new", "-o", "d/sub/.:content", "-o", "merged"];
+    host.run(&[&["run"], &args[..], &["-l", "sh", "-c", code]].concat()).check(0, "", "");
+    for file in ["d/sub/file", "d/link", "here/d/sub/file", "new/sub/file", "content/file", "merged/sub/file"]
+    {
+        assert_eq!(host.read(file), b"inner\n", "{file}");
+    }
+    assert!(host.path().join("d/link").is_symlink());
+    assert_eq!(host.read("merged/old"), b"old");
+    assert_eq!(host.names(), ["content", "d", "here", "merged", "new"]);
+    // A link that leads out is for somebody who looks.
+    let done = host.run(&["run", "-o", "trap", "-l", "sh", "-c", "mkdir trap; ln -s /etc trap/etc"]);
+    assert_eq!((done.status, done.text()), (125, ""), "{done:?}");
+    assert!(done.stderr.contains("out: cannot bring out \"trap\""), "{done:?}");
+    assert!(!host.path().join("trap").exists());
 }
 
 #[test]

@@ -57,8 +57,8 @@ fn help_and_version() {
       -l, --language <NAME>    Language of the code, by name or alias; see `belljar languages`
       -c, --code <CODE>        Code to run, instead of a script
       -f, --file <SRC[:DEST]>  Put a file or directory in; DEST is below the home directory
-      -o, --out <SRC[:DEST]>   Bring a file out after the run; DEST is SRC's name in this directory if
-                               not given
+      -o, --out <SRC[:DEST]>   Bring a file or directory out after the run; DEST is SRC's name in this
+                               directory if not given
       -h, --help               Print help
 
     Limits:

@@ -13,7 +13,7 @@ def bring(name, setup, inside):
     came = host.read(target)
     if came is not None:
         os.unlink(target)
-    if came is None and done.status == 125 and "is not there" in done.stderr:
+    if came is None and done.status == 125 and "was not created" in done.stderr:
         host.say(name, "not there")
     elif came is not None:
         host.say(name, "came, of the sandbox" if came == "own\n" else "came")

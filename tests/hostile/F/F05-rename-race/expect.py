@@ -32,7 +32,7 @@ outs = [flag for number in range(OUTS) for flag in ("-o", f"/m/tree/d/public:{wo
 leaked_out, came, missing = 0, 0, 0
 for _ in range(8):
     done = host.run(code="true", language="sh", flags=[*mount, *outs])
-    missing += done.stderr.count("is not there")
+    missing += done.stderr.count("was not created")
     for number in range(OUTS):
         content = host.read(work, f"out{number}")
         if content is not None:

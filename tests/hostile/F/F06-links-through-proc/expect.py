@@ -20,7 +20,7 @@ def answer(done, came):
         return "came"
     if done.status != 125:
         return f"{done}"
-    return "not there" if "is not there" in done.stderr else "refused"
+    return "not there" if "was not created" in done.stderr else "refused"
 
 
 for link, rest in [

@@ -1,4 +1,5 @@
 import os
+import shutil
 import socket
 import time
 
@@ -35,11 +36,15 @@ def bring(name, setup, inside="x", language="sh"):
 bring("a FIFO", "mkfifo x")
 bring("a FIFO with a writer", "mkfifo x; (sleep 5 3<>x >/dev/null 2>&1 &)")
 bring("a socket", "import socket; socket.socket(socket.AF_UNIX).bind('x')", language="python")
-bring("a directory", "mkdir x")
 for name in ["/dev/zero", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"]:
     bring(name, "true", name)
 bring("a sparse file", "truncate -s 1T x")
 bring("a file without rights", "echo x > x; chmod 0 x")
+for name, setup in [("a directory with a FIFO", "mkfifo x/f"), ("a directory with a link to /", "ln -s / x/l")]:
+    done = host.run(code=f"mkdir x; echo x > x/file; {setup}", language="sh", flags=["-o", f"x:{target}"])
+    came = sorted(os.listdir(target)) if os.path.isdir(target) else "nothing"
+    host.say(f"bring {name}", f"{came} came" if done.status == 125 else f"{done}")
+    shutil.rmtree(target, ignore_errors=True)
 fifo, listening = os.path.join(work, "fifo"), os.path.join(work, "socket")
 os.mkfifo(fifo)
 socket.socket(socket.AF_UNIX).bind(listening)

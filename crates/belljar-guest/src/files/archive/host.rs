@@ -2,16 +2,20 @@
 //! hostile: the sandbox may send any bytes.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
+use rustix::fs::Statx;
+use tar::EntryType;
 
 use super::meter::Meter;
 use super::stage::{MadeDirs, Rules, Stage};
 use super::tar_read::TarReader;
+use super::tar_write::{Record, append_end, append_record};
 use crate::files::path::failure;
 
 /// Why an archive cannot be packed or unpacked: a sentence, without anything that a terminal acts on.
@@ -178,6 +182,30 @@ impl Packing {
     pub fn changed(&self) -> u64 {
         self.changed
     }
+}
+
+/// A symbolic link of the host on its way into a tar.
+#[derive(Debug)]
+pub struct LinkEntry {
+    /// Its name, relative to the directory that is unpacked into.
+    pub name: PathBuf,
+    /// Where it leads, as it is written in it.
+    pub target: PathBuf,
+    /// Its times.
+    pub stat: Statx,
+}
+
+/// Packs symbolic links into a tar. They are not followed.
+#[must_use]
+pub fn pack_links<'a>(links: impl IntoIterator<Item = &'a LinkEntry>) -> Bytes {
+    let mut out = Vec::new();
+    for link in links {
+        let (name, target) = (link.name.as_os_str().as_bytes(), link.target.as_os_str().as_bytes());
+        let kind = EntryType::Symlink;
+        append_record(&mut out, &Record { kind, name, target, stat: &link.stat, size: 0, segments: None });
+    }
+    append_end(&mut out);
+    out.into()
 }
 
 impl std::fmt::Debug for Packing {

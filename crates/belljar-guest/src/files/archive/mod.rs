@@ -17,7 +17,7 @@ mod tests;
 mod unpack;
 mod zip_read;
 
-pub use host::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
+pub use host::{ArchiveError, LinkEntry, Packing, UnpackRules, Unpacked, Unpacker, pack_links};
 pub(super) use pack::pack;
 pub(super) use unpack::unpack;
 #[cfg(feature = "fuzzing")]

@@ -1,0 +1,62 @@
+//! What a run brings out: files, and directories as `belljar sandbox cp` copies them.
+
+use belljar_engine::{GuestClient, v1};
+use belljar_model::SandboxSpec;
+
+use crate::copy_out::{CopyError, Output, Outputs};
+use crate::message::Quit;
+use crate::service::copy::{Inside, is_dir};
+use crate::service::long::Moved;
+use crate::service::tree::{self, Rules, Target};
+use crate::signals::{self, Signals};
+
+/// Brings out everything, and hands back what went wrong with what did not come. A signal ends it.
+pub(crate) async fn bring_out(
+    outputs: &Outputs,
+    guest: &GuestClient,
+    spec: &SandboxSpec,
+    signals: &mut Signals,
+) -> Result<Vec<CopyError>, Quit> {
+    let most = spec.limits.disk.bytes().max(spec.limits.tmp.bytes());
+    let mut errors = Vec::new();
+    for output in outputs.iter() {
+        let stat = tokio::select! {
+            stat = output.stat(guest) => stat,
+            signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
+        };
+        let brought = match stat {
+            Ok(entry) if is_dir(&entry) => tree(output, guest, &entry, most, signals).await?,
+            Ok(_) => tokio::select! {
+                brought = output.bring(guest, most) => brought,
+                signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
+            },
+            Err(error) => Err(error),
+        };
+        errors.extend(brought.err());
+    }
+    Ok(errors)
+}
+
+/// Brings out a directory, with all that is in it.
+async fn tree(
+    output: &Output,
+    guest: &GuestClient,
+    entry: &v1::Entry,
+    most: u64,
+    signals: &mut Signals,
+) -> Result<Result<(), CopyError>, Quit> {
+    let path = output.source.clone();
+    let from = Inside { guest: guest.clone(), path: output.source.as_os_str(), shown: format!("{path:?}") };
+    let hint = "; pack it in the sandbox, and bring out the archive";
+    let rules = Rules { most, outward_links: false, hint };
+    let copied = match Target::at(&output.target, &from.shown) {
+        Ok(target) => tree::bring(&from, target, entry, rules, &Moved::default(), signals).await,
+        Err(error) => Err(error.into()),
+    };
+    match copied {
+        Ok(0) => Ok(Ok(())),
+        Ok(_) => Ok(Err(CopyError::Tree { path, source: "not all of it could be copied".into() })),
+        Err(Quit::Error(error)) => Ok(Err(CopyError::Tree { path, source: error.into() })),
+        Err(quit) => Err(quit),
+    }
+}
