@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, CommandValues, FileChange, Language, LimitKind, LimitsChange, Memory, Outcome, Phase,
-    PhaseResult, RunResult, SandboxSpec, milliseconds, signal_name,
+    CommandTemplate, CommandValues, FileChange, HintReader, Language, LimitKind, LimitsChange, Memory,
+    Outcome, Phase, PhaseResult, RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
 use bytes::Bytes;
@@ -186,7 +186,7 @@ async fn run_in<S: Sink>(
             .signal
             .map(|signal| signal_name(signal).map_or_else(|| format!("SIG{signal}"), str::to_owned)),
         exit_status: phase.outcome.exit_status_with(phase.exit_code),
-        hint: belljar_model::hint(&phase.outcome, &hint_text, spec),
+        hint: belljar_model::hint(&phase.outcome, &hint_text, spec, HintReader::CommandLine),
         outcome: phase.outcome.clone(),
         wall_ms: milliseconds(phase.wall),
         cpu_ms: usage.cpu.map(milliseconds).or_else(|| phase.cpu.map(milliseconds)),

@@ -1,7 +1,7 @@
 //! Output of programs.
 
 use belljar_engine::Collector;
-use belljar_model::{LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for};
+use belljar_model::{HintReader, LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for};
 use bytes::Bytes;
 
 use crate::data::{Input, check_words};
@@ -64,7 +64,8 @@ pub(crate) fn hint(data: &[u8]) {
         4 => Outcome::signalled(i32::from(input.byte())),
         code => Outcome::Exited { code: i32::from(code) - 5 },
     };
-    let found = hint_for(&outcome, input.0, &SandboxSpec::default());
+    let reader = if input.0.len() % 2 == 0 { HintReader::CommandLine } else { HintReader::Program };
+    let found = hint_for(&outcome, input.0, &SandboxSpec::default(), reader);
     if outcome.is_success() {
         assert_eq!(found, None);
     }

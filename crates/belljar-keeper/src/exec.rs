@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Usage, judge, v1};
-use belljar_model::{Outcome, Role, SandboxSpec, Timeout};
+use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, v1};
+use belljar_model::{HintReader, Outcome, Role, SandboxSpec, Timeout};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -147,7 +147,12 @@ impl Keeper {
             sandbox: entered.id().clone(),
             exit_code: judgement.exit_code,
             signal: judgement.signal,
-            hint: belljar_model::hint(&judgement.outcome, &hint_text, &held(entered.spec(), timeout)),
+            hint: belljar_model::hint(
+                &judgement.outcome,
+                &hint_text,
+                &held(entered.spec(), timeout),
+                HintReader::Program,
+            ),
             outcome: judgement.outcome,
             stdout: collected.stdout.finish(),
             stderr: collected.stderr.finish(),

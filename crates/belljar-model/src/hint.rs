@@ -33,29 +33,51 @@ const NO_PIDS: [&str; 4] = [
 ];
 
 /// What programs write when something that they need is not there, and how the need is called.
-const NOT_INSTALLED: [(&str, &str); 4] = [
+const NOT_FOUND: [(&str, &str); 4] = [
     ("ModuleNotFoundError: No module named ", "Python module"),
     ("Error: Cannot find module ", "Node.js module"),
     ("cannot load such file -- ", "Ruby library"),
     ("there is no package called ", "R package"),
 ];
 
+/// Who reads a hint, and so how limits are raised and files put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintReader {
+    /// Somebody at a command line, with flags.
+    CommandLine,
+    /// A program that uses the service or a library.
+    Program,
+}
+
+impl HintReader {
+    /// How the limit with this key is raised.
+    fn raise(self, limit: &str) -> String {
+        match self {
+            Self::CommandLine => format!("raise it with --{}", limit.replace('_', "-")),
+            Self::Program => format!("raise the limit {limit}"),
+        }
+    }
+}
+
 /// Says in plain words what to do, if that is clear.
 ///
 /// `stderr_tail` is the end of the standard error. It is hostile: only fixed patterns are looked for, and at
 /// most one short name is quoted from it.
-pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec) -> Option<String> {
+pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: HintReader) -> Option<String> {
     match outcome {
         Outcome::Exited { code: 0 } => None,
         Outcome::TimedOut => Some(format!(
-            "The code was stopped after {}, the limit timeout. If it needs longer, raise it with --timeout.",
-            spec.limits.timeout
+            "The code timed out after {}. If it needs longer, {}.",
+            spec.limits.timeout,
+            reader.raise("timeout")
         )),
         Outcome::OutOfMemory => Some(format!(
-            "The code needed more than {}, the limit memory. If it needs more, raise it with --memory.",
-            spec.limits.memory
+            "The code exceeded its {} memory limit, against which the files in its home directory and /tmp count. If it \
+             needs more, {}.",
+            spec.limits.memory,
+            reader.raise("memory")
         )),
-        Outcome::Limit { limit } => Some(limit_hint(*limit, spec)),
+        Outcome::Limit { limit } => Some(limit_hint(*limit, spec, reader)),
         Outcome::Denied { rule } => {
             Some(format!("The code was not run: the rule {rule:?} does not allow it."))
         }
@@ -65,71 +87,77 @@ pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec) -> Option
         ),
         Outcome::Exited { .. } | Outcome::Signalled { .. } => {
             let start = stderr_tail.len().saturating_sub(MAX_SEARCHED_BYTES);
-            stderr_hint(&String::from_utf8_lossy(&stderr_tail[start..]), spec)
+            stderr_hint(&String::from_utf8_lossy(&stderr_tail[start..]), spec, reader)
         }
     }
 }
 
-fn limit_hint(limit: LimitKind, spec: &SandboxSpec) -> String {
+fn limit_hint(limit: LimitKind, spec: &SandboxSpec, reader: HintReader) -> String {
     let limits = &spec.limits;
     match limit {
-        LimitKind::Pids => pids_hint(spec),
+        LimitKind::Pids => pids_hint(spec, reader),
         LimitKind::Disk => format!(
-            "The code filled its disk of {}, the limit disk. If it needs more, raise it with --disk.",
-            limits.disk
+            "The code filled its disk of {}, the limit disk. If it needs more, {}.",
+            limits.disk,
+            reader.raise("disk")
         ),
         LimitKind::Tmp => format!(
-            "The code filled its /tmp of {}, the limit tmp. If it needs more, raise it with --tmp.",
-            limits.tmp
+            "The code filled its /tmp of {}, the limit tmp. If it needs more, {}.",
+            limits.tmp,
+            reader.raise("tmp")
         ),
         LimitKind::Inodes => format!(
-            "The code made more than {} files and directories, the limit inodes. If it needs more, raise it with --inodes.",
-            limits.inodes
+            "The code made more than {} files and directories, the limit inodes. If it needs more, {}.",
+            limits.inodes,
+            reader.raise("inodes")
         ),
         LimitKind::Output => format!(
             "The code wrote more than the limits output ({}) and log ({}) keep. Write less, or to a file.",
             limits.output, limits.log
         ),
         LimitKind::OpenFiles => format!(
-            "A process held {} open files, the limit open_files. Close files, or raise it with --open-files.",
-            limits.open_files
+            "A process held {} open files, the limit open_files. Close files, or {}.",
+            limits.open_files,
+            reader.raise("open_files")
         ),
         LimitKind::Cpu => format!(
-            "The code used up its processor time at {} CPU. If it needs more, raise --cpus or --timeout.",
+            "The code used up its processor time at {} CPU. If it needs more, raise the limits cpus or timeout.",
             limits.cpus
         ),
     }
 }
 
-fn pids_hint(spec: &SandboxSpec) -> String {
+fn pids_hint(spec: &SandboxSpec, reader: HintReader) -> String {
     format!(
-        "The code could start no more processes or threads: the limit pids is {}. If it needs more, raise it with \
-         --pids.",
-        spec.limits.pids
+        "The code could start no more processes or threads: the limit pids is {}. If it needs more, {}.",
+        spec.limits.pids,
+        reader.raise("pids")
     )
 }
 
-fn stderr_hint(stderr: &str, spec: &SandboxSpec) -> Option<String> {
+fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<String> {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
     if has(&NO_NETWORK) {
         return Some(format!(
-            "The sandbox has no network: the rule is network = {}. This is not the code's fault; give it what it \
-             needs as files.",
+            "The sandbox has no network access (network = {}). Give the code what it needs as files.",
             spec.network
         ));
     }
     if has(&["No space left on device", "ENOSPC", "Disk quota exceeded"]) {
+        let limits = &spec.limits;
         return Some(format!(
-            "A file system of the sandbox is full: the disk has {} (raise it with --disk), /tmp has {} (--tmp), \
-             and each holds {} files (--inodes).",
-            spec.limits.disk, spec.limits.tmp, spec.limits.inodes
+            "A file system of the sandbox is full: the limit disk is {}, tmp {}, and inodes {}. If the code needs more, {}.",
+            limits.disk,
+            limits.tmp,
+            limits.inodes,
+            reader.raise("disk")
         ));
     }
     if has(&NO_PIDS) {
-        return Some(pids_hint(spec));
+        return Some(pids_hint(spec, reader));
     }
     if has(&["Too many open files", "EMFILE"]) {
-        return Some(limit_hint(LimitKind::OpenFiles, spec));
+        return Some(limit_hint(LimitKind::OpenFiles, spec, reader));
     }
     if has(&["Read-only file system", "EROFS"]) {
         return Some(
@@ -138,11 +166,16 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec) -> Option<String> {
                 .to_owned(),
         );
     }
-    NOT_INSTALLED.iter().find_map(|(pattern, kind)| {
+    NOT_FOUND.iter().find_map(|(pattern, kind)| {
         let (_, rest) = stderr.rsplit_once(pattern)?;
         let name = quoted_name(rest)?;
+        // Whether it is a file of the code's own or a package, its name does not say.
+        let way = match reader {
+            HintReader::CommandLine => "put it in with -f; a package must be installed on this machine",
+            HintReader::Program => "write it into the sandbox; a package must be in the template",
+        };
         Some(format!(
-            "The {kind} {name} is not installed in the sandbox, and it cannot be fetched: the rule is network = {}.",
+            "The {kind} {name} is not in the sandbox. If it is a file of yours, {way}, as nothing can be fetched (network = {}).",
             spec.network
         ))
     })
@@ -168,7 +201,7 @@ mod tests {
         use LimitKind::{Cpu, Disk, Inodes, OpenFiles, Output, Pids, Tmp};
         let limit = |limit| Outcome::Limit { limit };
         let failed = || Outcome::Exited { code: 1 };
-        let no_network = Some("the rule is network = disabled. This is not the code's fault");
+        let no_network = Some("The sandbox has no network access (network = disabled)");
         let cases: Vec<(Outcome, &str, Option<&str>)> = vec![
             (Outcome::Exited { code: 0 }, "curl: (6) Could not resolve host: example.org", None),
             (failed(), "", None),
@@ -179,12 +212,14 @@ mod tests {
             (
                 Outcome::TimedOut,
                 "",
-                Some("stopped after 30 s, the limit timeout. If it needs longer, raise it with --timeout"),
+                Some("timed out after 30 s. If it needs longer, raise it with --timeout"),
             ),
             (
                 Outcome::OutOfMemory,
                 "",
-                Some("more than 256 MiB, the limit memory. If it needs more, raise it with --memory"),
+                Some(
+                    "exceeded its 256 MiB memory limit, against which the files in its home directory and /tmp count",
+                ),
             ),
             (limit(Pids), "", Some("no more processes or threads: the limit pids is 64")),
             (limit(Disk), "", Some("filled its disk of 1 GiB, the limit disk")),
@@ -209,7 +244,7 @@ mod tests {
             (
                 failed(),
                 "OSError: [Errno 28] No space left on device",
-                Some("the disk has 1 GiB (raise it with --disk), /tmp has 100 MiB (--tmp)"),
+                Some("the limit disk is 1 GiB, tmp 100 MiB, and inodes 65536"),
             ),
             (failed(), "bash: fork: retry: Resource temporarily unavailable", Some("raise it with --pids")),
             (failed(), "RuntimeError: can't start new thread", Some("raise it with --pids")),
@@ -222,19 +257,25 @@ mod tests {
             (
                 failed(),
                 "ModuleNotFoundError: No module named 'numpy'\n",
-                Some("The Python module numpy is not installed in the sandbox"),
+                Some(
+                    "The Python module numpy is not in the sandbox. If it is a file of yours, put it in with -f; a package",
+                ),
             ),
             (
                 failed(),
                 "Error: Cannot find module 'left-pad'\n",
-                Some("The Node.js module left-pad is not installed"),
+                Some("The Node.js module left-pad is not in the sandbox"),
             ),
             (
                 failed(),
                 "cannot load such file -- nokogiri (LoadError)",
-                Some("The Ruby library nokogiri is not installed"),
+                Some("The Ruby library nokogiri is not in the sandbox"),
             ),
-            (failed(), "there is no package called ‘dplyr’", Some("The R package dplyr is not installed")),
+            (
+                failed(),
+                "there is no package called ‘dplyr’",
+                Some("The R package dplyr is not in the sandbox"),
+            ),
             (failed(), "ModuleNotFoundError: No module named '\u{1b}[31m'", None),
             (failed(), "Error: Cannot find module './mine.js'", None),
             (Outcome::signalled(6), "Network is unreachable", no_network),
@@ -242,7 +283,10 @@ mod tests {
         let flags = r#"{"limits": {"memory": "256m", "timeout": "30", "pids": "64"}}"#;
         let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
         for (outcome, stderr, expected) in cases {
-            let found = hint(&outcome, stderr.as_bytes(), &spec);
+            let found = hint(&outcome, stderr.as_bytes(), &spec, HintReader::CommandLine);
+            // A program knows no flags.
+            let program = hint(&outcome, stderr.as_bytes(), &spec, HintReader::Program);
+            assert!(program.is_none_or(|text| !text.contains("--") && !text.contains(" -f")), "{found:?}");
             match (&found, expected) {
                 (None, None) => {}
                 (Some(found), Some(expected)) => {
@@ -260,8 +304,8 @@ mod tests {
         let failed = Outcome::Exited { code: 1 };
         let mut stderr = b"Network is unreachable".to_vec();
         stderr.extend(vec![0xff; MAX_SEARCHED_BYTES]);
-        assert_eq!(hint(&failed, &stderr, &spec), None);
+        assert_eq!(hint(&failed, &stderr, &spec, HintReader::Program), None);
         stderr.extend(b"Network is unreachable\xc3");
-        assert!(hint(&failed, &stderr, &spec).is_some());
+        assert!(hint(&failed, &stderr, &spec, HintReader::Program).is_some());
     }
 }

@@ -46,7 +46,7 @@ pub use env::EnvVar;
 pub use error::ModelError;
 pub use event::Event;
 pub use files::{ChangeKind, FileChange, FilePath};
-pub use hint::hint;
+pub use hint::{HintReader, hint};
 pub use id::SandboxId;
 pub use isolation::{Isolation, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};

@@ -322,7 +322,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),
     };
-    done.unwrap_or_else(Quit::report)
+    done.map_err(service::with_hint).unwrap_or_else(Quit::report)
 }
 
 /// Prints a script that completes this command line.

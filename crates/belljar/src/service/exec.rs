@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::args::ExecArgs;
 use super::link::Link;
-use super::show::print;
+use super::show::{bytes, print};
 use super::words;
 use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, say};
@@ -18,6 +18,9 @@ use crate::stdin::Stdin;
 
 /// The status of a command whose time was over.
 const TIMED_OUT: u8 = 124;
+
+/// What ends a process whatever it does.
+const SIGKILL: i32 = 9;
 
 /// The status of a command that was killed because memory ran out.
 const OUT_OF_MEMORY: u8 = 137;
@@ -43,11 +46,16 @@ pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
         ..Default::default()
     };
     (request.argv, request.shell) = command(args);
-    attended(&guest, request).await
+    attended(link, args, &guest, request).await
 }
 
 /// Starts it with this terminal's streams, and waits for its end. Ctrl-C goes to it.
-async fn attended(guest: &GuestClient, mut request: v1::StartRequest) -> Result<u8, Quit> {
+async fn attended(
+    link: &Link,
+    args: &ExecArgs,
+    guest: &GuestClient,
+    mut request: v1::StartRequest,
+) -> Result<u8, Quit> {
     let mut signals = Signals::catch()?;
     let stdin = Stdin::open();
     request.stdin_open = stdin.is_some();
@@ -73,7 +81,10 @@ async fn attended(guest: &GuestClient, mut request: v1::StartRequest) -> Result<
                 stderr.write_all(&data).await.map_err(write_failed)?;
             }
             Some(ProcessEvent::Output { data, .. }) => stdout.write_all(&data).await.map_err(write_failed)?,
-            Some(ProcessEvent::Exited(exited)) => break status(&exited),
+            Some(ProcessEvent::Exited(exited)) => {
+                say_why_killed(link, &args.sandbox, &exited).await;
+                break status(&exited);
+            }
             None => return Err(anyhow::anyhow!("the sandbox has ended, and the command with it").into()),
         }
     };
@@ -87,12 +98,31 @@ async fn attended(guest: &GuestClient, mut request: v1::StartRequest) -> Result<
 pub(super) fn status(exited: &v1::Exited) -> u8 {
     match exited.cause.as_known().unwrap_or_default() {
         v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => {
-            say("the command was stopped: its time was over");
+            say("the command timed out");
             TIMED_OUT
         }
         v1::Cause::CAUSE_MEMORY => OUT_OF_MEMORY,
         _ if exited.signal > 0 => signals::status(exited.signal),
         _ => u8::try_from(exited.code).unwrap_or(FAILED),
+    }
+}
+
+/// Says that a command was killed, and whether memory may be the reason: of that the guest knows nothing.
+async fn say_why_killed(link: &Link, sandbox: &str, exited: &v1::Exited) {
+    if exited.signal != SIGKILL && exited.cause.as_known() != Some(v1::Cause::CAUSE_MEMORY) || link.quiet {
+        return;
+    }
+    let request = v1::SandboxMetricsRequest { sandbox: sandbox.to_owned(), ..Default::default() };
+    match link.client.metrics(request).await {
+        Ok(metrics) if metrics.oom_kills > 0 => {
+            let limit = bytes(metrics.memory_limit_bytes);
+            say(&format!(
+                "the command was killed: the sandbox exceeded its {limit} memory limit, against which its files count too; \
+                 raise it with belljar sandbox set {sandbox} --memory SIZE"
+            ));
+        }
+        // That memory was the reason is only a guess then.
+        _ => say("the command was killed (SIGKILL)"),
     }
 }
 

@@ -17,10 +17,31 @@ mod terminal;
 pub(crate) mod tree;
 pub(crate) mod words;
 
-use crate::message::Quit;
+use belljar_client::ClientError;
+use belljar_engine::{ErrorCode, GuestError};
+
+use crate::message::{Quit, chain};
 use crate::run::runtime;
 use args::{AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
 use link::Link;
+
+/// Adds how a key is given where the server wants one. A value that the server refuses is wrong usage, as one that is refused
+/// here.
+pub(crate) fn with_hint(quit: Quit) -> Quit {
+    let Quit::Error(error) = quit else { return quit };
+    if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("invalid_field")) {
+        return Quit::Usage(chain(error.as_ref()));
+    }
+    let wants_key = error.chain().any(|cause| {
+        cause.downcast_ref::<ClientError>().is_some_and(|error| error.is("unauthenticated"))
+            || cause.downcast_ref::<GuestError>().is_some_and(|error| error.is(ErrorCode::Unauthenticated))
+    });
+    if !wants_key {
+        return Quit::Error(error);
+    }
+    let text = chain(error.as_ref());
+    anyhow::anyhow!("{text}; give a key of this server with --api-key or BELLJAR_API_KEY").into()
+}
 
 /// Does what `belljar sandbox` asks for.
 pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {

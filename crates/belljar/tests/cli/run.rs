@@ -49,8 +49,7 @@ fn a_time_out_is_124_and_says_which_limit() {
     done.check(
         124,
         "before\n",
-        "belljar: hint: The code was stopped after 500 ms, the limit timeout. \
-         If it needs longer, raise it with --timeout.\n",
+        "belljar: hint: The code timed out after 500 ms. If it needs longer, raise it with --timeout.\n",
     );
 }
 
@@ -61,8 +60,8 @@ fn too_much_memory_is_137_and_says_which_limit() {
     done.check(
         137,
         "",
-        "belljar: hint: The code needed more than 64 MiB, the limit memory. \
-         If it needs more, raise it with --memory.\n",
+        "belljar: hint: The code exceeded its 64 MiB memory limit, against which the files in its home directory and \
+         /tmp count. If it needs more, raise it with --memory.\n",
     );
 }
 
@@ -83,8 +82,7 @@ fn there_is_no_network_and_the_rule_is_named() {
         let done = host.run(&["run", "-l", language, "-c", code]);
         assert_ne!(done.status, 0, "{done:?}");
         assert!(
-            done.stderr
-                .contains("belljar: hint: The sandbox has no network: the rule is network = disabled."),
+            done.stderr.contains("belljar: hint: The sandbox has no network access (network = disabled)."),
             "{done:?}"
         );
     }
@@ -389,3 +387,20 @@ fn an_ordinary_user_gets_the_command_that_works() {
     assert_eq!((done.status, done.text()), (0, "its\n"), "{line}: {done:?}");
 }
 
+#[test]
+fn a_file_that_was_forgotten_is_not_blamed_on_the_network() {
+    let host = Host::new();
+    host.write("main.py", "import helper");
+    host.write("helper.py", "print('here')");
+    let done = host.run(&["run", "main.py"]);
+    assert!(done.stderr.contains("If it is a file of yours, put it in with -f"), "{done:?}");
+    host.run(&["run", "-f", "helper.py", "main.py"]).check(0, "here\n", "");
+}
+
+#[test]
+fn files_that_fill_the_memory_are_named_with_it() {
+    let host = Host::new();
+    let code = "head -c 100m /dev/zero > big; head -c 100m /dev/zero > /tmp/big; echo done";
+    let done = host.run(&["run", "--memory", "32m", "-l", "sh", "-c", code]);
+    assert!(done.stderr.contains("against which the files in its home directory and /tmp count"), "{done:?}");
+}

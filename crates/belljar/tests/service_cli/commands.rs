@@ -38,7 +38,18 @@ fn exec_passes_streams_words_and_the_status_on() {
     let late = home.run(&format!("sandbox exec {id} --timeout 300ms -- sleep 50"));
     assert_eq!(late.status, Some(124), "{late:?}");
     assert!(late.stderr.contains("its time was over"), "{late:?}");
-    assert_eq!(home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "kill -9 $$"]).status, Some(137));
+    let killed = home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(
+        (killed.status, killed.stderr.as_str()),
+        (Some(137), "belljar: the command was killed (SIGKILL)\n")
+    );
+    let small = home.create("--memory 32m");
+    let killed = home.run_args(&["sandbox", "exec", &small, "--", "python3", "-c", "x = b'x' * (200 << 20)"]);
+    assert_eq!(killed.status, Some(137), "{killed:?}");
+    let hint = format!(
+        "exceeded its 32.0 MiB memory limit, against which its files count too; raise it with belljar sandbox set {small} --memory"
+    );
+    assert!(killed.stderr.contains(&hint), "{killed:?}");
     let missing = home.run(&format!("sandbox exec {id} -- no-such-program"));
     assert!(missing.stderr.contains("no-such-program") && missing.status != Some(0), "{missing:?}");
 }
