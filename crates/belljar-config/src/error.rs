@@ -94,8 +94,11 @@ pub enum ConfigError {
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// Nothing wrong is no error. What stands in a file comes in its order.
-    pub(crate) fn check(mut errors: Vec<ConfigError>) -> Result<(), Self> {
+    /// Makes one error of all; none where nothing is wrong. What stands in a file comes in its order.
+    ///
+    /// # Errors
+    /// Something is wrong.
+    pub fn check(mut errors: Vec<ConfigError>) -> Result<(), Self> {
         errors.sort_by_key(ConfigError::place);
         if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
     }

@@ -14,7 +14,7 @@ use crate::config::{
     AuditConfig, Config, HeadRoomConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, MountsConfig, OnExit,
     OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
 };
-use crate::error::ConfigErrors;
+use crate::error::{ConfigError, ConfigErrors};
 use crate::read::Reader;
 use crate::said::Said;
 use crate::secret::Secret;
@@ -32,6 +32,14 @@ impl Config {
     /// # Errors
     /// All that is wrong with it, each with its place.
     pub fn resolve(said: &Said, home: &Path) -> Result<Self, ConfigErrors> {
+        let (config, errors) = Self::resolve_all(said, home);
+        ConfigErrors::check(errors)?;
+        Ok(config)
+    }
+
+    /// As [`Config::resolve`], with the default in the place of each value that is wrong, for who looks for more errors.
+    #[must_use]
+    pub fn resolve_all(said: &Said, home: &Path) -> (Self, Vec<ConfigError>) {
         let mut reader = Reader::new(said, home);
         let sandboxes = sandboxes(&mut reader);
         let config = Self {
@@ -46,8 +54,7 @@ impl Config {
             otlp: otlp(&mut reader),
             audit: audit(&mut reader),
         };
-        ConfigErrors::check(reader.errors)?;
-        Ok(config)
+        (config, reader.errors)
     }
 }
 
@@ -120,9 +127,10 @@ fn tls(reader: &mut Reader<'_>) -> Option<TlsConfig> {
 
 fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     let own = format!("sqlite:{}", home.join("belljar.db").display());
-    let url = reader.optional("store.url").unwrap_or(own);
+    let mut url = reader.optional("store.url").unwrap_or_else(|| own.clone());
     let schemes = ["sqlite:", "postgres://", "postgresql://"];
     if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
+        url = own;
         let allowed = "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned();
         reader.refuse("store.url", "this address".to_owned(), allowed);
     }

@@ -252,7 +252,7 @@ pub(crate) struct SandboxArgs {
     /// Processors, such as 0.5 [default: 1]
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) cpus: Option<String>,
-    /// Time until everything is stopped, such as 30, 500ms or 10m [default: 60s]
+    /// Time until everything is stopped, such as 30, 500ms or 10m [default: 60s, for a shell 24h; 10s with the engine process]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<String>,
     /// Processes and threads at once [default: 128]

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use belljar_config::{example, show};
+use belljar_config::{ConfigErrors, example, show};
 
 use crate::cli::{ConfigCommand, ServiceArgs};
 use crate::config::Sources;
@@ -27,8 +27,12 @@ fn check(file: Option<&std::path::PathBuf>, service: &ServiceArgs) -> Result<Str
     if let Some(file) = file {
         service.config = Some(file.clone());
     }
-    let loaded = Sources::new(&service).load()?;
-    serve::check(&loaded)?;
+    let (loaded, errors) = Sources::new(&service).read()?;
+    let wrong = ConfigErrors::check(errors).err().map(|errors| errors.to_string());
+    let wrong: Vec<String> = wrong.into_iter().chain(serve::check(&loaded)).collect();
+    if !wrong.is_empty() {
+        return Err(anyhow::anyhow!(wrong.join("\n")).into());
+    }
     Ok(match &loaded.file {
         Some(path) => format!("{}: good\n", path.display()),
         None => "good; there is no file, so the defaults hold where no variable and no flag says otherwise\n"

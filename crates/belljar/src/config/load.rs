@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_config::{Config, ConfigErrors, MAX_FILE_BYTES, Said, config_candidates, home_dir};
+use belljar_config::{Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, Said, config_candidates, home_dir};
 
 use crate::cli::ServiceArgs;
 use crate::input::{InputError, read_text};
@@ -63,6 +63,17 @@ impl<'a> Sources<'a> {
 
     /// Reads everything, the later over the earlier: the file, the environment, flags.
     pub(crate) fn load(&self) -> Result<Loaded, LoadError> {
+        let (loaded, errors) = self.read()?;
+        ConfigErrors::check(errors)?;
+        Ok(loaded)
+    }
+
+    /// The same, with the default in the place of each value that is wrong, and all that is wrong.
+    pub(crate) fn read(&self) -> Result<(Loaded, Vec<ConfigError>), LoadError> {
+        let mut errors = Vec::new();
+        let mut note = |said: Result<(), ConfigErrors>| {
+            errors.extend(said.err().iter().flat_map(|wrong| wrong.errors().iter().cloned()));
+        };
         let home = self.home()?;
         let file = self.file(&home);
         let mut said = Said::default();
@@ -72,18 +83,19 @@ impl<'a> Sources<'a> {
         }
         if let Some(path) = &file {
             let text = read_text("config", path, MAX_FILE_BYTES as u64)?;
-            said.file(path, &text)?;
+            note(said.file(path, &text));
         }
-        said.environment(std::env::vars_os())?;
+        note(said.environment(std::env::vars_os()));
         for (name, key, values) in self.args.flags()? {
-            said.flag(&name, &key, &values)?;
+            note(said.flag(&name, &key, &values));
         }
         if self.background {
             said.flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
             said.flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
         }
-        let config = Config::resolve(&said, &home)?;
-        Ok(Loaded { home, file, said, config })
+        let (config, wrong) = Config::resolve_all(&said, &home);
+        errors.extend(wrong);
+        Ok((Loaded { home, file, said, config }, errors))
     }
 
     fn home(&self) -> Result<PathBuf, LoadError> {

@@ -22,7 +22,7 @@ use std::io;
 
 use crate::cli::ServeArgs;
 use crate::config::{Loaded, Sources};
-use crate::message::Quit;
+use crate::message::{Quit, chain};
 use background::Background;
 use home::Home;
 
@@ -59,12 +59,20 @@ fn run(
     status
 }
 
-/// Checks a configuration as far as that goes without serving: addresses, the mount policy, the files of TLS.
-pub(crate) fn check(loaded: &Loaded) -> Result<(), Quit> {
-    parts::store_url(loaded)?;
-    parts::mount_policy(loaded)?;
-    listen::tls(loaded)?;
-    Ok(())
+/// Says what is wrong with a configuration, as far as that is seen without serving: addresses, the mount policy, the files
+/// of TLS.
+pub(crate) fn check(loaded: &Loaded) -> Vec<String> {
+    let checks = [
+        parts::store_url(loaded).map(drop).map_err(Quit::from),
+        parts::mount_policy(loaded).map(drop),
+        listen::tls(loaded).map(drop).map_err(Quit::from),
+    ];
+    let text = |check: Result<(), Quit>| match check.err()? {
+        Quit::Error(error) => Some(chain(error.as_ref())),
+        Quit::Usage(text) => Some(text),
+        Quit::Status(_) => None,
+    };
+    checks.into_iter().filter_map(text).collect()
 }
 
 /// Each sandbox and each connection takes descriptors, and the soft limit is low by old habit.

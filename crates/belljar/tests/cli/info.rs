@@ -65,7 +65,7 @@ fn help_and_version() {
           --memory <SIZE>        Memory and swap of everything in the sandbox [default: 512m]
           --cpus <NUMBER>        Processors, such as 0.5 [default: 1]
           --timeout <TIME>       Time until everything is stopped, such as 30, 500ms or 10m [default:
-                                 60s]
+                                 60s, for a shell 24h; 10s with the engine process]
           --pids <NUMBER>        Processes and threads at once [default: 128]
           --tmp <SIZE>           Size of /tmp [default: 100m]
           --disk <SIZE>          Size of the home directory [default: 1g]

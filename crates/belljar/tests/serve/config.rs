@@ -32,9 +32,11 @@ fn a_file_is_checked() {
         "[server]\nlisten = ['nowhere']\n\n[sandboxs]\npool = 1\n[store]\nurl = 'postgres://['\n",
     )
     .unwrap();
-    let done = run(&home, &["config", "check", "other.toml"]);
-    assert_eq!((done.status, done.stdout.as_str()), (Some(125), ""));
-    insta::assert_snapshot!(done.stderr);
+    // All of it at once, wherever it was said.
+    let mut command = home.belljar(&["config", "check", "other.toml", "--set", "server.drian=1s"]);
+    let output = command.env("BELLJAR_LOG_FORMAT", "xml").env("BELLJAR_LOGLEVEL", "info").output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]));
+    insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap());
     std::fs::write(home.dir.path().join("other.toml"), "[store]\nurl = 'postgres://['\n").unwrap();
     let done = run(&home, &["config", "check", "other.toml"]);
     assert_eq!(done.status, Some(125));
