@@ -90,6 +90,8 @@ calls! {
     create_key: KeysClient.create(CreateKeyRequest) -> CreateKeyResponse, NotBegun;
     /// The keys. For administrators.
     keys: KeysClient.list(ListKeysRequest) -> ListKeysResponse, Always;
+    /// Changes the quotas of a key. For administrators.
+    update_key: KeysClient.update(UpdateKeyRequest) -> KeyInfo, Always;
     /// Takes a key back. For administrators.
     revoke_key: KeysClient.revoke(RevokeKeyRequest) -> RevokeKeyResponse, NotBegun;
     /// Checks the audit trail. For administrators.

@@ -38,6 +38,12 @@ pub enum TargetError {
         /// As it was given.
         text: String,
     },
+    /// Certificates are named for a server that has none.
+    #[error("{text:?} has no certificate to check; give https://HOST")]
+    NoTls {
+        /// The server as it was given.
+        text: String,
+    },
     /// Certificates cannot be read.
     #[error("cannot read certificates from {path}")]
     Roots {
@@ -74,13 +80,27 @@ impl Target {
     /// # Errors
     /// It is no address, or there are no certificates.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
+        Self::parse_trusting(text, None)
+    }
+
+    /// The same; for `https` the certificates in a file are trusted, in the place of the machine's own.
+    ///
+    /// # Errors
+    /// As [`Target::parse`]; certificates for a server without TLS.
+    pub fn parse_trusting(text: &str, certificates: Option<&Path>) -> Result<Self, TargetError> {
+        if certificates.is_some() && !text.starts_with("https://") {
+            return Err(TargetError::NoTls { text: text.to_owned() });
+        }
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return Ok(Self::Unix(PathBuf::from(path)));
         }
         match text.split_once("://") {
             Some(("http", rest)) => Ok(Self::Http(uri("http", rest, text)?)),
-            Some(("https", rest)) => Ok(Self::Https(uri("https", rest, text)?, Roots::system()?)),
+            Some(("https", rest)) => {
+                let uri = uri("https", rest, text)?;
+                Ok(Self::Https(uri, certificates.map_or_else(Roots::system, Roots::from_file)?))
+            }
             _ => Err(TargetError::Address { text: text.to_owned() }),
         }
     }

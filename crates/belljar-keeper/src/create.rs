@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::exec::hex;
-use crate::head_room::Left;
+use crate::head_room::{Left, check_memory};
 use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
@@ -117,7 +117,11 @@ impl Keeper {
     /// Checks all that can be checked before anything is started.
     async fn order(&self, caller: &Caller, request: CreateSandbox) -> Result<Order> {
         let origin = self.origin(caller, request.template.as_deref()).await?;
+        let names_memory = request.spec.limits.memory.is_some();
         let mut spec = resolve(&origin.spec, request.spec)?;
+        if names_memory {
+            check_memory(spec.limits.memory)?;
+        }
         spec.tree = origin.tree(&self.layers(), &caller.tenant);
         self.check_policy(caller, &spec)?;
         let mut lifetime = request.lifetime;

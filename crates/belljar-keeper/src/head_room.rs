@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use belljar_model::{ByteSize, Memory};
+
 use crate::config::HeadRoom;
 use crate::error::KeeperError;
 
@@ -60,6 +62,20 @@ impl Left {
         };
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
+}
+
+/// Checks that a sandbox may have this limit of memory on this machine at all.
+///
+/// # Errors
+/// [`KeeperError::Field`].
+pub(crate) fn check_memory(limit: Memory) -> Result<(), KeeperError> {
+    let info = rustix::system::sysinfo();
+    let machine = ByteSize::mib(info.totalram.saturating_mul(u64::from(info.mem_unit)) >> 20);
+    if ByteSize::new(limit.bytes()) <= machine {
+        return Ok(());
+    }
+    let reason = format!("\"{limit}\" is not allowed; give at most the {machine} of the server's machine");
+    Err(KeeperError::field("limits.memory", reason))
 }
 
 fn read(path: &str) -> Option<String> {

@@ -311,6 +311,27 @@ impl Keeper {
         Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
     }
 
+    /// Changes what the sandboxes of a key may use, from its next request on. Those that are there stay.
+    ///
+    /// # Errors
+    /// Needs the role admin; [`KeeperError::NotFound`], also of a key that was revoked.
+    pub async fn set_key_quotas(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
+        self.require(caller, Role::Admin, "changing a key")?;
+        let text = serde_json::to_string(&quotas);
+        let text = text.map_err(|error| KeeperError::field("quotas", error.to_string()))?;
+        let not_found = || KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() };
+        let changed = match self.inner.store.keys().set_quotas(id, &text).await {
+            Err(StoreError::NotFound { .. }) => Err(not_found()),
+            changed => changed.map_err(KeeperError::from),
+        };
+        self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
+        let details = vec![("key", id.chars().take(64).collect()), ("quotas", text)];
+        self.audit(caller, "key.update", None, &changed, details).await?;
+        changed?;
+        let row = self.inner.store.keys().get(id).await?;
+        row.as_ref().map(key_info).ok_or_else(not_found)
+    }
+
     /// Takes a key back. Its sandboxes live on, for other keys of the tenant.
     ///
     /// # Errors

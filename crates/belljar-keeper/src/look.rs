@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::caller::Caller;
 use crate::entry::info;
 use crate::error::KeeperError;
+use crate::head_room::check_memory;
 use crate::info::{DiskUse, KeyUsage, LogEntry, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate};
@@ -122,6 +123,7 @@ impl Keeper {
             let sandbox = entry.running("changing its limits")?;
             let old = spec.limits.memory.bytes();
             if let Some(memory) = change.memory {
+                check_memory(memory)?;
                 self.inner.set_share_memory(&entry.id, &caller.quotas, memory.bytes())?;
             }
             if let Err(error) = sandbox.set_limits(&change).await {

@@ -138,6 +138,22 @@ impl Keys<'_> {
         Ok(changed > 0)
     }
 
+    /// Changes what the sandboxes of a key may use. It survives a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] also if it was revoked, and those of writing.
+    pub async fn set_quotas(&self, id: &str, quotas: &str) -> Result<(), StoreError> {
+        let text = "UPDATE keys SET quotas = $2 WHERE id = $1 AND revoked_at IS NULL";
+        let statement = sqlx::query(text).bind(id).bind(quotas);
+        let changed = self.database.write(statement).await.map_err(failed("change a key"))?;
+        self.database.sync().await?;
+        match changed {
+            0 => Err(StoreError::NotFound { what: "key", id: id.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     /// Notes when keys were last used, many at once. Keys that are not there are passed over, and no time goes back.
     ///
     /// # Errors

@@ -301,7 +301,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "FILE", help_heading = "Sandbox")]
     pub(crate) policy: Option<PathBuf>,
     /// Say nothing but errors
-    #[arg(long, help_heading = "Output")]
+    #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum InputError {
     )]
     NoLanguage { path: PathBuf, known: String },
     /// See [`Languages::by_name`].
-    #[error(transparent)]
+    #[error("{0}")]
     Language(#[from] ModelError),
 }
 

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io::Write as _;
 
+use belljar_model::ModelError;
+
 /// The status when Belljar itself failed, or was given something that it refuses.
 pub(crate) const FAILED: u8 = 125;
 
@@ -40,7 +42,9 @@ impl Quit {
             }
             Self::Error(error) => {
                 say(&chain(error.as_ref()));
-                FAILED
+                // A value that cannot be is wrong usage, wherever it was given.
+                let is_usage = error.chain().any(|cause| cause.is::<ModelError>());
+                if is_usage { USAGE } else { FAILED }
             }
         }
     }

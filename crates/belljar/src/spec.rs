@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use belljar_local::{LocalConfig, LocalEngine};
 use belljar_model::{
-    EngineKind, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, MountPolicy, SandboxSpec, SpecFile,
-    choose_engine,
+    ByteSize, EngineKind, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, MountPolicy, SandboxSpec,
+    SpecFile, choose_engine,
 };
 
 use crate::cli::SandboxArgs;
@@ -66,6 +66,12 @@ impl Asked {
     ) -> Result<Sandboxed, Quit> {
         let given = self.file.limits.clone();
         let mut spec = self.file.resolve()?;
+        let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
+        if given.memory.is_some() && memory > machine && spec.engine != EngineKind::None {
+            let text =
+                format!("memory: \"{memory}\" is not allowed; give at most the {machine} of this machine");
+            return Err(Quit::Usage(text));
+        }
         if let Some(language) = language {
             raise(&mut spec, &given, language);
         }
@@ -110,6 +116,12 @@ pub(crate) fn weaker_grade(grade: LimitsGrade) -> Option<&'static str> {
              a burst can pass a limit before it is seen",
         ),
     }
+}
+
+/// The memory of this machine.
+fn machine_memory() -> ByteSize {
+    let info = rustix::system::sysinfo();
+    ByteSize::mib(info.totalram.saturating_mul(u64::from(info.mem_unit)) >> 20)
 }
 
 fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
@@ -166,12 +178,11 @@ fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
             flags.add_env(variable)?;
             continue;
         }
+        let usage = |reason: &str| Quit::Usage(format!("env: {reason}"));
         let value = std::env::var_os(variable)
-            .ok_or_else(|| anyhow::anyhow!("env: {variable:?} is not set here; give NAME=VALUE"))?
+            .ok_or_else(|| usage(&format!("{variable:?} is not set here; give NAME=VALUE")))?
             .into_string()
-            .map_err(|_| {
-                anyhow::anyhow!("env: the value of {variable:?} is not UTF-8; give text in UTF-8")
-            })?;
+            .map_err(|_| usage(&format!("the value of {variable:?} is not UTF-8; give text in UTF-8")))?;
         flags.add_env(&format!("{variable}={value}"))?;
     }
     Ok(flags)

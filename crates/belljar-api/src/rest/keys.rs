@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::types::{KeyBody, KeyInfoBody, NewKeyBody};
+use super::types::{KeyBody, KeyInfoBody, KeyUpdateBody, NewKeyBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
@@ -38,6 +38,20 @@ pub(super) async fn list(
 ) -> Result<axum::Json<KeysBody>, Problem> {
     let keys = shared.keeper.keys(&caller).await?;
     Ok(axum::Json(KeysBody { keys: keys.into_iter().map(Into::into).collect() }))
+}
+
+/// Changes the quotas of a key, from its next request on. Sandboxes that are there stay. Needs the role admin.
+#[utoipa::path(patch, path = "/v1/keys/{id}", tag = "keys", request_body = KeyUpdateBody,
+    params(("id" = String, Path, description = "The key's id.")),
+    responses((status = 200, description = "The key as it is now.", body = KeyInfoBody)))]
+pub(super) async fn update(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Json(body): Json<KeyUpdateBody>,
+) -> Result<axum::Json<KeyInfoBody>, Problem> {
+    let info = shared.keeper.set_key_quotas(&caller, &id, body.into()).await?;
+    Ok(axum::Json(info.into()))
 }
 
 /// Takes a key back. Needs the role admin.

@@ -97,7 +97,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(builds::export))
         .routes(routes!(templates::get, templates::remove))
         .routes(routes!(keys::create, keys::list))
-        .routes(routes!(keys::revoke))
+        .routes(routes!(keys::update, keys::revoke))
         .routes(routes!(audit::records))
         .routes(routes!(audit::export))
         .routes(routes!(audit::verify))

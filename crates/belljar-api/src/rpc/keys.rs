@@ -37,6 +37,18 @@ impl v1::Keys for Keys {
         Response::ok(v1::ListKeysResponse { keys, ..Default::default() })
     }
 
+    async fn update(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::UpdateKeyRequest>,
+    ) -> ServiceResult<v1::KeyInfo> {
+        let call = Call::of(&self.0, &context)?;
+        let request = request.to_owned_message();
+        let quotas = quotas(&request.quotas.into_option().unwrap_or_default());
+        let changed = self.0.keeper.set_key_quotas(&call.caller, &request.id, quotas).await;
+        Response::ok(convert::key(changed.map_err(|error| call.failed(error))?))
+    }
+
     async fn revoke(
         &self,
         context: RequestContext,
@@ -54,18 +66,21 @@ fn wanted(request: v1::CreateKeyRequest) -> Result<NewKey, Problem> {
         v1::KeyRole::KEY_ROLE_READ => Role::Read,
         v1::KeyRole::KEY_ROLE_ADMIN => Role::Admin,
     };
-    let quotas = request.quotas.into_option().unwrap_or_default();
     Ok(NewKey {
         name: request.name,
         role,
         tenant: convert::given(request.tenant).unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
         expires: convert::span("expires", &request.expires)?,
-        quotas: Quotas {
-            sandboxes: quotas.sandboxes,
-            memory_bytes: quotas.memory_bytes,
-            disk_bytes: quotas.disk_bytes,
-            cpu_seconds_per_hour: quotas.cpu_seconds_per_hour,
-            executions_per_minute: quotas.executions_per_minute,
-        },
+        quotas: quotas(&request.quotas.into_option().unwrap_or_default()),
     })
+}
+
+fn quotas(quotas: &v1::KeyQuotas) -> Quotas {
+    Quotas {
+        sandboxes: quotas.sandboxes,
+        memory_bytes: quotas.memory_bytes,
+        disk_bytes: quotas.disk_bytes,
+        cpu_seconds_per_hour: quotas.cpu_seconds_per_hour,
+        executions_per_minute: quotas.executions_per_minute,
+    }
 }

@@ -101,6 +101,7 @@ impl Wanted {
         };
         let server = ServerArgs {
             server: None,
+            cacert: None,
             api_key: None,
             home: None,
             format: Format::Table,

@@ -12,6 +12,9 @@ pub(crate) struct ServerArgs {
     /// Server, as http://HOST:PORT, https://HOST or unix:PATH [default: $BELLJAR_API_URL, else the one of this user's home]
     #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
     pub(crate) server: Option<String>,
+    /// File of certificates to trust in the place of this machine's [default: $SSL_CERT_FILE]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Server")]
+    pub(crate) cacert: Option<PathBuf>,
     /// API key [default: $BELLJAR_API_KEY]
     #[arg(long, global = true, value_name = "KEY", help_heading = "Server")]
     pub(crate) api_key: Option<String>,
@@ -56,7 +59,7 @@ pub(crate) enum SandboxCommand {
         /// Sandbox
         sandbox: String,
         /// Command to run instead of a shell
-        #[arg(value_name = "CMD", last = true)]
+        #[arg(value_name = "CMD", trailing_var_arg = true)]
         command: Vec<OsString>,
     },
     /// Copy files and directories in or out: one of the two places is SANDBOX:PATH
@@ -296,7 +299,7 @@ pub(crate) struct ExecArgs {
     #[arg(short = 'c', long)]
     pub(crate) shell: bool,
     /// Program and arguments
-    #[arg(value_name = "CMD", required = true, last = true)]
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -345,6 +348,26 @@ pub(crate) enum KeyCommand {
     /// List keys
     #[command(visible_alias = "list")]
     Ls,
+    /// Change the quotas of a key; none is as much as the machine has
+    Set {
+        /// Its id
+        id: String,
+        /// Sandboxes at once
+        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
+        max_sandboxes: Option<String>,
+        /// Sum of the memory limits of its sandboxes
+        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
+        max_memory: Option<String>,
+        /// Sum of the disk limits of its sandboxes
+        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
+        max_disk: Option<String>,
+        /// Processor seconds in any hour
+        #[arg(long, value_name = "SECONDS", help_heading = "Quotas")]
+        max_cpu_per_hour: Option<String>,
+        /// Executions in any minute
+        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
+        max_executions_per_minute: Option<String>,
+    },
     /// Take a key back, for good
     Revoke {
         /// Its id

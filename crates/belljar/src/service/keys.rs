@@ -14,6 +14,7 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
     match command {
         KeyCommand::Create { .. } => create(link, command).await?,
         KeyCommand::Ls => list(link).await?,
+        KeyCommand::Set { .. } => set(link, command).await?,
         KeyCommand::Revoke { id } => {
             let request = v1::RevokeKeyRequest { id: id.clone(), ..Default::default() };
             link.client.revoke_key(request).await?;
@@ -64,10 +65,60 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     };
     let made = link.client.create_key(request).await?;
     if !link.json(&made)? {
-        link.remark("keep this key: it is shown this once");
+        link.remark("Save this key; it won't be shown again");
         print(&format!("{}\n", made.key))?;
     }
     Ok(())
+}
+
+/// Changes the quotas that are named, and leaves the others as they are.
+async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
+    let KeyCommand::Set {
+        id,
+        max_sandboxes,
+        max_memory,
+        max_disk,
+        max_cpu_per_hour,
+        max_executions_per_minute,
+    } = command
+    else {
+        return Ok(());
+    };
+    let keys = link.client.keys(v1::ListKeysRequest::default()).await?.keys;
+    // One that is not there is refused by the server, in its own words.
+    let key = keys.into_iter().find(|key| key.id == *id).unwrap_or_default();
+    let now = key.quotas.into_option().unwrap_or_default();
+    let quotas = v1::KeyQuotas {
+        sandboxes: changed(max_sandboxes, now.sandboxes, |text| words::number("max-sandboxes", text))?,
+        memory_bytes: changed(max_memory, now.memory_bytes, |text| words::size("max-memory", text))?,
+        disk_bytes: changed(max_disk, now.disk_bytes, |text| words::size("max-disk", text))?,
+        cpu_seconds_per_hour: changed(max_cpu_per_hour, now.cpu_seconds_per_hour, |text| {
+            words::number("max-cpu-per-hour", text)
+        })?,
+        executions_per_minute: changed(max_executions_per_minute, now.executions_per_minute, |text| {
+            words::number("max-executions-per-minute", text)
+        })?,
+        ..Default::default()
+    };
+    let request = v1::UpdateKeyRequest { id: id.clone(), quotas: quotas.into(), ..Default::default() };
+    let changed = link.client.update_key(request).await?;
+    if !link.json(&changed)? {
+        print(&format!("{}\n", changed.id))?;
+    }
+    Ok(())
+}
+
+/// A quota that was given, or the one that there is. `none` is without a limit.
+fn changed<T>(
+    given: &Option<String>,
+    now: Option<T>,
+    read: impl FnOnce(Option<&str>) -> Result<Option<T>, Quit>,
+) -> Result<Option<T>, Quit> {
+    match given.as_deref() {
+        None => Ok(now),
+        Some("none") => Ok(None),
+        text => read(text),
+    }
 }
 
 async fn list(link: &Link) -> Result<(), Quit> {

@@ -31,7 +31,12 @@ impl Link {
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
         let Named { server, key } = Named::find(args, |name| std::env::var(name).ok())?;
         let (target, lease, is_own) = match server {
-            Some(url) => (Target::parse(&url)?, None, false),
+            Some(url) => (Target::parse_trusting(&url, args.cacert.as_deref())?, None, false),
+            None if args.cacert.is_some() => {
+                return Err(Quit::Usage(
+                    "--cacert: a server on a socket has no certificate; give --server".to_owned(),
+                ));
+            }
             None => {
                 let Reached { socket, lease, is_first } = reach(&home(args)?)?;
                 if is_first && !args.quiet {
@@ -101,6 +106,7 @@ mod tests {
     fn flags_win_over_the_environment() {
         let args = |server: Option<&str>, key: Option<&str>, home: Option<&str>| ServerArgs {
             server: server.map(str::to_owned),
+            cacert: None,
             api_key: key.map(str::to_owned),
             home: home.map(PathBuf::from),
             format: Format::Table,

@@ -89,7 +89,7 @@ fn help_and_version() {
                                      forbidden paths
 
     Output:
-          --quiet          Say nothing but errors
+      -q, --quiet          Say nothing but errors
           --json           Print one JSON result instead of the program's output
           --rich           Show results and pictures, as a notebook does; -o is the directory for
                            pictures

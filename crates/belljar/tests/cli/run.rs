@@ -388,6 +388,14 @@ fn an_ordinary_user_gets_the_command_that_works() {
 }
 
 #[test]
+fn q_is_quiet() {
+    let watched = ["run", "--limits", "watched", "-c", "print(1)"];
+    let host = Host::new();
+    assert!(host.run(&watched).stderr.contains("warning"));
+    host.run(&[&watched[..3], &["-q"], &watched[3..]].concat()).check(0, "1\n", "");
+}
+
+#[test]
 fn a_file_that_was_forgotten_is_not_blamed_on_the_network() {
     let host = Host::new();
     host.write("main.py", "import helper");

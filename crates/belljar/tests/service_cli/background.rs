@@ -134,6 +134,43 @@ fn a_server_is_found_where_it_says_that_it_listens() {
 }
 
 #[test]
+fn certificates_are_named_with_a_flag() {
+    let home = Home::new();
+    let (certificate, key) = (home.file("cert.pem"), home.file("key.pem"));
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(home.dir.path())
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        return;
+    }
+    let set = |name: &str, path: &std::path::Path| format!("server.{name}={}", path.display());
+    let (server, said) =
+        home.serve(&["--set", &set("tls_certificate", &certificate), "--set", &set("tls_key", &key)]);
+    let address = said.split_once("https://").unwrap().1.lines().next().unwrap();
+    let key = said.split_once("BELLJAR_API_KEY=").unwrap().1.split(' ').next().unwrap();
+    let line = format!("sandbox ls -q --server https://{address} --api-key {key}");
+    let refused = home.run(&line);
+    refused.refused(125, &["cannot reach the server at https://", "certificate"]);
+    assert_eq!(home.good(&format!("{line} --cacert cert.pem")), "");
+    home.run(&format!("{line} --cacert nosuch.pem"))
+        .refused(125, &["cannot read certificates from nosuch.pem"]);
+    stop(server);
+}
+
+#[test]
 fn a_socket_may_have_a_long_path() {
     let home = Home::new();
     let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));

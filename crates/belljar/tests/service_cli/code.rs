@@ -47,7 +47,7 @@ fn one_cell_comes_from_standard_input() {
     assert_eq!(late.status, Some(124), "{late:?}");
     assert_eq!(home.feed(&format!("code --sandbox {id}"), b"'kept' in dir()").good(), "False\n");
     home.feed("code --sandbox none", b"1").refused(125, &["none"]);
-    home.feed(&format!("code -l cobol --sandbox {id}"), b"1").refused(125, &["language", "cobol"]);
+    home.feed(&format!("code -l cobol --sandbox {id}"), b"1").refused(2, &["language", "cobol"]);
     home.feed(&format!("code --sandbox {id} -o nowhere"), b"1").refused(125, &["out:", "nowhere"]);
     home.feed(&format!("code --sandbox {id} --template default"), b"1").refused(2, &["--template"]);
 }

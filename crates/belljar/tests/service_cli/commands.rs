@@ -30,6 +30,9 @@ fn exec_passes_streams_words_and_the_status_on() {
         "two words",
     ]);
     assert_eq!(words.good(), "1here\n/tmp\ntwo words\n");
+    // What follows the sandbox is the command's, with and without --.
+    assert_eq!(home.good(&format!("sandbox exec {id} --cwd /tmp ls -d --color=never .")), ".\n");
+    assert_eq!(home.good(&format!("sandbox exec {id} printf %s -- -d --cwd")), "---d--cwd");
     let mut inherits =
         home.belljar(&["sandbox", "exec", &id, "--env", "FROM_HERE", "--", "sh", "-c", "echo $FROM_HERE"]);
     let inherits = inherits.env("FROM_HERE", "value").output().unwrap();
@@ -235,6 +238,19 @@ fn keys_open_what_they_are_for() {
     assert_eq!(first.0, Some(0), "{first:?}");
     let second = with(user, "sandbox create");
     assert_eq!(second.0, Some(125), "{second:?}");
+    // Quotas change one by one, and hold at once.
+    let key = made["info"]["id"].as_str().unwrap();
+    let set = home.json(&format!("key set {key} --max-sandboxes 2 --max-memory 4g"));
+    let quotas = serde_json::json!({ "sandboxes": 2, "memory_bytes": 4_294_967_296_u64 });
+    assert_eq!(set["quotas"], quotas, "{set}");
+    let second = with(user, "sandbox create");
+    assert_eq!(second.0, Some(0), "{second:?}");
+    home.good(&format!("sandbox kill {}", second.1.trim()));
+    let set = home.json(&format!("key set {key} --max-memory none"));
+    assert_eq!(set["quotas"], serde_json::json!({ "sandboxes": 2 }), "{set}");
+    home.run(&format!("key set {key} --max-sandboxes many")).refused(2, &["--max-sandboxes"]);
+    home.run("key set nosuch --max-sandboxes 1").refused(125, &["there is no key \"nosuch\""]);
+    assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
     // The operator sees both, the key its own tenant's.
     assert_eq!(home.good("sandbox ls -q").lines().count(), 2);
 }

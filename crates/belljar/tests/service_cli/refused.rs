@@ -58,7 +58,16 @@ fn wrong_words_start_no_server() {
 #[test]
 fn wrong_values_are_refused_with_what_is_allowed() {
     let home = Home::new();
-    let cases: [(&str, &[&str]); 11] = [
+    let cases: [(&str, &[&str]); 16] = [
+        // These only the server knows.
+        ("sandbox create --name x!", &["name: ", "is not allowed"]),
+        (
+            "sandbox create --memory 1000g",
+            &["limits.memory: \"1000 GiB\" is not allowed; give at most the", "machine"],
+        ),
+        ("sandbox create --env =x", &["env: \"\" is not allowed"]),
+        ("sandbox ls --server unix:/x --home /y", &["--server and --home name two servers"]),
+        ("sandbox ls --cacert x", &["--cacert: a server on a socket has no certificate"]),
         ("sandbox create --timeout soon", &["--timeout", "\"soon\" is not allowed"]),
         ("sandbox create --memory much", &["--memory", "\"much\" is not allowed"]),
         ("sandbox create --cpus none", &["--cpus"]),

@@ -17,7 +17,8 @@ ATTACK = "mkdir -p /m/.ssh /m/ann/.ssh /m/private; echo key > /m/.ssh/authorized
 
 def attempt(name, source, *flags, code=ATTACK):
     done = host.run(code=code, language="sh", flags=["--mount", f"{source}:/m:rw", *flags], env=env)
-    if done.status == 125 and "RAN" not in done.output:
+    # A value that can never be is refused as such; what the policy refuses, as a failure.
+    if done.status in (2, 125) and "RAN" not in done.output:
         host.say(name, "refused")
     else:
         host.say(name, "mounted" if "RAN" in done.output else f"{done}")

@@ -5,7 +5,7 @@ use belljar_model::Role;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Span, object, time};
+use super::{Object, Span, object, time};
 
 /// A request to make a key.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -98,6 +98,22 @@ impl From<NewKeyBody> for NewKey {
             expires: body.expires.map(|expires| expires.0),
             quotas: body.quotas.unwrap_or_default().into(),
         }
+    }
+}
+
+/// A request to change a key.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = KeyUpdate, example = json!({"quotas": {"sandboxes": 20}}))]
+pub(crate) struct KeyUpdateBody {
+    /// What its sandboxes may use together, in the place of all that was said before.
+    #[schema(value_type = QuotasBody)]
+    quotas: Object<QuotasBody>,
+}
+
+impl From<KeyUpdateBody> for Quotas {
+    fn from(body: KeyUpdateBody) -> Self {
+        body.quotas.0.into()
     }
 }
 
