@@ -200,7 +200,7 @@ pub(crate) fn info(
         ended_at: row.ended_at,
         lifetime: settings.lifetime.clone(),
         spec: spec.clone(),
-        isolation: sandbox.map(|sandbox| sandbox.isolation.clone()),
+        isolation: sandbox.map(|sandbox| sandbox.isolation.clone().with_limits(&spec.limits)),
         home: sandbox.map(|sandbox| sandbox.home.clone()).unwrap_or_default(),
         ports,
         pooled: settings.pooled,

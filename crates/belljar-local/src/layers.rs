@@ -1,7 +1,9 @@
 //! The walls of a launch as a report names them.
 
 use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
-use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase};
+use belljar_model::{
+    EngineKind, Isolation, LIMITED_BY, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase,
+};
 
 /// Namespaces that a test can take away one by one.
 pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
@@ -123,7 +125,7 @@ fn limits(
     };
     let limits = &spec.limits;
     let limited = |limit: &dyn std::fmt::Display| {
-        if state == LayerState::Absent { by.clone() } else { format!("{limit} by {by}") }
+        if state == LayerState::Absent { by.clone() } else { format!("{limit}{LIMITED_BY}{by}") }
     };
     add("memory", state, limited(&limits.memory));
     add("pids", state, limited(&limits.pids));
@@ -131,7 +133,7 @@ fn limits(
     add(
         "cpu",
         cpu_state,
-        if enforced { format!("{} by {by}", limits.cpus) } else { "not limited".to_owned() },
+        if enforced { format!("{}{LIMITED_BY}{by}", limits.cpus) } else { "not limited".to_owned() },
     );
     let disk = match spec.engine {
         EngineKind::Local => (

@@ -1,9 +1,11 @@
 //! Which walls were really in force.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::engine::EngineKind;
-use crate::limits::LimitsGrade;
+use crate::limits::{Limits, LimitsGrade};
 
 /// Which walls were really in force, as opposed to asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +19,29 @@ pub struct Isolation {
     /// Each wall, in the order in which it was built.
     pub layers: Vec<Layer>,
 }
+
+impl Isolation {
+    /// The same with other limits, as they are set while a sandbox runs.
+    #[must_use]
+    pub fn with_limits(mut self, limits: &Limits) -> Self {
+        for layer in &mut self.layers {
+            let limit: &dyn fmt::Display = match layer.name.as_str() {
+                "memory" => &limits.memory,
+                "pids" => &limits.pids,
+                "cpu" => &limits.cpus,
+                _ => continue,
+            };
+            // Where nothing is limited, nothing is said to be.
+            if let Some((_, by)) = layer.detail.split_once(LIMITED_BY) {
+                layer.detail = format!("{limit}{LIMITED_BY}{by}");
+            }
+        }
+        self
+    }
+}
+
+/// Stands in a layer's detail between a limit and what holds it.
+pub const LIMITED_BY: &str = " by ";
 
 /// One wall.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -48,7 +48,7 @@ pub use event::Event;
 pub use files::{ChangeKind, FileChange, FilePath};
 pub use hint::{HintReader, hint};
 pub use id::SandboxId;
-pub use isolation::{Isolation, Layer, LayerState};
+pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{

@@ -50,6 +50,12 @@ pub(crate) enum StartError {
     /// It is there and cannot be reached.
     #[error("cannot connect to the server at {path:?}")]
     Connect { path: PathBuf, source: io::Error },
+    /// It is another user's.
+    #[error(
+        "the server in {path:?} runs as user {user}, in a directory of {}, and is not trusted; to use it all the same, name it \
+         with --server unix:PATH, and give a key", owner.map_or("nobody".to_owned(), |owner| format!("user {owner}"))
+    )]
+    Foreign { path: PathBuf, user: u32, owner: Option<u32> },
     /// There is none, and none can be started.
     #[error("no server is running here, and none can be started in the background")]
     Spawn(#[source] io::Error),
@@ -88,7 +94,17 @@ pub(crate) fn reach(home: &Path) -> Result<Reached, StartError> {
     let mut patient_until: Option<Instant> = None;
     loop {
         match connect(&socket) {
-            Ok(_) => return Ok(Reached { socket, lease, is_first }),
+            Ok(stream) => {
+                let peer = rustix::net::sockopt::socket_peercred(&stream);
+                let peer =
+                    peer.map_err(|errno| StartError::Connect { path: socket.clone(), source: errno.into() })?;
+                let user = peer.uid.as_raw();
+                let owner = owner(home);
+                if !is_trusted(user, owner, rustix::process::geteuid().as_raw()) {
+                    return Err(StartError::Foreign { path: home.to_owned(), user, owner });
+                }
+                return Ok(Reached { socket, lease, is_first });
+            }
             Err(error) if is_nobody(&error) => {}
             Err(source) => return Err(StartError::Connect { path: socket, source }),
         }
@@ -110,13 +126,25 @@ pub(crate) fn reach(home: &Path) -> Result<Reached, StartError> {
     }
 }
 
+/// The user to whom a directory belongs.
+fn owner(path: &Path) -> Option<u32> {
+    path.metadata().ok().map(|metadata| metadata.uid())
+}
+
+/// Whether a server of `peer` in a directory of `owner` is one to obey: this user's own, or an administrator's. An
+/// administrator uses also that of the user to whom the directory belongs.
+fn is_trusted(peer: u32, owner: Option<u32>, this: u32) -> bool {
+    let is_safe = |user: u32| user == this || user == 0;
+    if this == 0 {
+        return is_safe(peer) || owner == Some(peer);
+    }
+    is_safe(peer) && owner.is_some_and(is_safe)
+}
+
 /// Says that there is a command, so that no server in the background ends now. In a home that is not this user's, there is none
 /// that could be started.
 fn lease(home: &Path, begin: Instant) -> Result<Option<File>, StartError> {
-    let is_own = |path: &Path| {
-        path.metadata().is_ok_and(|metadata| metadata.uid() == rustix::process::geteuid().as_raw())
-    };
-    if home.exists() && !is_own(home) {
+    if owner(home).is_some_and(|owner| owner != rustix::process::geteuid().as_raw()) {
         return Ok(None);
     }
     prepare(home)?;
@@ -204,6 +232,30 @@ fn said(server: &mut Child) -> io::Result<String> {
         match output.read(&mut piece)? {
             length @ 1.. if (said.len() as u64) < MAX_REASON => said.extend_from_slice(&piece[..length]),
             _ => return Ok(String::from_utf8_lossy(&said).into_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_servers_of_this_user_or_an_administrator_are_trusted() {
+        for (peer, owner, this, is_good) in [
+            (1000, Some(1000), 1000, true),
+            (0, Some(0), 1000, true),
+            (0, Some(1000), 1000, true),
+            (1001, Some(1001), 1000, false),
+            (1001, Some(1000), 1000, false),
+            (1000, Some(1001), 1000, false),
+            (1000, None, 1000, false),
+            (0, Some(0), 0, true),
+            (1000, Some(1000), 0, true),
+            (1001, Some(1000), 0, false),
+            (1001, Some(0), 0, false),
+        ] {
+            assert_eq!(is_trusted(peer, owner, this), is_good, "{peer} {owner:?} {this}");
         }
     }
 }

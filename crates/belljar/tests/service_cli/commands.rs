@@ -148,6 +148,25 @@ fn a_sandbox_is_looked_at_changed_paused_and_resumed() {
     );
 }
 
+/// A sandbox that was made ahead says what holds it, not what it was made with.
+#[test]
+fn walls_are_told_with_the_limits_that_hold() {
+    let home = Home::configured("[server]\nlinger = '1s'\n[sandboxes]\npool = 1\n");
+    let wall = |info: &serde_json::Value, name: &str| {
+        let layers = info["isolation"]["layers"].as_array().unwrap();
+        let layer = layers.iter().find(|layer| layer["name"] == name).unwrap();
+        layer["detail"].as_str().unwrap().split(" by ").next().unwrap().to_owned()
+    };
+    let info = eventually(|| {
+        let made = home.json("sandbox create --memory 96m --pids 33 --cpus 0.5");
+        if made["pooled"] == true { Ok(made) } else { Err("none was made ahead".to_owned()) }
+    });
+    assert_eq!(["memory", "pids", "cpu"].map(|name| wall(&info, name)), ["96 MiB", "33", "0.5"], "{info}");
+    let id = info["id"].as_str().unwrap();
+    home.good(&format!("sandbox set {id} --memory 160m"));
+    assert_eq!(wall(&home.json(&format!("sandbox info {id}")), "memory"), "160 MiB");
+}
+
 #[test]
 fn logs_go_on_when_asked_to() {
     let home = Home::new();

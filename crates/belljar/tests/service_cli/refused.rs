@@ -107,6 +107,39 @@ fn the_home_that_is_named_wins_over_the_environment() {
     );
 }
 
+/// A socket whose server is another user's is not spoken with, also if it answers.
+#[test]
+fn a_server_of_another_user_is_not_trusted() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        // Only an administrator can make one.
+        return;
+    }
+    let home = Home::new();
+    for dir in [home.dir.path().to_owned(), home.path()] {
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let listener = std::os::unix::net::UnixListener::bind(home.path().join("belljar.sock")).unwrap();
+    std::fs::set_permissions(home.path().join("belljar.sock"), std::fs::Permissions::from_mode(0o777))
+        .unwrap();
+    let program = home.file("belljar");
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    let as_nobody = || {
+        let mut command = std::process::Command::new(&program);
+        command.args(["sandbox", "ls", "--home"]).arg(home.path()).env_clear().current_dir("/");
+        command.uid(65534).gid(65534).output().unwrap()
+    };
+    // What answers is root's, in a directory of yet another user.
+    chown(home.path(), Some(1234), None).unwrap();
+    let refused = as_nobody();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("runs as user 0, in a directory of user 1234, and is not trusted"), "{stderr}");
+    drop(listener);
+    chown(home.path(), Some(0), None).unwrap();
+}
+
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let home = Home::new();
