@@ -164,7 +164,15 @@ pub(crate) enum SandboxCommand {
         #[arg(long, value_name = "KEY=VALUE")]
         label: Vec<String>,
     },
-    /// Publish a port, or list the published ones
+    /// Pass connections to a port of this machine on to one of a sandbox, until it is interrupted
+    PortForward {
+        /// Sandbox
+        sandbox: String,
+        /// Port here and port inside; 0 here is a free one
+        #[arg(value_name = "PORT[:INSIDE]")]
+        ports: String,
+    },
+    /// Publish a port and print its address, or list the published ones
     Port {
         /// Sandbox
         sandbox: String,
@@ -176,7 +184,7 @@ pub(crate) enum SandboxCommand {
         /// Take it back
         #[arg(long, conflicts_with = "public")]
         remove: bool,
-        /// Make a token for it that lasts this long, such as 1h
+        /// Print only a token for it that lasts this long, such as 10m; the address has one of 1h
         #[arg(long, value_name = "TIME", conflicts_with = "remove")]
         token: Option<String>,
     },

@@ -10,6 +10,7 @@ use belljar_engine::GuestError;
 use super::args::{Format, ServerArgs};
 use super::start::{Reached, reach};
 use crate::message::{Quit, say};
+use crate::serve::holder;
 
 /// What is said of the first server that is started in a home.
 const STARTED: &str =
@@ -22,6 +23,10 @@ pub(crate) struct Link {
     pub(crate) quiet: bool,
     /// It is the server of this user's home.
     pub(crate) is_own: bool,
+    /// The server's address, if it has one besides a socket.
+    pub(crate) url: Option<String>,
+    /// The server's socket, if it is reached by one.
+    socket: Option<PathBuf>,
     /// Keeps a server in the background from ending.
     _lease: Option<File>,
 }
@@ -30,28 +35,43 @@ impl Link {
     /// Finds the server. If none is named and none is there, one is started.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
         let Named { server, key } = Named::find(args, |name| std::env::var(name).ok())?;
+        let mut url = None;
         let (target, lease, is_own) = match server {
-            Some(url) => (Target::parse_trusting(&url, args.cacert.as_deref())?, None, false),
+            Some(server) => (Target::parse_trusting(&server, args.cacert.as_deref())?, None, false),
             None if args.cacert.is_some() => {
                 return Err(Quit::Usage(
                     "--cacert: a server on a socket has no certificate; give --server".to_owned(),
                 ));
             }
             None => {
-                let Reached { socket, lease, is_first } = reach(&home(args)?)?;
+                let home = home(args)?;
+                let Reached { socket, lease, is_first } = reach(&home)?;
+                url = holder(&home).and_then(|holder| holder.url);
                 if is_first && !args.quiet {
                     say(STARTED);
                 }
                 (Target::Unix(socket), lease, true)
             }
         };
+        let socket = match &target {
+            Target::Unix(path) => Some(path.clone()),
+            other => {
+                url = Some(other.to_string());
+                None
+            }
+        };
         // Who can open the socket is the operator, unless a key is given.
         let client = Client::connect(target, key.map_or(Credential::None, Credential::key))?;
-        Ok(Self { client, format: args.format, quiet: args.quiet, is_own, _lease: lease })
+        Ok(Self { client, format: args.format, quiet: args.quiet, is_own, url, socket, _lease: lease })
     }
 }
 
 impl Link {
+    /// The server's socket, for people, if it has no other address.
+    pub(crate) fn only_socket(&self) -> Option<std::path::Display<'_>> {
+        self.socket.as_deref().filter(|_| self.url.is_none()).map(std::path::Path::display)
+    }
+
     /// A guest is reached by way of the server: where that cannot be reached, nothing is known of the guest.
     pub(crate) fn explained(&self, quit: Quit) -> Quit {
         let Quit::Error(error) = &quit else { return quit };

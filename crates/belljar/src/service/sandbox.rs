@@ -55,7 +55,8 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Fork { sandbox, count, timeout, label } => {
             return fork(link, sandbox, *count, timeout.as_deref(), label).await;
         }
-        SandboxCommand::Port { .. } => port(link, command).await?,
+        SandboxCommand::Port { .. } => ports::port(link, command).await?,
+        SandboxCommand::PortForward { sandbox, ports } => ports::forward(link, sandbox, ports).await?,
         SandboxCommand::Kill { sandboxes, all, label } => return kill(link, sandboxes, *all, label).await,
     }
     Ok(0)
@@ -342,54 +343,6 @@ async fn fork(
         }
     }
     Ok(if failed == 0 { 0 } else { crate::message::FAILED })
-}
-
-async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
-    let SandboxCommand::Port { sandbox, port, public, remove, token } = command else { return Ok(()) };
-    let Some(port) = port else {
-        let request = v1::ListPublishedPortsRequest { sandbox: sandbox.clone(), ..Default::default() };
-        let ports = link.client.list_ports(request).await?;
-        if link.json(&ports)? {
-            return Ok(());
-        }
-        let mut table = Table::new(&["PORT", "WHO", "HOST", "PATH"]);
-        for port in ports.ports {
-            let who = if port.public { "anybody" } else { "with a token" };
-            table.row(vec![port.port.to_string(), who.to_owned(), port.host, port.path]);
-        }
-        return table.print();
-    };
-    if *remove {
-        let request =
-            v1::UnpublishPortRequest { sandbox: sandbox.clone(), port: (*port).into(), ..Default::default() };
-        link.client.unpublish_port(request).await?;
-        return Ok(());
-    }
-    let request = v1::PublishPortRequest {
-        sandbox: sandbox.clone(),
-        port: (*port).into(),
-        public: *public,
-        ..Default::default()
-    };
-    let published = link.client.publish_port(request).await?;
-    let Some(time) = token else {
-        if !link.json(&published)? {
-            let place = if published.host.is_empty() { &published.path } else { &published.host };
-            print(&format!("{place}\n"))?;
-        }
-        return Ok(());
-    };
-    let request = v1::IssuePortTokenRequest {
-        sandbox: sandbox.clone(),
-        port: (*port).into(),
-        expires: words::span("token", Some(time))?,
-        ..Default::default()
-    };
-    let issued = link.client.issue_port_token(request).await?;
-    if !link.json(&issued)? {
-        print(&format!("{}\n", issued.token))?;
-    }
-    Ok(())
 }
 
 async fn kill(link: &Link, sandboxes: &[String], all: bool, labels: &[String]) -> Result<u8, Quit> {

@@ -215,14 +215,49 @@ fn files_are_kept_as_templates_and_copied() {
 fn ports_are_published_and_taken_back() {
     let home = Home::new();
     let id = home.create("");
-    let place = home.good(&format!("sandbox port {id} 8000"));
-    assert_eq!(place.trim(), format!("/v1/sandboxes/{id}/ports/8000/proxy/"));
+    home.inside(&id, "echo content > file");
+    home.good(&format!("sandbox exec -d {id} -- python3 -m http.server 8000"));
+    // What is printed works as it is, with the socket that is named with it.
+    let done = home.run(&format!("sandbox port {id} 8000"));
+    let socket = home.path().join("belljar.sock");
+    let (url, hint) = (done.stdout.trim(), format!("curl --unix-socket {} URL", socket.display()));
+    assert!(
+        url.starts_with(&format!("http://localhost/v1/sandboxes/{id}/ports/8000/proxy/?belljar_token=")),
+        "{done:?}"
+    );
+    assert!(done.stderr.contains(&hint) && done.stderr.contains("port-forward"), "{done:?}");
+    curl(&["--unix-socket", socket.to_str().unwrap(), &url.replace("/?", "/file?")]);
+    let mut command = home.belljar(&["sandbox", "port-forward", &id, "0:8000"]);
+    let mut forwarding = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(forwarding.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    curl(&[&format!("{}file", line.trim())]);
+    home.run(&format!("sandbox port-forward {id} 0:0")).refused(2, &["is not allowed"]);
+    home.run("sandbox port-forward nosuch 0:80").refused(125, &["there is no sandbox \"nosuch\""]);
+    forwarding.kill().unwrap();
+    forwarding.wait().unwrap();
+    // With a server that has an address, by that.
+    let (server, said) = home.serve(&[]);
+    let address = said.split_once("http://").unwrap().1.lines().next().unwrap();
+    let done = home.run(&format!("sandbox port {id} 8000"));
+    assert!(done.stdout.starts_with(&format!("http://{address}/v1/")) && done.stderr.is_empty(), "{done:?}");
+    curl(&[&done.stdout.trim().replace("/?", "/file?")]);
+    crate::world::stop(server);
     home.good(&format!("sandbox port {id} 9000 --public"));
     let table = home.good(&format!("sandbox port {id}"));
     assert!(table.contains("with a token") && table.contains("anybody"), "{table}");
     assert!(!home.good(&format!("sandbox port {id} 8000 --token 1h")).trim().is_empty());
     assert_eq!(home.good(&format!("sandbox port {id} 8000 --remove")), "");
     assert!(!home.good(&format!("sandbox port {id}")).contains("8000"));
+}
+
+/// Gets what is in the file, as soon as somebody listens.
+fn curl(args: &[&str]) {
+    eventually(|| {
+        let output = std::process::Command::new("curl").arg("-sS").args(args).output().unwrap();
+        if output.stdout == b"content\n" { Ok(()) } else { Err(format!("{output:?}")) }
+    });
 }
 
 #[test]
