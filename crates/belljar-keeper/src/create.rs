@@ -369,6 +369,7 @@ impl Keeper {
             deadline_at: None,
             paused_at: None,
             ended_at: None,
+            log: String::new(),
             generation: 0,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_engine::Sandbox;
+use belljar_engine::{Sandbox, v1};
 use belljar_model::{SandboxId, SandboxSpec, SandboxState};
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
@@ -18,6 +18,12 @@ use crate::warm::Warm;
 
 /// What happened to a sandbox that is remembered.
 const LOG_ENTRIES: usize = 1000;
+
+/// The same, once it has ended.
+const KEPT_LOG_ENTRIES: usize = 50;
+
+/// What is kept of what its programs wrote last, in bytes.
+const LAST_OUTPUT_BYTES: usize = 4096;
 
 /// A sandbox that is not gone.
 pub(crate) struct Entry {
@@ -33,6 +39,8 @@ pub(crate) struct Entry {
     pub(crate) warm: Arc<tokio::sync::Mutex<Warm>>,
     users: AtomicUsize,
     log: Mutex<Log>,
+    /// The end of what its programs wrote.
+    last_output: Mutex<Vec<u8>>,
 }
 
 /// What changes.
@@ -49,6 +57,8 @@ pub(crate) struct Live {
     pub(crate) deadline: Option<Instant>,
     /// When it was last used.
     pub(crate) touched: Instant,
+    /// Whether a command was started in the background, to whose output nobody needs to listen.
+    pub(crate) has_background: bool,
 }
 
 #[derive(Default)]
@@ -83,10 +93,12 @@ impl Entry {
                 ports: BTreeMap::new(),
                 deadline,
                 touched: now,
+                has_background: false,
             }),
             warm: Arc::default(),
             users: AtomicUsize::new(0),
             log: Mutex::new(Log::default()),
+            last_output: Mutex::default(),
         })
     }
 
@@ -122,7 +134,46 @@ impl Entry {
         if log.entries.len() == LOG_ENTRIES {
             log.entries.pop_front();
         }
+        let event = event.into();
         log.entries.push_back(LogEntry { seq, at: Timestamp::now(), event, process, detail: detail.into() });
+    }
+
+    /// Notes how a process ended, once.
+    pub(crate) fn note_exit(&self, process: u64, exited: &v1::Exited) {
+        let is_noted = {
+            let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut latest = log.entries.iter().rev();
+            latest.any(|entry| entry.event == EXITED && entry.process == Some(process))
+        };
+        let detail = match exited.signal {
+            0 => format!("exit code {}", exited.code),
+            signal => format!("killed by signal {signal}"),
+        };
+        if !is_noted {
+            self.note(EXITED, Some(process), detail);
+        }
+    }
+
+    /// Takes what a program wrote.
+    pub(crate) fn wrote(&self, data: &[u8]) {
+        let data = &data[data.len().saturating_sub(LAST_OUTPUT_BYTES)..];
+        let mut kept = self.last_output.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = (kept.len() + data.len()).saturating_sub(LAST_OUTPUT_BYTES);
+        kept.drain(..over);
+        kept.extend_from_slice(data);
+    }
+
+    /// What is kept of it once it has ended: what happened last, what was written last, and why it ended.
+    pub(crate) fn post_mortem(&self, reason: &str) -> String {
+        let output = std::mem::take(&mut *self.last_output.lock().unwrap_or_else(PoisonError::into_inner));
+        if !output.is_empty() {
+            self.note("output", None, String::from_utf8_lossy(&output).replace('\0', "\u{fffd}"));
+        }
+        self.note("ended", None, reason);
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: Vec<_> = log.entries.iter().rev().take(KEPT_LOG_ENTRIES).rev().collect();
+        // Numbers and texts: they can be written.
+        serde_json::to_string(&kept).unwrap_or_default()
     }
 
     /// What happened after entry `after`, at most `limit` of it.
@@ -170,6 +221,9 @@ impl Entry {
         )
     }
 }
+
+/// The event of a process that has ended.
+pub(crate) const EXITED: &str = "exited";
 
 /// The time until `at`, nothing if it has passed.
 pub(crate) fn until(at: Timestamp) -> Duration {
@@ -265,11 +319,35 @@ mod tests {
             deadline_at: None,
             paused_at: None,
             ended_at: None,
+            log: String::new(),
             generation: 0,
         };
         let settings =
             Settings { lifetime: Lifetime::default(), pooled: false, start_us: 0, idempotency: None };
         Entry::new(row, Arc::new(SandboxSpec::default()), settings, None)
+    }
+
+    #[test]
+    fn the_last_output_is_bounded_and_kept_with_the_end() {
+        let entry = entry(SandboxState::Running, None);
+        entry.wrote(&[b'a'; 3 * LAST_OUTPUT_BYTES]);
+        entry.wrote(b"end\xff\0");
+        let exited = v1::Exited { code: 3, ..Default::default() };
+        entry.note_exit(1, &exited);
+        entry.note_exit(1, &exited);
+        let kept: Vec<LogEntry> = serde_json::from_str(&entry.post_mortem("over")).expect("it is a log");
+        let events: Vec<_> = kept.iter().map(|entry| (entry.event.as_ref(), entry.detail.as_str())).collect();
+        let [exit, (output, text), end] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((exit, output, end), (&(EXITED, "exit code 3"), &"output", &("ended", "over")));
+        assert!(
+            text.ends_with("aaend\u{fffd}\u{fffd}") && text.chars().count() == LAST_OUTPUT_BYTES,
+            "{text}"
+        );
+        for number in 0..2 * KEPT_LOG_ENTRIES {
+            entry.note("exec", Some(number as u64), "");
+        }
+        let kept: Vec<LogEntry> = serde_json::from_str(&entry.post_mortem("over")).expect("it is a log");
+        assert_eq!(kept.len(), KEPT_LOG_ENTRIES);
     }
 
     /// Whoever used a sandbox while another request ended it waited for a lock that he held himself, for ever.

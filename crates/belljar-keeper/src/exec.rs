@@ -1,5 +1,6 @@
 //! Commands in a sandbox.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, v1};
@@ -11,6 +12,7 @@ use tracing::Instrument as _;
 
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
+use crate::entry::{EXITED, Entry};
 use crate::error::KeeperError;
 use crate::idempotency::Once;
 use crate::info::ExecResult;
@@ -57,6 +59,35 @@ pub struct Started {
     pub pid: u32,
 }
 
+/// How long a guest may take to tell what commands in the background wrote last.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How many of them are asked for.
+const LAST_WORDS_PROCESSES: usize = 16;
+
+/// What is asked of each stream of the last of them, in bytes.
+const LAST_WORDS_BYTES: u64 = 2048;
+
+impl Entered {
+    /// Takes what happens to a process that a facade has started by itself, for the sandbox's log.
+    pub fn observe(&self, process: &mut Option<u64>, event: &v1::ProcessEvent) {
+        use v1::__buffa::oneof::process_event::Event;
+        match &event.event {
+            Some(Event::Started(started)) if process.is_none() => {
+                *process = Some(started.id);
+                self.entry.note("exec", *process, "");
+            }
+            Some(Event::Output(output)) => self.entry.wrote(&output.data),
+            Some(Event::Exited(exited)) => {
+                if let Some(process) = *process {
+                    self.entry.note_exit(process, exited);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Keeper {
     /// Runs a command and waits for its end. What happens meanwhile goes to `events`; a slow taker slows the command down.
     /// Dropping the future ends the command.
@@ -93,7 +124,7 @@ impl Keeper {
             details.push(("process", result.process.to_string()));
             self.inner.metrics.executed(outcome_name(&result.outcome), result.wall);
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-            entered.entry.note("exited", Some(result.process), format!("exit code {code}"));
+            entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
         self.audit(caller, "exec", Some(entered.id()), &outcome, details).await?;
         let (result, _) = outcome?;
@@ -120,7 +151,7 @@ impl Keeper {
             let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         }
         let mut collected = Collected::new(keep);
-        let watch = running.watch(&mut collected, events).instrument(step!("guest.wait"));
+        let watch = running.watch(&entered.entry, &mut collected, events).instrument(step!("guest.wait"));
         let ended = match timeout {
             Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + PATIENCE, watch).await,
             None => Ok(watch.await),
@@ -195,7 +226,47 @@ impl Keeper {
         let mut running = started?;
         running.is_over = true;
         entered.entry.note("exec", Some(running.id), "in the background");
+        entered.entry.live().has_background = true;
         Ok(Started { process: running.id, pid: running.execution.pid })
+    }
+
+    /// Reads what commands in the background wrote last, and notes how they ended, before their sandbox ends.
+    pub(crate) async fn last_words(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+        let reading = async {
+            let processes = sandbox.guest().list_processes().await?;
+            let mut last = None;
+            // What the guest says may be made up.
+            for process in processes.into_iter().rev().take(LAST_WORDS_PROCESSES).rev() {
+                if let Some(exited) = process.exited.as_option() {
+                    entry.note_exit(process.id, exited);
+                } else {
+                    entry.note("running", Some(process.id), "when the sandbox ended");
+                }
+                if process.stdout_bytes.max(process.stderr_bytes) > 0 {
+                    last = Some(process);
+                }
+            }
+            let Some(last) = last else { return Ok(()) };
+            let from = |bytes: u64| bytes.saturating_sub(LAST_WORDS_BYTES);
+            let (stdout, stderr) = (from(last.stdout_bytes), from(last.stderr_bytes));
+            let mut left = last.stdout_bytes - stdout + last.stderr_bytes - stderr;
+            let mut execution = sandbox.guest().attach(last.id, [stdout, stderr, 0]).await?;
+            while left > 0
+                && let Some(event) = execution.next().await?
+            {
+                match event {
+                    ProcessEvent::Output { data, .. } => {
+                        left = left.saturating_sub(data.len() as u64);
+                        entry.wrote(&data);
+                    }
+                    ProcessEvent::Started { .. } => {}
+                    ProcessEvent::Exited(_) => break,
+                }
+            }
+            Ok::<_, belljar_engine::GuestError>(())
+        };
+        // A guest that does not answer delays no end.
+        let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, reading).await;
     }
 
     /// Counts an execution that a facade starts by itself, in the guest's own protocol.
@@ -292,6 +363,7 @@ impl Running {
 
     async fn watch(
         &mut self,
+        entry: &Entry,
         collected: &mut Collected,
         events: Option<mpsc::Sender<ExecEvent>>,
     ) -> std::result::Result<Option<v1::Exited>, belljar_engine::GuestError> {
@@ -300,6 +372,7 @@ impl Running {
                 ProcessEvent::Started { .. } => {}
                 ProcessEvent::Output { stream, offset, data } => {
                     collected.push(stream, &data);
+                    entry.wrote(&data);
                     if let Some(events) = &events {
                         let _ = events.send(ExecEvent::Output { stream, offset, data }).await;
                     }

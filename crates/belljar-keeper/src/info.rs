@@ -1,5 +1,6 @@
 //! What the keeper tells about sandboxes, templates and keys.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -182,14 +183,14 @@ pub struct PublishedPort {
 }
 
 /// Something that happened to a sandbox.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Counts up from 1 in each sandbox.
     pub seq: u64,
     /// When.
     pub at: Timestamp,
-    /// What, such as `created`, `exec`, `exited`, `paused`.
-    pub event: &'static str,
+    /// What, such as `created`, `exec`, `exited`, `paused`; `output` and `ended` are the last.
+    pub event: Cow<'static, str>,
     /// The process it is about.
     pub process: Option<u64>,
     /// More about it.

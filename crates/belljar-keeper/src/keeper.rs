@@ -25,7 +25,7 @@ use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::pool::Pools;
+use crate::pool::{Pools, has_ended};
 use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
 use crate::steps::{step, to_its_end};
@@ -171,17 +171,22 @@ impl Keeper {
         entries.values().find(is_it).cloned()
     }
 
-    /// What to say of a sandbox that is not there: its own caller hears why it ended.
-    async fn missing(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
-        let Ok(sandbox) = id.parse::<SandboxId>() else { return Ok(not_found(id)) };
+    /// The record of the caller's sandbox that has ended.
+    pub(crate) async fn find_ended(&self, caller: &Caller, id: &str) -> Result<Option<SandboxRow>> {
+        let Ok(sandbox) = id.parse::<SandboxId>() else { return Ok(None) };
         // What is another tenant's is not even read: it must not take longer than what is not there.
         let tenant = (caller.role != Role::Admin).then_some(caller.tenant.as_str());
         let row = self.inner.store.sandboxes().get_of(tenant, &sandbox).await?;
-        Ok(match row.filter(|row| caller.may_see(&row.tenant, &row.id)) {
-            Some(SandboxRow { state: SandboxState::Gone, id, reason, .. }) => {
+        Ok(row.filter(|row| row.state == SandboxState::Gone && caller.may_see(&row.tenant, &row.id)))
+    }
+
+    /// What to say of a sandbox that is not there: its own caller hears why it ended.
+    async fn missing(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
+        Ok(match self.find_ended(caller, id).await? {
+            Some(SandboxRow { id, reason, .. }) => {
                 KeeperError::Gone { id, reason: reason.unwrap_or_else(|| "it has ended".to_owned()) }
             }
-            _ => not_found(id),
+            None => not_found(id),
         })
     }
 
@@ -191,6 +196,20 @@ impl Keeper {
     /// [`KeeperError::NotFound`], [`KeeperError::Gone`].
     pub async fn get(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
         Ok(self.find(caller, id).await?.info())
+    }
+
+    /// The caller's sandbox, to be looked at, also after its end.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`].
+    pub async fn get_ended(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        match self.find(caller, id).await {
+            Err(KeeperError::Gone { id, reason }) => match self.find_ended(caller, id.as_str()).await? {
+                Some(row) => self.info_of(&row),
+                None => Err(KeeperError::Gone { id, reason }),
+            },
+            found => Ok(found?.info()),
+        }
     }
 
     /// The sandbox, to be used. One that is paused is resumed if it may be.
@@ -236,7 +255,11 @@ impl Keeper {
     async fn kill_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, Role::User, "ending a sandbox")?;
         let entry = self.find(caller, id).await?;
-        let ending = self.end(&entry, "ended on request");
+        let reason = match caller.is_operator() {
+            true => "ended on request of the operator".to_owned(),
+            false => format!("ended on request of key {}", caller.key),
+        };
+        let ending = self.end(&entry, &reason);
         let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
         self.audit(caller, "sandbox.kill", Some(&entry.id), &ended, Vec::new()).await?;
         ended
@@ -250,6 +273,8 @@ impl Keeper {
         if entry.state() == SandboxState::Gone {
             return Ok(());
         }
+        // A paused one cannot be asked.
+        let can_tell = entry.state() == SandboxState::Running && entry.live().has_background;
         let stopping = |row: &mut SandboxRow| {
             row.state = SandboxState::Stopping;
             row.reason = Some(reason.to_owned());
@@ -264,6 +289,9 @@ impl Keeper {
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
             self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
+            if can_tell && !has_ended(&sandbox) {
+                self.last_words(entry, &sandbox).await;
+            }
             sandbox.stop().instrument(step!("engine.stop")).await?;
         }
         if entry.state() != SandboxState::Stopping {
@@ -275,12 +303,20 @@ impl Keeper {
 
     /// Nothing of it is left: the record says so.
     pub(crate) async fn gone(&self, entry: &Arc<Entry>) -> Result<()> {
-        self.write(entry, |row| {
-            row.state = SandboxState::Gone;
-            row.ended_at = Some(Timestamp::now());
-            row.deadline_at = None;
-        })
-        .await?;
+        let reason = entry.live().row.reason.clone().unwrap_or_default();
+        let log = entry.post_mortem(&reason);
+        let gone = |log: String| {
+            |row: &mut SandboxRow| {
+                row.state = SandboxState::Gone;
+                row.ended_at = Some(Timestamp::now());
+                row.deadline_at = None;
+                row.log = log;
+            }
+        };
+        // Where there is no space for the log, there may be some for the end alone.
+        if self.write(entry, gone(log)).await.is_err() {
+            self.write(entry, gone(String::new())).await?;
+        }
         self.inner.metrics.ended();
         self.let_go(entry);
         Ok(())

@@ -66,7 +66,7 @@ impl Keeper {
     }
 
     /// What is told of a sandbox that is not in memory.
-    fn info_of(&self, row: &belljar_store::SandboxRow) -> Result<SandboxInfo> {
+    pub(crate) fn info_of(&self, row: &belljar_store::SandboxRow) -> Result<SandboxInfo> {
         let (spec, settings) = crate::reconcile::read_row(row)?;
         Ok(info(row, &spec, &settings, None, Vec::new()))
     }
@@ -197,12 +197,22 @@ impl Keeper {
         })
     }
 
-    /// What happened to a sandbox, after entry `after`. It is kept in memory only: a restart of the server begins anew.
+    /// What happened to a sandbox, after entry `after`. While it lives that is in memory only: a restart of the server begins
+    /// anew. Once it has ended the last entries are kept with its record.
     ///
     /// # Errors
-    /// As [`Keeper::get`].
+    /// [`KeeperError::NotFound`].
     pub async fn logs(&self, caller: &Caller, id: &str, after: u64, limit: u32) -> Result<Vec<LogEntry>> {
-        Ok(self.find(caller, id).await?.log(after, limit.clamp(1, 1000) as usize))
+        let limit = limit.clamp(1, 1000) as usize;
+        let ended = match self.find(caller, id).await {
+            Err(KeeperError::Gone { id, .. }) => self.find_ended(caller, id.as_str()).await?,
+            found => return Ok(found?.log(after, limit)),
+        };
+        // One that ended before logs were kept has none.
+        let Some(row) = ended.filter(|row| !row.log.is_empty()) else { return Ok(Vec::new()) };
+        let entries: Vec<LogEntry> = serde_json::from_str(&row.log)
+            .map_err(|source| KeeperError::Record { what: "log", id: row.id.to_string(), source })?;
+        Ok(entries.into_iter().filter(|entry| entry.seq > after).take(limit).collect())
     }
 
     /// What the sandboxes of the caller's key use.

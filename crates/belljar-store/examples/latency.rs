@@ -144,6 +144,7 @@ fn sandbox(first: u8, number: usize) -> Result<SandboxRow, Box<dyn std::error::E
         deadline_at: None,
         paused_at: None,
         ended_at: None,
+        log: String::new(),
         generation: 1,
     })
 }

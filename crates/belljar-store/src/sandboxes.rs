@@ -49,6 +49,8 @@ pub struct SandboxRow {
     pub paused_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+    /// What happened to it, as JSON, once it has ended; may be empty.
+    pub log: String,
     /// Counts the changes of this record.
     pub generation: i64,
 }
@@ -115,16 +117,20 @@ pub struct Sandboxes<'s> {
 /// The column with what may be secret.
 pub(crate) const SPEC: &str = "sandboxes.spec";
 
+/// The other one: what programs wrote is in it.
+const LOG: &str = "sandboxes.log";
+
 const INSERT: &str = "INSERT INTO sandboxes (tenant, key_id, keeper, name, state, reason, template, spec, settings, labels, \
-     created_at, updated_at, started_at, deadline_at, paused_at, ended_at, id, generation) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
+     created_at, updated_at, started_at, deadline_at, paused_at, ended_at, id, generation, log) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
 
 const UPDATE: &str = "UPDATE sandboxes SET tenant = $1, key_id = $2, keeper = $3, name = $4, state = $5, reason = $6, \
      template = $7, spec = $8, settings = $9, labels = $10, created_at = $11, updated_at = $12, started_at = $13, \
-     deadline_at = $14, paused_at = $15, ended_at = $16, generation = generation + 1 WHERE id = $17 AND generation = $18";
+     deadline_at = $14, paused_at = $15, ended_at = $16, log = $19, generation = generation + 1 \
+     WHERE id = $17 AND generation = $18";
 
 const SELECT: &str = "SELECT id, tenant, key_id, keeper, name, state, reason, template, spec, settings, labels, created_at, \
-     updated_at, started_at, deadline_at, paused_at, ended_at, generation FROM sandboxes";
+     updated_at, started_at, deadline_at, paused_at, ended_at, log, generation FROM sandboxes";
 
 impl Sandboxes<'_> {
     /// Adds a record.
@@ -270,7 +276,11 @@ impl Sandboxes<'_> {
         check(row)?;
         let labels = labels_text(&row.labels)?;
         let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
-        self.database.write(bound(text, row, &labels, &spec)).await.map_err(|error| match &row.name {
+        let log = match row.log.is_empty() {
+            true => String::new(),
+            false => self.sealer.seal(Place::new(LOG, &[row.id.as_str()]), row.log.as_bytes())?,
+        };
+        self.database.write(bound(text, row, &labels, &spec, &log)).await.map_err(|error| match &row.name {
             Some(name) if is_clash(&error, "sandboxes_name", "sandboxes.name") => {
                 StoreError::NameTaken { what: "sandbox", name: name.clone() }
             }
@@ -289,11 +299,20 @@ impl Sandboxes<'_> {
     fn sandbox(&self, row: &AnyRow) -> Result<SandboxRow, StoreError> {
         let mut row = sandbox(row)?;
         row.spec = self.sealer.open_text(Place::new(SPEC, &[row.id.as_str()]), &row.spec)?;
+        if !row.log.is_empty() {
+            row.log = self.sealer.open_text(Place::new(LOG, &[row.id.as_str()]), &row.log)?;
+        }
         Ok(row)
     }
 }
 
-fn bound<'q>(text: &'static str, row: &'q SandboxRow, labels: &'q str, spec: &'q str) -> Statement<'q> {
+fn bound<'q>(
+    text: &'static str,
+    row: &'q SandboxRow,
+    labels: &'q str,
+    spec: &'q str,
+    log: &'q str,
+) -> Statement<'q> {
     sqlx::query(text)
         .bind(&row.tenant)
         .bind(&row.key_id)
@@ -313,6 +332,7 @@ fn bound<'q>(text: &'static str, row: &'q SandboxRow, labels: &'q str, spec: &'q
         .bind(stored_optional_time(row.ended_at))
         .bind(row.id.as_str())
         .bind(row.generation)
+        .bind(log)
 }
 
 fn check(row: &SandboxRow) -> Result<(), StoreError> {
@@ -327,6 +347,7 @@ fn check(row: &SandboxRow) -> Result<(), StoreError> {
         ("the template", &row.template),
         ("the specification", &row.spec),
         ("the settings", &row.settings),
+        ("the log", &row.log),
     ])
 }
 
@@ -358,6 +379,7 @@ fn sandbox(row: &AnyRow) -> Result<SandboxRow, StoreError> {
         deadline_at: row.optional_time("deadline_at")?,
         paused_at: row.optional_time("paused_at")?,
         ended_at: row.optional_time("ended_at")?,
+        log: row.text("log")?,
         generation: row.number("generation")?,
     })
 }

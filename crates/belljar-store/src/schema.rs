@@ -37,6 +37,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0003_built_templates.sql"),
         postgres: include_str!("../migrations/postgres/0003_built_templates.sql"),
     },
+    Step {
+        version: 4,
+        description: "what happened to a sandbox that has ended",
+        sqlite: include_str!("../migrations/sqlite/0004_sandbox_log.sql"),
+        postgres: include_str!("../migrations/postgres/0004_sandbox_log.sql"),
+    },
 ];
 
 /// Brings the tables up to date. With PostgreSQL other keepers wait meanwhile.

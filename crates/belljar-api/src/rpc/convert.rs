@@ -229,7 +229,7 @@ pub(super) fn log_entry(entry: keeper::LogEntry) -> v1::SandboxLogEntry {
     v1::SandboxLogEntry {
         seq: entry.seq,
         at: time(entry.at).into(),
-        event: entry.event.to_owned(),
+        event: entry.event.into_owned(),
         process: entry.process,
         detail: entry.detail,
         ..Default::default()

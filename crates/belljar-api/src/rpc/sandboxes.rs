@@ -70,9 +70,11 @@ impl v1::Sandboxes for Sandboxes {
         request: ServiceRequest<'_, v1::GetSandboxRequest>,
     ) -> ServiceResult<v1::SandboxInfo> {
         let call = Call::of(&self.0, &context)?;
-        let info =
-            self.0.keeper.get(&call.caller, request.sandbox).await.map_err(|error| call.failed(error))?;
-        Response::ok(self.info(info))
+        let info = match request.ended {
+            true => self.0.keeper.get_ended(&call.caller, request.sandbox).await,
+            false => self.0.keeper.get(&call.caller, request.sandbox).await,
+        };
+        Response::ok(self.info(info.map_err(|error| call.failed(error))?))
     }
 
     async fn list(

@@ -32,7 +32,7 @@ pub(crate) async fn a_gone_one_says_why(world: World) {
     world.keeper.kill(&ann, info.id.as_str()).await.unwrap();
     let page = world.keeper.list(&ann, listed(&[SandboxState::Gone])).await.unwrap();
     let gone = page.items.iter().find(|gone| gone.id == info.id).unwrap();
-    assert_eq!(gone.reason.as_deref(), Some("ended on request"));
+    assert_eq!(gone.reason.as_deref(), Some("ended on request of key key_ann"));
     assert!(gone.ended_at.is_some() && gone.isolation.is_none());
     let alive = world.keeper.list(&ann, listed(&[])).await.unwrap();
     assert!(alive.items.is_empty());

@@ -35,6 +35,7 @@ pub(crate) fn sandbox(number: u32) -> SandboxRow {
         deadline_at: None,
         paused_at: None,
         ended_at: None,
+        log: String::new(),
         generation: 1,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) async fn a_newer_schema_is_refused_by_name(ground: Ground) {
         ))
         .await;
     match Store::open(&ground.url().await, &ground.key()).await.unwrap_err() {
-        StoreError::SchemaTooNew { found: 999, known: 3, .. } => {}
+        StoreError::SchemaTooNew { found: 999, known: 4, .. } => {}
         other => panic!("{other:?}"),
     }
     // The refusal leaves nothing locked.

@@ -101,6 +101,9 @@ pub(crate) enum SandboxCommand {
         /// Sandbox
         sandbox: String,
     },
+    /// Attach to a process in a sandbox, read what it wrote, wait for it, kill it
+    #[command(subcommand)]
+    Process(ProcessCommand),
     /// Let a sandbox stand still
     Pause {
         /// Sandboxes
@@ -200,6 +203,45 @@ pub(crate) enum SandboxCommand {
         /// All with this label; may be given more than once
         #[arg(long, value_name = "KEY=VALUE", conflicts_with = "sandboxes")]
         label: Vec<String>,
+    },
+}
+
+/// The commands of `belljar sandbox process`. A process is named by its number in `belljar sandbox ps` and `exec -d`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProcessCommand {
+    /// Show what a process wrote and writes, feed it, and end with its status; Ctrl-C leaves it alone
+    Attach {
+        /// Sandbox
+        sandbox: String,
+        /// Its number
+        process: u64,
+        /// Do not feed it from standard input
+        #[arg(long)]
+        no_stdin: bool,
+    },
+    /// Print what a process wrote so far, as far as the sandbox keeps it
+    Read {
+        /// Sandbox
+        sandbox: String,
+        /// Its number
+        process: u64,
+    },
+    /// Wait for a process, and end with its status
+    Wait {
+        /// Sandbox
+        sandbox: String,
+        /// Its number
+        process: u64,
+    },
+    /// Send a signal to a process and all that it started
+    Kill {
+        /// Sandbox
+        sandbox: String,
+        /// Its number
+        process: u64,
+        /// The signal, by number or name
+        #[arg(short, long, value_name = "SIGNAL", default_value = "TERM")]
+        signal: String,
     },
 }
 

@@ -5,8 +5,8 @@ use belljar_client::v1;
 use super::args::SandboxCommand;
 use super::link::{Link, is_missing};
 use super::show::{Table, bytes, distance, print, rough, state};
-use super::{copy, create, exec, terminal, words};
-use crate::message::{Quit, one_line};
+use super::{copy, create, exec, ports, process, terminal, words};
+use crate::message::{Quit, clean, one_line};
 
 /// As many as the server gives at once.
 const PAGE: u32 = 100;
@@ -26,6 +26,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Logs { sandbox, follow } => logs(link, sandbox, *follow).await?,
         SandboxCommand::Stats { sandbox } => stats(link, sandbox).await?,
         SandboxCommand::Ps { sandbox } => processes(link, sandbox).await?,
+        SandboxCommand::Process(command) => return process::process(link, command).await,
         SandboxCommand::Pause { sandboxes } => {
             for sandbox in sandboxes {
                 let request = v1::PauseSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
@@ -158,7 +159,7 @@ async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> R
 }
 
 async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
-    let request = v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() };
+    let request = v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ended: true, ..Default::default() };
     let info = link.client.get(request).await?;
     if link.json(&info)? {
         return Ok(());
@@ -176,7 +177,10 @@ async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
     row("reason", info.reason.clone());
     row("template", info.template.clone());
     row("created", distance(&info.created_at));
-    row("ends", distance(&info.expires_at));
+    match info.ended_at.is_set() {
+        true => row("ended", distance(&info.ended_at)),
+        false => row("ends", distance(&info.expires_at)),
+    }
     row("engine", info.engine.clone());
     row("network", info.network.clone());
     row("memory", limits.memory_bytes.map(bytes).unwrap_or_default());
@@ -201,6 +205,14 @@ async fn logs(link: &Link, sandbox: &str, follow: bool) -> Result<(), Quit> {
             continue;
         }
         let process = entry.process.map(|process| format!(" process {process}")).unwrap_or_default();
+        if entry.event == "output" {
+            // What programs wrote last, as they wrote it.
+            print(&format!("{:>12}  {}\n", distance(&entry.at), entry.event))?;
+            for line in clean(&entry.detail).lines() {
+                print(&format!("              | {line}\n"))?;
+            }
+            continue;
+        }
         let detail = one_line(&entry.detail, 200);
         print(&format!("{:>12}  {}{process}  {detail}\n", distance(&entry.at), entry.event))?;
     }

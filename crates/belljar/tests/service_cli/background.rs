@@ -83,8 +83,12 @@ fn deadlines_hold_without_a_command() {
     let id = home.create("--timeout 1s");
     let socket = home.path().join("belljar.sock");
     eventually(|| if socket.exists() { Err("the server stays".to_owned()) } else { Ok(()) });
-    let info = home.run(&format!("sandbox info {id}"));
-    info.refused(125, &["its time was over"]);
+    let info = home.json(&format!("sandbox info {id}"));
+    assert_eq!(
+        (info["state"].as_str(), info["reason"].as_str()),
+        (Some("gone"), Some("timed out")),
+        "{info}"
+    );
 }
 
 #[test]

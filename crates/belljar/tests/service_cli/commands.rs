@@ -77,6 +77,81 @@ fn a_background_command_goes_on_and_is_listed() {
 }
 
 #[test]
+fn a_background_command_is_read_attached_to_waited_for_and_killed() {
+    let home = Home::new();
+    let id = home.create("");
+    let line = "echo one; echo err >&2; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 5";
+    let number = home.run_args(&["sandbox", "exec", "-d", &id, "sh", "-c", line]).good();
+    let process = |what: &str| format!("sandbox process {what} {id} {}", number.trim());
+    eventually(|| {
+        let read = home.run(&process("read"));
+        let is_whole = (read.stdout.as_str(), read.stderr.as_str()) == ("one\n", "err\n");
+        if read.status == Some(0) && is_whole { Ok(()) } else { Err(format!("{read:?}")) }
+    });
+    let line = process("attach");
+    let attached = home.belljar(&line.split(' ').collect::<Vec<_>>()).stdout(Stdio::piped()).spawn().unwrap();
+    home.inside(&id, "touch go");
+    let attached = attached.wait_with_output().unwrap();
+    assert_eq!(
+        (attached.status.code(), attached.stdout.as_slice()),
+        (Some(5), &b"one\ntwo\n"[..]),
+        "{attached:?}"
+    );
+    let waited = home.run(&process("wait"));
+    assert_eq!((waited.status, waited.stdout.as_str()), (Some(5), ""), "{waited:?}");
+    assert_eq!(home.run(&process("read")).good(), "one\ntwo\n");
+    let sleeping = home.good(&format!("sandbox exec -d {id} sleep 300"));
+    let waiting = format!("sandbox process wait {id} {}", sleeping.trim());
+    let waiting = home.belljar(&waiting.split(' ').collect::<Vec<_>>()).spawn().unwrap();
+    home.good(&format!("sandbox process kill {id} {}", sleeping.trim()));
+    assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(143));
+    home.run(&format!("sandbox process kill {id} 1 -s NOSUCH")).refused(2, &["--signal", "TERM"]);
+    for what in ["attach", "read", "wait", "kill"] {
+        home.run(&format!("sandbox process {what} {id} 999999")).refused(125, &["999999"]);
+        home.run(&format!("sandbox process {what} nosuch 1"))
+            .refused(125, &["there is no sandbox \"nosuch\""]);
+    }
+}
+
+#[test]
+fn logs_have_foreground_runs_and_outlive_the_sandbox() {
+    let home = Home::new();
+    let id = home.create("");
+    home.run_args(&["sandbox", "exec", &id, "sh", "-c", "exit 3"]);
+    let logs = home.good(&format!("sandbox logs {id}"));
+    let events = |logs: &str, event: &str| {
+        logs.lines().filter(|line| line.contains(&format!("  {event} process "))).count()
+    };
+    assert_eq!((events(&logs, "exec"), events(&logs, "exited")), (1, 1), "{logs}");
+    assert!(logs.contains("exit code 3"), "{logs}");
+    let number =
+        home.run_args(&["sandbox", "exec", "-d", &id, "sh", "-c", "echo last words; sleep 300"]).good();
+    eventually(|| match home.good(&format!("sandbox process read {id} {}", number.trim())).as_str() {
+        "last words\n" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    home.good(&format!("sandbox kill {id}"));
+    let look = || {
+        let info = home.json(&format!("sandbox info {id}"));
+        assert_eq!(
+            (&info["state"], &info["reason"]),
+            (&"gone".into(), &"ended on request of the operator".into())
+        );
+        let logs = home.good(&format!("sandbox logs {id}"));
+        for words in
+            ["created", "exit code 3", "when the sandbox ended", "| last words\n", "ended  ended on request"]
+        {
+            assert!(logs.contains(words), "{words:?} is not in {logs}");
+        }
+    };
+    look();
+    // A later server knows it as well.
+    eventually(|| if home.is_held() { Err("the server stays".to_owned()) } else { Ok(()) });
+    look();
+    home.run(&format!("sandbox ps {id}")).refused(125, &["ended on request"]);
+}
+
+#[test]
 fn sandboxes_are_listed_by_label_and_state() {
     let home = Home::new();
     let first = home.create("--name one --label job=42 --label who=me");

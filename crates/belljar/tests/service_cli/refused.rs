@@ -28,7 +28,7 @@ fn unknown_things_are_named() {
     home.run("key revoke nosuch").refused(125, &["nosuch"]);
     let id = home.create("");
     home.good(&format!("sandbox kill {id}"));
-    home.run(&format!("sandbox info {id}")).refused(125, &["ended on request"]);
+    home.run(&format!("sandbox stats {id}")).refused(125, &["ended on request of the operator"]);
     home.run(&format!("sandbox kill {id} {id}")).refused(125, &[&id]);
 }
 

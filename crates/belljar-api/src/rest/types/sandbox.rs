@@ -606,7 +606,8 @@ struct LogEntryBody {
     /// Counts up from 1.
     seq: u64,
     /// What, such as `created`, `exec` or `paused`.
-    event: &'static str,
+    #[schema(value_type = String)]
+    event: std::borrow::Cow<'static, str>,
     /// The process that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<u64>,

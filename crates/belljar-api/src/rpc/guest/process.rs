@@ -27,7 +27,11 @@ impl v1::Process for Process {
         let details = vec![(CODE_DIGEST, command_digest(&request))];
         let opened = inside.opened(About::File, inside.streams(v1::ProcessClient::new).start(request)).await;
         let opened = inside.recorded("exec.start", details, opened).await?;
-        Response::ok(stream!(inside, About::File, v1::ProcessEvent, opened))
+        let mut process = None;
+        let mut look = move |inside: &Inside, event: &StreamMessage<v1::ProcessEvent>| {
+            inside.entered.observe(&mut process, &event.to_owned_message());
+        };
+        Response::ok(stream!(inside, About::File, v1::ProcessEvent, opened, look))
     }
 
     async fn attach(
@@ -36,10 +40,15 @@ impl v1::Process for Process {
         request: ServiceRequest<'_, v1::AttachRequest>,
     ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
         let request = request.to_owned_message();
+        let id = request.id;
         let inside = Inside::of(&self.0, &context).await?;
         let guest = inside.streams(v1::ProcessClient::new);
         let opened = inside.opened(About::Process, guest.attach(request)).await?;
-        Response::ok(stream!(inside, About::Process, v1::ProcessEvent, opened))
+        let mut process = Some(id);
+        let mut look = move |inside: &Inside, event: &StreamMessage<v1::ProcessEvent>| {
+            inside.entered.observe(&mut process, &event.to_owned_message());
+        };
+        Response::ok(stream!(inside, About::Process, v1::ProcessEvent, opened, look))
     }
 
     async fn input(

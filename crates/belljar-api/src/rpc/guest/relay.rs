@@ -112,6 +112,11 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 /// Passes a guest's stream on to the caller.
 macro_rules! stream {
     ($inside:expr, $about:expr, $message:ty, $stream:expr) => {{
+        let look = |_: &Inside, _: &_| {};
+        stream!($inside, $about, $message, $stream, look)
+    }};
+    // `look` sees each message on its way.
+    ($inside:expr, $about:expr, $message:ty, $stream:expr, $look:ident) => {{
         let inside = $inside;
         let mut stream = $stream;
         let slot = inside.call.slot()?;
@@ -120,6 +125,7 @@ macro_rules! stream {
             loop {
                 let error = match stream.message::<$message>().await {
                     Ok(Some(message)) => {
+                        $look(&inside, &message);
                         yield Ok(message);
                         continue;
                     }
