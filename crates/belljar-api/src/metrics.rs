@@ -1,4 +1,4 @@
-//! Figures of the requests, by route. A route is its pattern, never a path, so their number is bounded.
+//! Metrics of the requests, by route. A route is its pattern, never a path, so their number is bounded.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct AnswerLabels {
     status: u16,
 }
 
-/// Figures of the requests.
+/// Metrics of the requests.
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
     answers: Family<AnswerLabels, Counter>,

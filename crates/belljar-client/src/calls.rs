@@ -48,7 +48,7 @@ macro_rules! streams {
 }
 
 calls! {
-    /// Says how a sandbox is. It is no use of it: nothing is resumed.
+    /// Shows a sandbox's details. This does not count as a use of it: nothing is resumed.
     get: SandboxesClient.get(GetSandboxRequest) -> SandboxInfo, Always;
     /// One page of the caller's sandboxes.
     list: SandboxesClient.list(ListSandboxesRequest) -> ListSandboxesResponse, Always;
@@ -58,9 +58,9 @@ calls! {
     kill: SandboxesClient.kill(KillSandboxRequest) -> KillSandboxResponse, Always;
     /// Sets the time that a sandbox lives from now on.
     set_timeout: SandboxesClient.set_timeout(SetTimeoutRequest) -> SandboxInfo, Always;
-    /// Lets a sandbox stand still.
+    /// Pauses a sandbox.
     pause: SandboxesClient.pause(PauseSandboxRequest) -> SandboxInfo, NotBegun;
-    /// Lets a sandbox go on.
+    /// Resumes a sandbox.
     resume: SandboxesClient.resume(ResumeSandboxRequest) -> SandboxInfo, Always;
     /// Keeps a sandbox's files as a template.
     snapshot: SandboxesClient.snapshot(SnapshotSandboxRequest) -> TemplateInfo, NotBegun;

@@ -33,7 +33,7 @@ pub enum Target {
 #[non_exhaustive]
 pub enum TargetError {
     /// It is no address.
-    #[error("{text:?} is no address of a server; give http://HOST:PORT, https://HOST or unix:PATH")]
+    #[error("{text:?} is not a valid server address; give http://HOST:PORT, https://HOST or unix:PATH")]
     Address {
         /// As it was given.
         text: String,

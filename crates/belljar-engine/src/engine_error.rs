@@ -115,7 +115,7 @@ pub enum EngineError {
         source: std::io::Error,
     },
     /// Another sandbox has the id that one was to be launched with.
-    #[error("the sandbox {id} is there already; launch with another id, or end that one first")]
+    #[error("the sandbox {id} already exists; launch with another id, or end that one first")]
     IdInUse {
         /// The id.
         id: SandboxId,

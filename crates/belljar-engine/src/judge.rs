@@ -31,7 +31,7 @@ pub fn judge(exited: &v1::Exited, before: &Usage, after: &Usage) -> Judgement {
     };
     if !is_possible {
         // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
-        let cause = "the guest tells of an end that cannot be".to_owned();
+        let cause = "the guest reported an impossible exit status".to_owned();
         return Judgement { outcome: Outcome::Infrastructure { cause }, exit_code: None, signal: None };
     }
     let signal = (exited.signal > 0).then_some(exited.signal);

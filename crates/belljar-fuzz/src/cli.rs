@@ -60,7 +60,7 @@ pub(crate) fn file_pair(data: &[u8]) {
             // What a person gave is shown to that person in full.
             Err(Quit::Error(error)) => {
                 let words = clean(&chain(error.as_ref()));
-                assert!(words.contains("no place for a file") && !words.chars().any(acts), "{words:?}");
+                assert!(words.contains("invalid destination") && !words.chars().any(acts), "{words:?}");
             }
             Err(other) => panic!("{other:?}"),
         }

@@ -128,7 +128,7 @@ impl Keeper {
             let metadata = match tokio::fs::symlink_metadata(&path).await {
                 Ok(metadata) => metadata,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(KeeperError::File { action: "look at", path, source }),
+                Err(source) => return Err(KeeperError::File { action: "open", path, source }),
             };
             // A directory is none of the keeper's.
             if !busy.contains(&path) && !known.contains(&path) && metadata.is_file() {

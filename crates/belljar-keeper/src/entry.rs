@@ -53,7 +53,7 @@ pub(crate) struct Live {
     /// Nothing while it is being made.
     pub(crate) sandbox: Option<Arc<Sandbox>>,
     pub(crate) ports: BTreeMap<u16, bool>,
-    /// When its time is over, by the clock that nobody sets.
+    /// When its time is over, by the monotonic clock.
     pub(crate) deadline: Option<Instant>,
     /// When it was last used.
     pub(crate) touched: Instant,

@@ -38,7 +38,7 @@ pub struct SandboxInfo {
     pub started_at: Option<Timestamp>,
     /// When its time is over; nothing while its clock stands.
     pub expires_at: Option<Timestamp>,
-    /// Since when it stands still.
+    /// When it was paused.
     pub paused_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
@@ -114,7 +114,7 @@ pub struct TemplateInfo {
     pub note: Option<String>,
 }
 
-/// A key, without what opens the door.
+/// Key metadata, without the secret.
 #[derive(Debug, Clone)]
 pub struct KeyInfo {
     /// Its id.

@@ -331,7 +331,7 @@ impl Keeper {
         entry.changed.notify_one();
     }
 
-    /// Makes everything inside stand still; its clock stands too.
+    /// Pauses a sandbox: freezes its processes and suspends its timeout.
     ///
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine without a freezer says so.
@@ -514,11 +514,11 @@ impl Keeper {
     pub(crate) async fn time_is_over(&self, entry: &Arc<Entry>) -> Result<()> {
         let action = entry.live().on_timeout();
         match action {
-            TimeoutAction::Kill => self.end(entry, "its time was over").await,
+            TimeoutAction::Kill => self.end(entry, "timed out").await,
             TimeoutAction::Pause => match self.freeze(entry).await {
                 // Where nothing can stand still it must not run on.
                 Err(KeeperError::Engine(belljar_engine::EngineError::Unsupported { .. })) => {
-                    self.end(entry, "its time was over, and it could not be paused").await
+                    self.end(entry, "timed out, and it could not be paused").await
                 }
                 paused => paused,
             },

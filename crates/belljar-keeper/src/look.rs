@@ -232,5 +232,5 @@ fn read_cursor(text: &str) -> Result<Cursor> {
         let (at, id) = text.split_once('-')?;
         Some(Cursor { created_at: Timestamp::from_microsecond(at.parse().ok()?).ok()?, id: id.parse().ok()? })
     };
-    read().ok_or_else(|| KeeperError::field("cursor", "it is none that this server gave; begin without one"))
+    read().ok_or_else(|| KeeperError::field("cursor", "invalid cursor; begin without one"))
 }

@@ -28,7 +28,7 @@ const MAX_PATH_BYTES: usize = 4096;
 /// A token that was made.
 #[derive(Debug, Clone)]
 pub struct IssuedToken {
-    /// What opens the door.
+    /// The token.
     pub token: String,
     /// When it stops to work.
     pub expires_at: Timestamp,

@@ -33,7 +33,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("create", path)(error)),
     }
-    if std::fs::metadata(path).map_err(failed("look at", path))?.permissions().mode() & 0o077 != 0 {
+    if std::fs::metadata(path).map_err(failed("open", path))?.permissions().mode() & 0o077 != 0 {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(failed("take others' rights from", path))?;
     }

@@ -60,7 +60,7 @@ Examples:
   belljar completion zsh > \"${fpath[1]}/_belljar\"
   belljar completion fish > ~/.config/fish/completions/belljar.fish";
 
-/// Runs untrusted code behind walls.
+/// Run untrusted code in a sandbox
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
@@ -88,15 +88,15 @@ enum Command {
     /// Check, show or begin the service's configuration
     #[command(subcommand)]
     Config(Box<ConfigCommand>),
-    /// Make, use and end sandboxes that live on
+    /// Create and manage long-lived sandboxes
     Sandbox(Box<SandboxCommandArgs>),
-    /// Make keys to the service, list them, take them back
+    /// Create, list and revoke API keys
     Key(Box<KeyCommandArgs>),
     /// List what sandboxes can start from
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
-    /// Remove what is left over and in nobody's use
+    /// Delete unused data
     Gc(Box<CollectArgs>),
     /// Print a script that completes this command line in a shell
     #[command(after_help = COMPLETION_EXAMPLES)]

@@ -1,4 +1,4 @@
-//! `belljar`: runs untrusted code behind walls.
+//! `belljar`: runs untrusted code in a sandbox.
 
 mod bring_out;
 mod cli;

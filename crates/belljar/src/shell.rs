@@ -178,7 +178,7 @@ pub(crate) async fn pass(mut execution: Execution) -> Result<Option<v1::Exited>,
 fn status(exited: &v1::Exited, spec: &SandboxSpec) -> u8 {
     match exited.cause.as_known().unwrap_or_default() {
         v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => {
-            say(&format!("the shell was stopped after {}, the limit timeout", spec.limits.timeout));
+            say(&format!("the shell timed out after {}", spec.limits.timeout));
             124
         }
         v1::Cause::CAUSE_MEMORY => 137,

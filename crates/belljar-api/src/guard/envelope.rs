@@ -41,7 +41,7 @@ pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: N
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
             tracing::error!(request_id = id, panic = text, "a handler panicked");
-            Problem::new(Code::Internal, "the server has a bug; its log has more under this request_id")
+            Problem::new(Code::Internal, "internal server error; the log has more under this request_id")
                 .into_response()
         }
     };

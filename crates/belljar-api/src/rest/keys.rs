@@ -22,7 +22,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, axum::Json(KeyBody { info: info.into(), key })))
 }
 
-/// Keys, without what opens the door.
+/// Metadata of keys, without the secrets.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Keys)]
 pub(super) struct KeysBody {

@@ -198,7 +198,7 @@ pub(super) async fn timeout(
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
-/// Makes everything in a sandbox stand still. Its clock stands too.
+/// Pauses a sandbox: its processes are frozen and its timeout is suspended.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
@@ -220,7 +220,7 @@ pub(super) struct ResumeBody {
     timeout: Option<Span>,
 }
 
-/// Lets a sandbox go on.
+/// Resumes a sandbox.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "sandboxes", request_body = ResumeBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]

@@ -59,7 +59,7 @@ pub(super) async fn version() -> axum::Json<VersionBody> {
     axum::Json(VersionBody { version: env!("CARGO_PKG_VERSION"), api: "v1" })
 }
 
-/// Figures for Prometheus. Needs the role admin, unless the operator opened them.
+/// Metrics for Prometheus. Needs the role admin, unless the operator opened them.
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(shared): State<Shared>, caller: Option<Auth>) -> Result<Response, Problem> {

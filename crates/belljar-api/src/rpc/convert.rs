@@ -263,7 +263,7 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
     }
 }
 
-/// A key, without what opens the door.
+/// Key metadata, without the secret.
 pub(super) fn key(info: keeper::KeyInfo) -> v1::KeyInfo {
     v1::KeyInfo {
         id: info.id,

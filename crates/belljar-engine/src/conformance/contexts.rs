@@ -476,12 +476,12 @@ async fn context_time_out_keeps_it_if_it_can(context: &Context) -> Checked {
     let done = execute(guest, timed(deaf, 300, 300)).await?;
     equal!(done.end(), (TIMED_OUT, LOST));
     equal!((done.ended.cause.as_known(), done.ended.signal), (Some(v1::Cause::CAUSE_TIMED_OUT), 9));
-    ensure!(done.ended.reason.contains("did not end when its time was over"), "{:?}", done.ended.reason);
+    ensure!(done.ended.reason.contains("timed out and did not end"), "{:?}", done.ended.reason);
     let state = guest.list_contexts().await?.first().and_then(|context| context.state.as_known());
     equal!(state, Some(v1::ContextState::CONTEXT_STATE_LOST));
     let done = run(guest, "kept").await?;
     equal!((done.error(), done.started.count), ("NameError", 1));
-    equal!(done.started.rebuilt, "the code did not end when its time was over and it was interrupted");
+    equal!(done.started.rebuilt, "the code timed out and did not end when it was interrupted");
     equal!(value(guest, "2").await?, "2");
     context.stop(sandbox).await
 }

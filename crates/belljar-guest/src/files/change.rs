@@ -75,7 +75,7 @@ pub(super) fn rename(home: &Path, request: &v1::MoveRequest) -> Result<v1::Entry
         Errno::INVAL => unfit("move", &request.from, "a directory cannot go into itself"),
         errno => failure("move", &request.from, errno),
     })?;
-    entry_at(CWD, &to, &request.to, Link::Itself).map_err(|errno| failure("look at", &request.to, errno))
+    entry_at(CWD, &to, &request.to, Link::Itself).map_err(|errno| failure("open", &request.to, errno))
 }
 
 /// Sets permission bits and the time of the last change.

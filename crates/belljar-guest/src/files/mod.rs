@@ -63,7 +63,7 @@ impl v1::Filesystem for Files {
         let path = resolve(&self.home, "path", &request.path)?;
         let link = if request.follow { Link::Follow } else { Link::Itself };
         let entry = entry_at(CWD, &path, &request.path, link)
-            .map_err(|errno| failure("look at", &request.path, errno))?;
+            .map_err(|errno| failure("open", &request.path, errno))?;
         Response::ok(v1::StatResponse { entry: entry.into(), ..Default::default() })
     }
 

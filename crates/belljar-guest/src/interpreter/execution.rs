@@ -260,7 +260,7 @@ impl<'a> Execution<'a> {
         if ending.kill.is_some_and(|kill| kill <= now) {
             let why = ending.why;
             let reason = match why {
-                Why::TimedOut => "the code did not end when its time was over and it was interrupted",
+                Why::TimedOut => "the code timed out and did not end when it was interrupted",
                 _ => "the code did not end when it was interrupted after its caller had gone",
             };
             self.kill(why, reason.to_owned());

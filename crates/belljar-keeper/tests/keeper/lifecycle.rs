@@ -82,7 +82,7 @@ pub(crate) async fn its_time_ends_it(world: World) {
     let id = created(&world, lifetime).await;
     until("its time is over", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
     let gone = world.keeper.get(&ann, &id).await.unwrap_err();
-    assert!(gone.to_string().contains("its time was over"), "{gone}");
+    assert!(gone.to_string().contains("timed out"), "{gone}");
 }
 
 pub(crate) async fn its_time_pauses_it(world: World) {

@@ -39,7 +39,7 @@ impl KeyFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(self.failed("open")(source)),
         };
-        let metadata = file.metadata().map_err(self.failed("look at"))?;
+        let metadata = file.metadata().map_err(self.failed("open"))?;
         if !metadata.is_file() {
             return Err(self.refused("it is no ordinary file; name another one"));
         }

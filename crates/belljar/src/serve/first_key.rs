@@ -75,7 +75,7 @@ impl Welcome {
         match &self.key {
             Some((_, secret)) => format!(
                 "Belljar serves {place}\n\
-                 export BELLJAR_API_KEY={secret}  # the first key, for everything; it is shown this once\n\
+                 export BELLJAR_API_KEY={secret}  # the first key, for everything; save it, it won't be shown again\n\
                  belljar sandbox create --server {server} --timeout 10m\n"
             ),
             None => format!("Belljar serves {place}\n"),

@@ -177,7 +177,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), HomeError> {
 /// Nobody else may put anything into the directory.
 fn check(path: &Path) -> Result<(), HomeError> {
     let metadata = std::fs::metadata(path).map_err(|source| HomeError::File {
-        action: "look at",
+        action: "open",
         path: path.to_owned(),
         source,
     })?;

@@ -78,7 +78,7 @@ pub(crate) enum SandboxCommand {
         #[arg(short, long)]
         all: bool,
     },
-    /// Say how a sandbox is
+    /// Show sandbox details
     Info {
         /// Sandbox
         sandbox: String,
@@ -104,13 +104,13 @@ pub(crate) enum SandboxCommand {
     /// Attach to a process in a sandbox, read what it wrote, wait for it, kill it
     #[command(subcommand)]
     Process(ProcessCommand),
-    /// Let a sandbox stand still
+    /// Pause a sandbox
     Pause {
         /// Sandboxes
         #[arg(required = true)]
         sandboxes: Vec<String>,
     },
-    /// Let a sandbox go on
+    /// Resume a sandbox
     Resume {
         /// Sandboxes
         #[arg(required = true)]

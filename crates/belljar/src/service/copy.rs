@@ -54,7 +54,7 @@ pub(super) enum CopyError {
     #[error("{place} is not there")]
     Missing { place: String },
     /// It cannot be looked at.
-    #[error("cannot look at {place}")]
+    #[error("cannot open {place}")]
     Look { place: String, source: GuestError },
     /// It cannot be read or written.
     #[error("cannot copy {place}")]

@@ -13,8 +13,7 @@ use crate::message::{Quit, say};
 use crate::serve::holder;
 
 /// What is said of the first server that is started in a home.
-const STARTED: &str =
-    "a server runs in the background now: it keeps sandboxes and their times, and ends when there are none";
+const STARTED: &str = "started a background server; it exits when no sandboxes remain";
 
 /// A server, and how its answers are shown.
 pub(crate) struct Link {

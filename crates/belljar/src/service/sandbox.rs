@@ -309,7 +309,7 @@ async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
     };
     let changes = changes_limits || !label.is_empty() || idle_timeout.is_some() || on_timeout.is_some();
     if !changes && timeout.is_none() {
-        return Err(Quit::Usage("nothing is to be set; see belljar sandbox set --help".to_owned()));
+        return Err(Quit::Usage("nothing to change; see belljar sandbox set --help".to_owned()));
     }
     let mut info = None;
     if changes {

@@ -428,7 +428,7 @@ fn files_out() {
         (&["-o", ".."], "invalid destination \"..\"; give a path without .. in it"),
         (&["-o", "x:new/x"], "out: cannot use \"new\": No such file or directory (os error 2)"),
         (&["-o", "x:plain/x"], "out: \"plain\" is not a directory"),
-        (&["-o", "../x"], "\"../x\" is no place for a file; give a path without .. in it"),
+        (&["-o", "../x"], "invalid destination \"../x\"; give a path without .. in it"),
         (
             &["-o", "a/x", "-o", "b/x"],
             "out: \"a/x\" and \"b/x\" would both go to \"x\"; give each a place of its own",

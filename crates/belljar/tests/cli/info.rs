@@ -10,7 +10,7 @@ fn help_and_version() {
     let done = host.run(&["--help"]);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""));
     insta::assert_snapshot!(done.text(), @r"
-    Runs untrusted code behind walls
+    Run untrusted code in a sandbox
 
     Usage: belljar <COMMAND>
 
@@ -22,11 +22,11 @@ fn help_and_version() {
       languages   List the languages that can be run here, with versions
       serve       Turn this machine into a sandbox service that programs use over the network
       config      Check, show or begin the service's configuration
-      sandbox     Make, use and end sandboxes that live on
-      key         Make keys to the service, list them, take them back
+      sandbox     Create and manage long-lived sandboxes
+      key         Create, list and revoke API keys
       template    List what sandboxes can start from
       audit       Read and check the audit trail
-      gc          Remove what is left over and in nobody's use
+      gc          Delete unused data
       completion  Print a script that completes this command line in a shell
 
     Options:

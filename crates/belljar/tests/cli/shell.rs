@@ -66,7 +66,7 @@ fn the_terminal_is_restored_when_a_signal_ends_it() {
 #[test]
 fn a_shell_ends_with_its_time() {
     let mut terminal = start(&Host::new(), &["shell", "--timeout", "1", "--", "sleep", "1000"]);
-    terminal.expect("belljar: the shell was stopped after 1 s, the limit timeout");
+    terminal.expect("belljar: the shell timed out after 1 s");
     assert_eq!(status_of(&mut terminal.child), 124);
     assert!(!terminal.is_raw());
 }

@@ -8,7 +8,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::world::{DEADLINE, Done, Home, eventually, stop};
 
-const FIRST: &str = "belljar: a server runs in the background now";
+const FIRST: &str = "belljar: started a background server";
 
 #[test]
 fn a_command_starts_a_server_that_ends_by_itself() {

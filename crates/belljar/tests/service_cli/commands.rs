@@ -40,7 +40,7 @@ fn exec_passes_streams_words_and_the_status_on() {
     assert_eq!(home.run_args(&["sandbox", "exec", &id, "-c", "--", "echo a | tr a b"]).good(), "b\n");
     let late = home.run(&format!("sandbox exec {id} --timeout 300ms -- sleep 50"));
     assert_eq!(late.status, Some(124), "{late:?}");
-    assert!(late.stderr.contains("its time was over"), "{late:?}");
+    assert!(late.stderr.contains("timed out"), "{late:?}");
     let killed = home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(
         (killed.status, killed.stderr.as_str()),

@@ -75,7 +75,7 @@ fn wrong_values_are_refused_with_what_is_allowed() {
         ("sandbox create --env NOT_SET_ANYWHERE", &["--env", "is not set here"]),
         ("sandbox create --on-timeout sleep", &["--on-timeout", "kill or pause"]),
         ("sandbox ls --state sleeping", &["--state", "running, paused"]),
-        ("sandbox set x", &["nothing is to be set"]),
+        ("sandbox set x", &["nothing to change"]),
         ("sandbox shell x", &["needs a terminal", "sandbox exec"]),
         ("sandbox cp a b", &["one of the two places must be SANDBOX:PATH"]),
         ("key create --role king", &["--role", "admin, user or read"]),
@@ -153,7 +153,7 @@ fn a_server_that_is_not_there_is_named() {
         }
     }
     home.run("sandbox ls --server somewhere")
-        .refused(125, &["\"somewhere\" is no address of a server; give http://HOST:PORT"]);
+        .refused(125, &["\"somewhere\" is not a valid server address; give http://HOST:PORT"]);
     // None was started instead.
     assert!(!home.path().join("serve.lock").exists());
 }

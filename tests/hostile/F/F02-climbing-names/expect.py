@@ -11,7 +11,7 @@ before = [host.read(name) for name in host_files]
 def refusal(done):
     if done.status != 125 or "RAN" in done.output:
         return None
-    return "refused before anything ran" if "no place for a file" in done.stderr else "refused before the program ran"
+    return "refused before anything ran" if "invalid destination" in done.stderr else "refused before the program ran"
 
 
 def put(inside):
@@ -38,7 +38,7 @@ def bring(name, inside):
         os.unlink(target)
         accounts = {line.split(":")[0] for line in came.splitlines()}
         host.say(name, "of the sandbox" if accounts == {"root", "user", "nobody"} else came)
-    elif done.status == 125 and "is not there after the run" in done.stderr:
+    elif done.status == 125 and "was not created" in done.stderr:
         host.say(name, "not there")
     else:
         host.say(name, refusal(done) or f"{done}")

@@ -117,7 +117,7 @@ impl From<KeyUpdateBody> for Quotas {
     }
 }
 
-/// A key, without what opens the door.
+/// Key metadata, without the secret.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = KeyInfo)]
 pub(crate) struct KeyInfoBody {

@@ -49,10 +49,10 @@ pub(crate) struct PortsBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Token)]
 pub(crate) struct TokenBody {
-    /// What opens the door; not there where `url` holds it.
+    /// The token; not there where `url` holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
-    /// Where it opens the door.
+    /// The address, with the token in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
     /// When it stops to work.

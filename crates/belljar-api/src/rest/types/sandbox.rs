@@ -374,7 +374,7 @@ pub(crate) struct SandboxInfoBody {
     on_timeout: &'static str,
     /// Whether a use of the paused sandbox resumes it.
     auto_resume: bool,
-    /// Since when it stands still.
+    /// When it was paused.
     #[schema(format = DateTime)]
     paused_at: Option<String>,
     /// When it ended.
