@@ -33,6 +33,8 @@ from belljar._sse import EventReader
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import make_sync
 
+SDK = Path(__file__).resolve().parent.parent
+
 STREAM = (
     b": alive\n\n"
     b'event: stdout\ndata: {"a": "\xc3\xa4"}\n\n'
@@ -281,6 +283,12 @@ def test_everything_public_is_documented() -> None:
             for attribute, member in public(found).items():
                 if callable(member) and attribute != "__init__":
                     assert inspect.getdoc(member), f"{name}.{attribute}"
+
+
+def test_linters_download_nothing() -> None:
+    # The package `pyright` fetches Node and itself when it first runs.
+    pinned = {line.partition("==")[0] for line in (SDK / "constraints.txt").read_text("utf-8").splitlines()}
+    assert "basedpyright" in pinned and not {"pyright", "nodeenv"} & pinned
 
 
 def archive(*members: Tuple[tarfile.TarInfo, bytes]) -> io.BytesIO:
