@@ -6,7 +6,7 @@ from belljar import CommandExitException, Sandbox
 def main() -> None:
     with Sandbox.create(timeout=120) as base:
         base.files.write("check.sh", 'test "$(cat answer)" = 42')
-        for fork, answer in zip(base.fork(2), ["41", "42"]):
+        for fork, answer in zip(base.fork(count=2), ["41", "42"]):
             with fork:
                 fork.files.write("answer", answer)
                 try:

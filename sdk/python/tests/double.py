@@ -228,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
     def post_fork(self, sandbox: Sandbox) -> None:
         made = []
         for _ in range(self.json()["count"]):
-            _, info = self.service.create({"labels": self.json().get("labels"), "env": self.json().get("env")}, None)
+            _, info = self.service.create({name: self.json().get(name) for name in ("labels", "env", "timeout")}, None)
             shutil.copytree(sandbox.home, self.service.find(info["id"]).home, dirs_exist_ok=True)
             made.append({"sandbox": info})
         self.reply(201, {"sandboxes": made})

@@ -18,17 +18,22 @@ START_SECONDS = 30.0
 
 
 class Service:
-    """A server with a home of its own, on a free port, until it is closed."""
+    """A server with a home of its own, on a free port, until it is closed. With `on_exit="keep"` sandboxes outlive a stop."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, on_exit: str = "end") -> None:
         self.home = tempfile.mkdtemp(prefix="belljar-sdk-")
         self.url = f"http://127.0.0.1:{_free_port()}"
         self._log = open(os.path.join(self.home, "server.log"), "w+b")
+        self._program = program
+        self.start(on_exit)
+
+    def start(self, on_exit: str) -> None:
+        """Starts the server, and waits until it takes requests."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_")}
         environment["BELLJAR_HOME"] = self.home
         address = self.url[len("http://") :]
         # Several tenants on the machine's own tree: the tests mean no harm to each other.
-        command = [program, "serve", "--listen", address, "--domain", "localhost", "--on-exit", "end"]
+        command = [self._program, "serve", "--listen", address, "--domain", "localhost", "--on-exit", on_exit]
         command += ["--set", "sandboxes.share_host_tree=true"]
         self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
         try:
@@ -37,14 +42,18 @@ class Service:
             self.close()
             raise
 
-    def close(self) -> None:
-        """Ends the server with its sandboxes, and takes its home away. Nothing of it may stay."""
-        self._process.send_signal(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ends the server, which can be started again."""
+        self._process.send_signal(number)
         try:
             self._process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def close(self) -> None:
+        """Ends the server with its sandboxes, and takes its home away. Nothing of it may stay."""
+        self.stop()
         self._log.close()
         deadline = time.monotonic() + START_SECONDS
         while self._launchers():

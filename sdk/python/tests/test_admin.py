@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from typing import Any
@@ -10,7 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from belljar import AuthenticationException, ForbiddenException, InvalidArgumentException, NotFoundException, RateLimitException
+from belljar import (
+    AuthenticationException,
+    ForbiddenException,
+    InvalidArgumentException,
+    NotFoundException,
+    RateLimitException,
+    TimeoutException,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +41,7 @@ async def test_sandboxes(client: Any) -> None:
     sbx = await client.sandboxes.create(timeout=60, labels={"mark": mark})
     assert (await client.sandboxes.get(sbx.sandbox_id)).labels == {"mark": mark}
     assert [info.sandbox_id async for info in client.sandboxes.list(labels={"mark": mark})] == [sbx.sandbox_id]
-    assert (await client.sandboxes.pause(sbx.sandbox_id)).state == "paused"
+    assert await client.sandboxes.pause(sbx.sandbox_id) is True
     assert (await client.sandboxes.resume(sbx.sandbox_id)).state == "running"
     assert (await client.sandboxes.set_timeout(sbx.sandbox_id, 500)).expires_at is not None
     assert (await (await client.sandboxes.connect(sbx.sandbox_id)).commands.run("echo x")).stdout == "x\n"
@@ -103,10 +109,9 @@ async def test_audit(client: Any, sbx: Any, real: None) -> None:
 async def test_ports(sbx: Any, real: None) -> None:
     await sbx.files.write("www/index.html", "from inside")
     await sbx.commands.run(["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"], background=True, cwd="www")
-    deadline = asyncio.get_running_loop().time() + 15
-    while 8000 not in (await sbx.ports.list()).listening:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.05)
+    await sbx.wait_for_port(8000)
+    with pytest.raises(TimeoutException, match="port 8001"):
+        await sbx.wait_for_port(8001, timeout=0.1)
     by_path = await sbx.get_url(8000, expires=60, by_path=True)
     by_name = httpx.URL(await sbx.get_url(8000, expires=60))
     assert by_name.host == sbx.get_host(8000)

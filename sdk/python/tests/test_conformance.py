@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 import time
 import uuid
@@ -12,12 +13,16 @@ from typing import Any, Awaitable, Callable, Dict, List, Optional
 
 import pytest
 
+import belljar
 from belljar import CommandResult, PtySize, SandboxException
+from belljar._config import ConnectionConfig
 
 pytestmark = pytest.mark.asyncio
 
 TABLE = Path(__file__).resolve().parents[2] / "conformance" / "cases.json"
-CASES: List[Dict[str, Any]] = json.loads(TABLE.read_text("utf-8"))["cases"] if TABLE.exists() else []
+FOUND: Dict[str, Any] = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {}
+CASES: List[Dict[str, Any]] = FOUND.get("cases", [])
+DEFAULTS: Dict[str, Any] = FOUND.get("defaults", {})
 # A net: what is waited for comes in far less.
 DEADLINE = 60.0
 
@@ -26,6 +31,13 @@ DEADLINE = 60.0
 async def test_case(api: Any, real: None, case: Dict[str, Any]) -> None:
     async with await api.Sandbox.create(timeout=120, **case.get("create", {})) as sbx:
         await Run(api, sbx).all(case["steps"])
+
+
+async def test_defaults(environment: Any) -> None:
+    config, wanted = ConnectionConfig.resolve(), DEFAULTS
+    assert (config.max_retries, config.request_timeout) == (wanted["max_retries"], wanted["request_timeout_s"])
+    for function, name in ((belljar.Sandbox.get_url, "get_url"), (belljar.Sandbox.create_token, "create_token")):
+        assert inspect.signature(function).parameters["expires"].default == wanted[f"{name}_expires_s"], name
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -141,15 +153,18 @@ class Run:
         found = {"kind": str(info.kind), "mode": f"{info.mode:04o}", "bytes": info.size}
         assert {name: found[name] for name in found if name in step} == {name: step[name] for name in found if name in step}
 
+    async def do_exists(self, step: Dict[str, Any]) -> None:
+        assert await self.sbx.files.exists(step["exists"]) is step["there"]
+
     async def do_list(self, step: Dict[str, Any]) -> None:
         found = await self.sbx.files.list(step["list"], depth=step.get("depth", 1))
         assert [entry.path for entry in found] == step["paths"]
 
     async def do_make_dir(self, step: Dict[str, Any]) -> None:
-        await self.sbx.files.make_dir(step["make_dir"])
+        assert await self.sbx.files.make_dir(step["make_dir"]) is step.get("made", True)
 
     async def do_remove(self, step: Dict[str, Any]) -> None:
-        await self.sbx.files.remove(step["remove"], recursive=step.get("recursive", True))
+        await self.sbx.files.remove(step["remove"], **{name: step[name] for name in ("recursive",) if name in step})
 
     async def do_rename(self, step: Dict[str, Any]) -> None:
         await self.sbx.files.rename(*step["rename"], overwrite=step.get("overwrite", False))
@@ -162,7 +177,8 @@ class Run:
         assert sorted(match.path for match in found.matches) == step["paths"]
 
     async def do_pause(self, step: Dict[str, Any]) -> None:
-        assert (await self.sbx.pause()).state == step["pause"]
+        assert await self.sbx.pause() is True and await self.sbx.pause() is False
+        assert (await self.sbx.get_info()).state == step["pause"]
 
     async def do_resume(self, step: Dict[str, Any]) -> None:
         assert (await self.sbx.resume()).state == step["resume"]
@@ -176,14 +192,14 @@ class Run:
             await Run(self.api, other).all(step["beside"])
 
     async def do_fork(self, step: Dict[str, Any]) -> None:
-        for copy in await self.sbx.fork(1):
+        for copy in await self.sbx.fork(count=1):
             async with copy:
                 await Run(self.api, copy).all(step["fork"])
 
     async def do_snapshot(self, step: Dict[str, Any]) -> None:
-        template = await self.sbx.snapshot(f"c-{uuid.uuid4().hex[:8]}")
+        template = await self.sbx.create_snapshot(f"c-{uuid.uuid4().hex[:8]}")
         try:
-            async with await self.api.Sandbox.create(template.template_id, timeout=120) as other:
+            async with await self.api.Sandbox.create(template.snapshot_id, timeout=120) as other:
                 await Run(self.api, other).all(step["snapshot"])
         finally:
             async with self.api.Belljar() as client:

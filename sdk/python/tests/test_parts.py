@@ -119,10 +119,16 @@ def test_collector_text() -> None:
 def test_delays_grow_and_are_bounded() -> None:
     policy = RetryPolicy(99)
     for attempt in range(20):
-        bound = min(5.0, 0.1 * 2**attempt)
+        bound = min(5.0, 0.2 * 2**attempt)
         delays = [policy.delay(attempt) for _ in range(50)]
         assert all(bound / 2 <= delay <= bound for delay in delays) and len(set(delays)) > 10
         assert all(policy.delay(attempt, 3.0) >= 3.0 for _ in range(50))
+
+
+def test_retries_outlast_a_restart() -> None:
+    policy = RetryPolicy(config().max_retries)
+    delays = [policy.after_break(attempt, safe=True, opened=False) for attempt in range(policy.max_retries)]
+    assert sum(delay or 0 for delay in delays) >= 3 and policy.after_break(policy.max_retries, safe=True, opened=False) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_configuration() -> None:
 @pytest.mark.parametrize(
     "options",
     [{"api_url": url} for url in ("ftp://a", "a.example", "http://", "http://u:p@a", "http://a?b", "unix://x/y", "http://a:b")]
-    + [{"request_timeout": 0}, {"max_retries": -1}, {"api_key": "a b"}, {"api_key": "a\nX-Other: b"}, {"api_key": "ü"}],
+    + [{"request_timeout": -1}, {"max_retries": -1}, {"api_key": "a b"}, {"api_key": "a\nX-Other: b"}, {"api_key": "ü"}],
 )
 def test_configuration_that_is_refused(options: Any) -> None:
     with pytest.raises(belljar.InvalidArgumentException) as caught:

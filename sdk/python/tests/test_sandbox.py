@@ -97,7 +97,8 @@ async def test_by_id(api: Any) -> None:
     info = await api.Sandbox.set_timeout(sbx.sandbox_id, 1000)
     assert 980 < remaining(info) <= 1001
     assert (await api.Sandbox.get_info(sbx.sandbox_id)).state == "running"
-    assert (await api.Sandbox.pause(sbx.sandbox_id)).state == "paused"
+    assert await api.Sandbox.pause(sbx.sandbox_id) is True
+    assert await api.Sandbox.pause(sbx.sandbox_id) is False
     resumed = await api.Sandbox.resume(sbx.sandbox_id)
     assert resumed.info.state == "running" and resumed.sandbox_id == sbx.sandbox_id
     assert await api.Sandbox.kill(sbx.sandbox_id) is True
@@ -192,11 +193,10 @@ async def test_list(api: Any) -> None:
 
 async def test_pause_and_resume(sbx: Any) -> None:
     handle = await sbx.commands.run("while :; do date +%s%N > t; sleep 0.05; done", background=True)
-    info = await sbx.pause()
+    assert await sbx.pause() is True
+    info = await sbx.get_info()
     assert info.state == "paused" and info.paused_at is not None and not await sbx.is_running()
-    with pytest.raises(ConflictException) as caught:
-        await sbx.pause()
-    assert caught.value.code == "wrong_state"
+    assert await sbx.pause() is False
     assert (await sbx.resume()).state == "running"
     assert (await sbx.commands.get_info(handle)).running
 
@@ -219,12 +219,12 @@ async def test_set_timeout(api: Any) -> None:
 
 async def test_fork(sbx: Any) -> None:
     await sbx.files.write("f", "original")
-    forks = await sbx.fork(2, labels={"fork": "yes"})
+    forks = await sbx.fork(600, 2, labels={"fork": "yes"})
     try:
         assert len({fork.sandbox_id for fork in [sbx, *forks]}) == 3
         await forks[0].files.write("f", "changed")
         assert [await box.files.read("f") for box in (sbx, *forks)] == ["original", "changed", "original"]
-        assert forks[0].info.labels["fork"] == "yes"
+        assert forks[0].info.labels["fork"] == "yes" and 580 < remaining(forks[0].info) <= 601
     finally:
         for fork in forks:
             await fork.kill()
@@ -233,10 +233,10 @@ async def test_fork(sbx: Any) -> None:
 async def test_snapshot(sbx: Any, api: Any, client: Any, real: None) -> None:
     await sbx.files.write("f", "kept")
     name = f"t-{uuid.uuid4().hex[:8]}"
-    template = await sbx.snapshot(name, note="a note")
+    template = await sbx.create_snapshot(name, note="a note")
     try:
         assert (template.name, template.kind, template.note) == (name, "snapshot", "a note")
-        async with await api.Sandbox.create(name and template.template_id) as other:
+        async with await api.Sandbox.create(template.snapshot_id) as other:
             assert await other.files.read("f") == "kept"
         async with await api.Sandbox.create(name) as other:
             assert await other.files.read("f") == "kept"

@@ -113,14 +113,14 @@ async def test_reading_is_repeated(network: Network, broken: Any) -> None:
     client = network.client(broken, broken, ok())
     assert (await client.sandboxes.get("x")).state == "running"
     assert len(network.requests) == 3 and len(network.delays) == 2
-    assert 0.05 <= network.delays[0] <= 0.1 and 0.1 <= network.delays[1] <= 0.2
+    assert 0.1 <= network.delays[0] <= 0.2 and 0.2 <= network.delays[1] <= 0.4
 
 
 async def test_reading_is_given_up(network: Network) -> None:
     client = network.client(*[httpx.ReadError] * 9)
     with pytest.raises(belljar.ConnectionException):
         await client.sandboxes.get("x")
-    assert len(network.requests) == 4
+    assert len(network.requests) == 6
 
 
 async def test_no_retries_at_all(network: Network) -> None:
@@ -145,8 +145,8 @@ async def test_create_and_run_are_repeated_under_one_key(network: Network, broke
     "call",
     [
         lambda sbx: sbx.pause(),
-        lambda sbx: sbx.fork(1),
-        lambda sbx: sbx.snapshot(),
+        lambda sbx: sbx.fork(),
+        lambda sbx: sbx.create_snapshot(),
         lambda sbx: sbx.commands.run("x", background=True),
         lambda sbx: sbx.files.write("f", "x"),
         lambda sbx: sbx.files.rename("a", "b"),
@@ -162,9 +162,9 @@ async def test_what_is_not_safe_is_not_repeated(network: Network, broken: Any, c
 
 async def test_what_is_not_safe_is_repeated_when_it_was_not_begun(network: Network) -> None:
     sbx = await sandbox(network, httpx.ConnectError, problem(429, "quota_exceeded", 2), problem(503, "machine_full", 1), ok())
-    assert (await sbx.pause()).state == "running"
+    assert await sbx.pause() is True
     assert len(network.requests) == 4
-    assert 2 <= network.delays[1] <= 2.5 and 1 <= network.delays[2] <= 1.5
+    assert 2 <= network.delays[1] <= 2.4 and 1 <= network.delays[2] <= 1.8
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -173,6 +173,17 @@ async def test_what_is_not_safe_is_not_repeated_without_retry_after(network: Net
     with pytest.raises(belljar.SandboxException):
         await sbx.pause()
     assert len(network.requests) == 1
+
+
+async def test_retry_waits_for_the_attempt_that_is_at_work(network: Network) -> None:
+    sbx = await sandbox(network, httpx.ReadError, problem(409, "idempotency_running", 1), ok(RESULT))
+    assert (await sbx.commands.run("x")).stdout == "x"
+    assert len({request.headers["Idempotency-Key"] for request in network.requests}) == 1 and len(network.requests) == 3
+
+
+async def test_what_the_sandbox_could_not_answer_is_repeated_under_its_key(network: Network) -> None:
+    sbx = await sandbox(network, problem(502, "sandbox_unreachable"), problem(429, "quota_exceeded"), ok(RESULT))
+    assert (await sbx.commands.run("x")).stdout == "x"
 
 
 async def test_long_waits_are_the_callers(network: Network) -> None:
@@ -354,6 +365,64 @@ async def test_broken_output_is_taken_up_where_it_broke(network: Network) -> Non
     assert offsets == [("0", "0"), ("4", "4"), ("4", "4"), ("14", "4")]
 
 
+async def test_output_goes_on_after_a_restart_of_the_server(network: Network) -> None:
+    shutting_down = {"status": 503, "code": "shutting_down", "detail": "the server is shutting down"}
+    sbx = await sandbox(
+        network,
+        ok(PROCESS, 201),
+        events(piece("stdout", 0, "one "), ("error", shutting_down)),
+        *[httpx.ConnectError] * 4,
+        problem(503, "shutting_down", 1),
+        events(piece("stdout", 4, "two"), ("exited", {"exit_code": 0, "outcome": {"kind": "exited", "code": 0}})),
+    )
+    assert (await (await sbx.commands.run("x", background=True)).wait()).stdout == "one two"
+
+
+async def test_a_command_in_the_background_has_other_errors(network: Network) -> None:
+    gone = {"status": 410, "code": "sandbox_gone", "detail": "the sandbox has ended"}
+    sbx = await sandbox(network, ok(PROCESS, 201), events(("error", gone)))
+    with pytest.raises(belljar.SandboxGoneException):
+        await (await sbx.commands.run("x", background=True)).wait()
+
+
+async def test_time_limits(network: Network) -> None:
+    entry = {"path": "f", "kind": "file"}
+    info = {**INFO, "limits": {"timeout_s": 60}}
+    client = network.client(ok(info), ok(RESULT), ok(RESULT), ok(RESULT), ok(entry), ok(entry), ok(entry))
+    sbx = await client.sandboxes.connect("x")
+    await sbx.commands.run("x")
+    await sbx.commands.run("x", timeout=10, request_timeout=5)
+    await sbx.commands.run("x", timeout=0)
+    await sbx.files.get_info("f")
+    await sbx.files.get_info("f", request_timeout=7)
+    await sbx.files.write("f", "x", request_timeout=0)
+    limits = [request.extensions["timeout"] for request in network.requests]
+    assert [limit["read"] for limit in limits[1:]] == [120, 15, None, 60, 7, None]
+    assert limits[0] == {"connect": 10, "read": 60, "write": 60, "pool": 60} and limits[-1]["write"] is None
+
+
+async def test_a_sandbox_has_one_user(network: Network) -> None:
+    sbx = await sandbox(network, ok(RESULT), ok({"path": "f", "kind": "file"}))
+    await sbx.commands.run("x", user="user")
+    await sbx.files.get_info("f", user="user")
+    for call in (sbx.commands.run("x", user="root"), sbx.files.write("f", "x", user="root"), sbx.pty.create(user="root")):
+        with pytest.raises(belljar.InvalidArgumentException, match="one user") as caught:
+            await call
+        assert caught.value.field == "user"
+    with pytest.raises(TypeError):
+        await sbx.files.read("f", use="user")
+    assert len(network.requests) == 2
+
+
+async def test_results_show_what_was_written(network: Network) -> None:
+    failed = {**RESULT, "exit_code": 3, "outcome": {"kind": "exited", "code": 3}, "stderr": {**RESULT["stderr"], "data": "no\n"}}
+    killed = {**RESULT, "exit_code": None, "outcome": {"kind": "timed_out"}, "stdout": {**RESULT["stdout"], "data": "a" * 5000}}
+    sbx = await sandbox(network, ok(failed), ok(killed))
+    assert repr(await sbx.commands.run("x", check=False)) == "CommandResult(exit_code=3, stdout='x', stderr='no\\n')"
+    shown = repr(await sbx.commands.run("x", check=False))
+    assert shown.startswith("CommandResult(error='its time ran out', stdout='aaa") and len(shown) < 2200
+
+
 async def test_output_that_the_server_has_not_kept(network: Network) -> None:
     end = ("exited", {"exit_code": 1, "signal": None, "outcome": {"kind": "exited", "code": 1}})
     sbx = await sandbox(network, ok(PROCESS, 201), events(piece("stdout", 0, "head"), piece("stdout", 1000, "tail"), end))
@@ -381,7 +450,7 @@ async def test_forks_that_fail(network: Network) -> None:
     failed = {"status": 503, "code": "machine_full", "detail": "there is no room"}
     sbx = await sandbox(network, ok({"sandboxes": [{"sandbox": INFO}, {"error": failed}]}, 201))
     with pytest.raises(belljar.ForkException, match="1 of 2") as caught:
-        await sbx.fork(2)
+        await sbx.fork(count=2)
     error = caught.value
     assert len(error.sandboxes) == 1 and [one.code for one in error.errors] == ["machine_full"]
 

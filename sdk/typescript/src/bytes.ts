@@ -3,7 +3,7 @@
 const encoder = new TextEncoder();
 
 /** The bytes of base64 text. Throws if it is none. */
-export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+export function fromBase64(text: string): Uint8Array {
   if (typeof Buffer !== "undefined") {
     // A copy of its own, so that nobody sees the pool that small Buffers are cut from.
     return new Uint8Array(Buffer.from(text, "base64"));
@@ -29,7 +29,7 @@ export function toBase64(bytes: Uint8Array): string {
 }
 
 /** Text as UTF-8. */
-export function utf8(text: string): Uint8Array<ArrayBuffer> {
+export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
@@ -39,7 +39,7 @@ export function text(bytes: Uint8Array): string {
 }
 
 /** Pieces, joined. */
-export function concatenate(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+export function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
   let position = 0;
   for (const piece of pieces) {
@@ -50,7 +50,7 @@ export function concatenate(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuff
 }
 
 /** The bytes that a pair of `encoding` and `data` stands for. */
-export function decodeData(encoding: string, data: string): Uint8Array<ArrayBuffer> {
+export function decodeData(encoding: string, data: string): Uint8Array {
   return encoding === "base64" ? fromBase64(data) : utf8(data);
 }
 

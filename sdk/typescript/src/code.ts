@@ -1,14 +1,15 @@
 // Code in contexts: interpreters whose variables live on.
 
-import { fromBase64 } from "./bytes.js";
+import { decodeData, fromBase64, text } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
-import type { RequestOptions } from "./config.js";
+import { ofRequest, type RequestOptions } from "./config.js";
 import { seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
 import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
-import { type ApiRequest, newIdempotencyKey, route, type Transport } from "./transport.js";
+import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
 import type { Size } from "./types.js";
+import type { WireOutput } from "./wire.js";
 
 /** An interpreter whose variables live on from one execution to the next. */
 export interface CodeContext {
@@ -213,6 +214,9 @@ interface WireEnd {
   cpu_ms?: number;
 }
 
+/** An execution in one piece. */
+type WireExecution = WireHead & WireEnd & { results: WireResult[]; stdout: WireOutput; stderr: WireOutput; error?: ExecutionError | null };
+
 const TEXTS = { text: "text/plain", html: "text/html", markdown: "text/markdown", svg: "image/svg+xml", latex: "text/latex", javascript: "application/javascript" } as const;
 const FILES = { png: "image/png", jpeg: "image/jpeg", pdf: "application/pdf" } as const;
 const OTHERS = { json: "application/json", data: TABLE, chart: CHART } as const;
@@ -279,11 +283,16 @@ function contextFromWire(wire: WireContext): CodeContext {
   };
 }
 
+function executionFromWire(wire: WireExecution): Execution {
+  const read = (output: WireOutput): string => text(decodeData(output.encoding, output.data));
+  return executionFrom(wire, wire.results.map(resultFromWire), read(wire.stdout), read(wire.stderr), wire.error ?? undefined, wire);
+}
+
 function executionFrom(head: WireHead, results: Result[], stdout: string, stderr: string, error: ExecutionError | undefined, end: WireEnd): Execution {
-  const text = results.find((result) => result.isMainResult)?.text;
+  const main = results.find((result) => result.isMainResult)?.text;
   const context = head.context ?? "";
   return {
-    ...given({ text, error, reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
+    ...given({ text: main, error, reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
     results,
     logs: { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr] },
     status: end.status as Execution["status"],
@@ -306,10 +315,12 @@ function given<T extends Record<string, unknown>>(values: T): Given<T> {
 export class Code {
   readonly #transport: Transport;
   readonly #sandboxId: string;
+  readonly #defaultTimeoutMs: number | undefined;
 
-  constructor(transport: Transport, sandboxId: string) {
+  constructor(transport: Transport, sandboxId: string, defaultTimeoutMs: number | undefined) {
     this.#transport = transport;
     this.#sandboxId = sandboxId;
+    this.#defaultTimeoutMs = defaultTimeoutMs;
   }
 
   async create(options: CodeContextOptions): Promise<CodeContext> {
@@ -357,6 +368,11 @@ export class Code {
       idempotencyKey: newIdempotencyKey(),
       options: ofRequest(options),
     };
+    const timeoutMs = options.timeoutMs ?? this.#defaultTimeoutMs;
+    const listened = [options.onStdout, options.onStderr, options.onResult, options.onError, options.onInput].some((one) => one !== undefined);
+    if (!listened && isShort(timeoutMs)) {
+      return executionFromWire(await this.#transport.work<WireExecution>(request, timeoutMs));
+    }
     const running = new Running(options, (execution, context, value) => this.#answer(execution, context, value));
     for await (const event of this.#transport.events(request)) {
       const done = await running.take(event);
@@ -455,8 +471,4 @@ function variables(options: { envs?: Record<string, string>; env?: Record<string
     throw new InvalidArgumentError("env is another name of envs; give one of them", { field: "env" });
   }
   return options.envs ?? options.env;
-}
-
-function ofRequest(options: RequestOptions): RequestOptions {
-  return { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs };
 }

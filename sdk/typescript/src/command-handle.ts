@@ -90,6 +90,11 @@ export class CommandHandle {
     return this.#processes.signal(this, "SIGKILL", options);
   }
 
+  /** Signals it and all that it started, such as with `"SIGINT"`. False if it had ended already. */
+  async sendSignal(signal: string | number, options?: RequestOptions): Promise<boolean> {
+    return this.#processes.signal(this, signal, options);
+  }
+
   /** Sends bytes to its standard input, which has to be open (`stdin: true`). */
   async sendStdin(data: string | Uint8Array, options?: RequestOptions): Promise<void> {
     await this.#processes.sendStdin(this, data, false, options);

@@ -1,12 +1,12 @@
 import { toBase64 } from "./bytes.js";
 import { CommandHandle, type HandleOptions } from "./command-handle.js";
-import type { RequestOptions } from "./config.js";
+import { ofRequest, type RequestOptions } from "./config.js";
 import { processInfo, seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError } from "./errors.js";
 import { errorFromEvent, followOutput, type OnText, type OutputChunk, type OutputOffsets, parseEvent, readEvent, TextOutput } from "./output.js";
 import { ProcessApi, type ProcessRef } from "./process-api.js";
 import { type CommandResult, resultFromWire, throwUnlessWell } from "./result.js";
-import { type ApiRequest, newIdempotencyKey, route, type Transport } from "./transport.js";
+import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
 import type { ProcessInfo, Size } from "./types.js";
 import type { WireExecResult } from "./wire.js";
 
@@ -52,17 +52,14 @@ export interface BackgroundOptions extends CommandOptions, HandleOptions {
   stdin?: string | Uint8Array | boolean;
 }
 
-/** Waiting for an answer longer than this, some runtimes give up by themselves; a stream with signs of life goes on. */
-const LONGEST_SILENT_WAIT_MS = 240_000;
-
 /** Commands in a sandbox. */
 export class Commands {
   readonly #processes: ProcessApi;
   /** Milliseconds that a command may take if it does not say; undefined if not known. */
-  readonly #defaultTimeoutMs: () => number | undefined;
+  readonly #defaultTimeoutMs: number | undefined;
 
   /** @internal */
-  constructor(transport: Transport, sandboxId: string, defaultTimeoutMs: () => number | undefined) {
+  constructor(transport: Transport, sandboxId: string, defaultTimeoutMs: number | undefined) {
     this.#processes = new ProcessApi(transport, sandboxId);
     this.#defaultTimeoutMs = defaultTimeoutMs;
   }
@@ -85,17 +82,16 @@ export class Commands {
     if (typeof options.stdin === "boolean") {
       throw new InvalidArgumentError("standard input can be kept open only for a command in the background", { field: "stdin" });
     }
-    const timeoutMs = options.timeoutMs ?? this.#defaultTimeoutMs();
+    const timeoutMs = options.timeoutMs ?? this.#defaultTimeoutMs;
     const request: ApiRequest = {
       method: "POST",
       path: route`/v1/sandboxes/${this.#processes.sandboxId}/exec`,
       json: { ...execRequest(command, options), timeout: seconds("timeoutMs", options.timeoutMs), session },
       idempotencyKey: options.idempotencyKey ?? newIdempotencyKey(),
-      options: { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs },
+      options: ofRequest(options),
     };
     const listened = options.onStdout !== undefined || options.onStderr !== undefined;
-    const short = timeoutMs !== undefined && timeoutMs > 0 && timeoutMs <= LONGEST_SILENT_WAIT_MS;
-    const wire = listened || !short ? await this.#stream(request, options) : await this.#wait(request, timeoutMs);
+    const wire = listened || !isShort(timeoutMs) ? await this.#stream(request, options) : await this.#processes.transport.work<WireExecResult>(request, timeoutMs);
     const result = resultFromWire(wire);
     return options.check === false ? result : throwUnlessWell(result);
   }
@@ -175,14 +171,6 @@ export class Commands {
       },
       { highWaterMark: 0 },
     );
-  }
-
-  /** Runs a command whose answer comes at once at its end. */
-  #wait(request: ApiRequest, timeoutMs: number): Promise<WireExecResult> {
-    const own = request.options?.requestTimeoutMs ?? this.#processes.transport.configuration.requestTimeoutMs;
-    // The command's time comes on top of what any request may take.
-    const requestTimeoutMs = own === 0 ? 0 : own + timeoutMs;
-    return this.#processes.transport.json({ ...request, options: { ...request.options, requestTimeoutMs } });
   }
 
   /** Runs a command whose output comes as it is written. */

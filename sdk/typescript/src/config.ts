@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from "./errors.js";
+import { AuthenticationError, InvalidArgumentError } from "./errors.js";
 
 /** How to reach the server, and as whom. What is not given comes from the environment. */
 export interface ConnectionOptions {
@@ -10,8 +10,8 @@ export interface ConnectionOptions {
   domain?: string;
   /** Milliseconds until an answer must have come; 0 for no limit. 60,000 if not given. Streams count until they begin. */
   requestTimeoutMs?: number;
-  /** How often a request that is safe to repeat is repeated, from 0 to 10. 3 if not given. */
-  retries?: number;
+  /** How often a request that is safe to repeat is repeated. 5 if not given. */
+  maxRetries?: number;
   /** The function that carries requests, instead of the runtime's own `fetch`. */
   fetch?: typeof globalThis.fetch;
 }
@@ -22,6 +22,13 @@ export interface RequestOptions {
   signal?: AbortSignal;
   /** Milliseconds until the answer must have come; 0 for no limit. */
   requestTimeoutMs?: number;
+  /** An option of E2B: everything in a sandbox runs as its one user, `user`, and any other is refused. */
+  user?: string;
+}
+
+/** Only what goes for the one call, out of more options. */
+export function ofRequest(options: RequestOptions | undefined): RequestOptions {
+  return { signal: options?.signal, requestTimeoutMs: options?.requestTimeoutMs, user: options?.user };
 }
 
 /** Options of calls that need no object: how to connect, and what goes for this call. */
@@ -29,8 +36,8 @@ export type CallOptions = ConnectionOptions & RequestOptions;
 
 const DEFAULT_URL = "http://127.0.0.1:8787";
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
-const DEFAULT_RETRIES = 3;
-const MOST_RETRIES = 10;
+/** Together these last for at least 3 s, which is more than a server's restart takes. */
+const DEFAULT_MAX_RETRIES = 5;
 
 /** A checked configuration. The key is private, so that no inspection or serialization shows it. */
 export class Configuration {
@@ -42,15 +49,15 @@ export class Configuration {
   /** Milliseconds until an answer must have come; 0 for no limit. */
   readonly requestTimeoutMs: number;
   /** How often a request is repeated. */
-  readonly retries: number;
+  readonly maxRetries: number;
   readonly #fetch: typeof globalThis.fetch | undefined;
 
   constructor(options: ConnectionOptions = {}) {
     this.#apiKey = checkKey(options.apiKey ?? environment("BELLJAR_API_KEY"));
     this.apiUrl = checkUrl(options.apiUrl ?? environment("BELLJAR_API_URL") ?? DEFAULT_URL);
     this.domain = options.domain ?? environment("BELLJAR_DOMAIN");
-    this.requestTimeoutMs = checkNumber("requestTimeoutMs", options.requestTimeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS, Infinity);
-    this.retries = checkNumber("retries", options.retries ?? DEFAULT_RETRIES, MOST_RETRIES);
+    this.requestTimeoutMs = checkNumber("requestTimeoutMs", options.requestTimeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS);
+    this.maxRetries = checkNumber("maxRetries", options.maxRetries ?? DEFAULT_MAX_RETRIES);
     this.#fetch = options.fetch;
   }
 
@@ -64,6 +71,13 @@ export class Configuration {
     return this.#apiKey === undefined ? {} : { Authorization: `Bearer ${this.#apiKey}` };
   }
 
+  /** Throws unless there is a key. */
+  requireKey(): void {
+    if (this.#apiKey === undefined) {
+      throw new AuthenticationError("there is no API key; give apiKey or set BELLJAR_API_KEY (`belljar key create` makes one)", { code: "unauthenticated" });
+    }
+  }
+
   /** The same for a published port, whose own `Authorization` is left to what listens there. */
   portCredentials(): Record<string, string> {
     return this.#apiKey === undefined ? {} : { "X-Belljar-Token": this.#apiKey };
@@ -72,6 +86,13 @@ export class Configuration {
   /** The text without the key, should it be in there. */
   redact(text: string): string {
     return this.#apiKey === undefined ? text : text.replaceAll(this.#apiKey, "[key]");
+  }
+}
+
+/** Refuses another user than the one that a sandbox has. */
+export function checkUser(user: string | undefined): void {
+  if (user !== undefined && user !== "user") {
+    throw new InvalidArgumentError(`user is ${JSON.stringify(user)}, but everything in a sandbox runs as its one user, "user"; leave it out`, { field: "user" });
   }
 }
 
@@ -105,9 +126,9 @@ function checkUrl(given: string): string {
   return url.href.replace(/\/+$/, "");
 }
 
-function checkNumber(field: string, value: number, most: number): number {
-  if (typeof value !== "number" || !(value >= 0 && value <= most)) {
-    throw new InvalidArgumentError(`${field} is ${String(value)}; it has to be ${most === Infinity ? "0 or more" : `from 0 to ${most}`}`, { field });
+function checkNumber(field: string, value: number): number {
+  if (typeof value !== "number" || !(value >= 0)) {
+    throw new InvalidArgumentError(`${field} is ${String(value)}; it has to be 0 or more`, { field });
   }
   return value;
 }

@@ -118,8 +118,8 @@ export function fileInfo(wire: WireFile): FileInfo {
     path: wire.path,
     ...(wire.path_base64 === undefined || wire.path_base64 === null ? {} : { pathBytes: fromBase64(wire.path_base64) }),
     kind: wire.kind as FileKind,
-    bytes: wire.bytes,
-    mode: wire.mode,
+    size: wire.bytes,
+    mode: parseInt(wire.mode, 8),
     modifiedAt: date(wire.modified_at),
     ...(wire.symlink_target === undefined || wire.symlink_target === null ? {} : { symlinkTarget: wire.symlink_target }),
   };
@@ -128,9 +128,10 @@ export function fileInfo(wire: WireFile): FileInfo {
 export function templateInfo(wire: WireTemplate): TemplateInfo {
   return {
     templateId: wire.id,
+    snapshotId: wire.id,
     name: wire.name ?? null,
     kind: wire.kind as TemplateInfo["kind"],
-    bytes: wire.bytes ?? null,
+    size: wire.bytes ?? null,
     digest: wire.digest ?? null,
     createdAt: dateOrNull(wire.created_at),
     source: wire.source ?? null,

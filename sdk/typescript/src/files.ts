@@ -130,7 +130,7 @@ export class Files {
       case "bytes":
         return bytes;
       case "blob":
-        return new Blob([bytes]);
+        return new Blob([bytes as BlobPart]);
       default:
         return text(bytes);
     }
@@ -198,35 +198,31 @@ export class Files {
     } while (cursor !== undefined);
   }
 
-  /** Whether there is something at the path. A link that leads nowhere counts as nothing. */
+  /** Whether there is something at the path. A link that leads nowhere counts. */
   async exists(path: SandboxPath, options?: RequestOptions): Promise<boolean> {
-    try {
-      await this.getInfo(path, options);
-      return true;
-    } catch (error) {
-      if (error instanceof NotFoundError && error.code === "path_not_found") {
-        return false;
-      }
-      throw error;
-    }
+    return (await this.#infoIfThere(path, { ...options, follow: false })) !== undefined;
   }
 
-  /** What is at the path. With `followLinks: false` a link itself, else what it leads to. */
-  async getInfo(path: SandboxPath, options: RequestOptions & { followLinks?: boolean } = {}): Promise<FileInfo> {
-    const { followLinks, ...request } = options;
-    return fileInfo(await this.#transport.json({ method: "GET", path: this.#route("/stat"), query: { ...pathQuery(path), follow: followLinks ?? true }, options: request }));
+  /** What is at the path. With `follow: false` a link itself, else what it leads to. */
+  async getInfo(path: SandboxPath, options: RequestOptions & { follow?: boolean } = {}): Promise<FileInfo> {
+    const { follow, ...request } = options;
+    return fileInfo(await this.#transport.json({ method: "GET", path: this.#route("/stat"), query: { ...pathQuery(path), follow: follow ?? true }, options: request }));
   }
 
-  /** Makes a directory and, unless `parents` is false, those above it. */
-  async makeDir(path: string, options: RequestOptions & { parents?: boolean; mode?: FileMode } = {}): Promise<FileInfo> {
+  /** Makes a directory and, unless `parents` is false, those above it. False if there is one already. */
+  async makeDir(path: string, options: RequestOptions & { parents?: boolean; mode?: FileMode } = {}): Promise<boolean> {
     const { parents, mode, ...request } = options;
-    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/mkdir"), json: { path, parents: parents ?? true, mode: modeText(mode) }, options: request }));
+    if ((await this.#infoIfThere(path, request))?.kind === "directory") {
+      return false;
+    }
+    await this.#transport.done({ method: "POST", path: this.#route("/mkdir"), json: { path, parents: parents ?? true, mode: modeText(mode) }, options: request });
+    return true;
   }
 
-  /** Removes a file, or a directory: with `recursive: true` all that is in it too, else only if it is empty. */
+  /** Removes a file, or a directory with all that is in it; with `recursive: false` a directory only if it is empty. */
   async remove(path: SandboxPath, options: RequestOptions & { recursive?: boolean } = {}): Promise<void> {
     const { recursive, ...request } = options;
-    await this.#transport.delete(this.#route(""), { ...pathQuery(path), recursive: recursive ?? false }, request);
+    await this.#transport.delete(this.#route(""), { ...pathQuery(path), recursive: recursive ?? true }, request);
   }
 
   /** Moves. Fails if there is something at the new path, unless `overwrite` is true. */
@@ -262,16 +258,17 @@ export class Files {
   }
 
   /** Packs a directory and all that is in it. The server waits for whoever reads the stream. */
-  async archive(path: SandboxPath = ".", options: RequestOptions & { format?: ArchiveFormat } = {}): Promise<ReadableStream<Uint8Array>> {
+  async getArchive(path: SandboxPath = ".", options: RequestOptions & { format?: ArchiveFormat } = {}): Promise<ReadableStream<Uint8Array>> {
     const { format, ...request } = options;
     const answer = await this.#transport.stream({ method: "GET", path: this.#route("/archive"), query: { ...pathQuery(path), format: format ?? "tar.gz" }, headers: { Accept: "*/*" }, options: request });
     return answer.body;
   }
 
   /** Unpacks an archive into a directory. */
-  async extract(path: SandboxPath, data: FileData, options: ExtractOptions = {}): Promise<{ entries: number; bytes: number }> {
+  async putArchive(path: SandboxPath, data: FileData, options: ExtractOptions = {}): Promise<{ entries: number; size: number }> {
     const { format, strip, ...request } = options;
-    return this.#transport.json({ method: "PUT", path: this.#route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
+    const done = await this.#transport.json<{ entries: number; bytes: number }>({ method: "PUT", path: this.#route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
+    return { entries: done.entries, size: done.bytes };
   }
 
   /** Copies a file or a directory of this machine into the sandbox. Permission bits stay, links and special files are left out. */
@@ -297,6 +294,17 @@ export class Files {
     const { expires, ...request } = options;
     const signed = await this.#transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.#route("/sign"), json: { path, operation, expires }, options: request });
     return { url: new URL(signed.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(signed.expires_at) };
+  }
+
+  async #infoIfThere(path: SandboxPath, options: RequestOptions & { follow?: boolean }): Promise<FileInfo | undefined> {
+    try {
+      return await this.getInfo(path, options);
+    } catch (error) {
+      if (error instanceof NotFoundError && error.code === "path_not_found") {
+        return undefined;
+      }
+      throw error;
+    }
   }
 
   #route(rest: string): string {
@@ -343,7 +351,7 @@ function rangeHeader(start: number | undefined, end: number | undefined): string
   return end === first ? "empty" : `bytes=${first}-${end - 1}`;
 }
 
-function toBody(data: FileData): Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array> {
+function toBody(data: FileData): Uint8Array | Blob | ReadableStream<Uint8Array> {
   if (typeof data === "string") {
     return utf8(data);
   }
@@ -351,7 +359,7 @@ function toBody(data: FileData): Uint8Array<ArrayBuffer> | Blob | ReadableStream
     return new Uint8Array(data);
   }
   if (data instanceof Uint8Array || data instanceof Blob || data instanceof ReadableStream) {
-    return data as Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
+    return data;
   }
   throw new InvalidArgumentError("what is to be written is no text, no bytes, no Blob and no ReadableStream", { field: "data" });
 }

@@ -13,7 +13,7 @@ export interface Frame {
   stream: StreamName;
   /** Bytes of the stream before this piece, those that were not kept included. */
   offset: number;
-  data: Uint8Array<ArrayBuffer>;
+  data: Uint8Array;
 }
 
 const HEADER_BYTES = 9;

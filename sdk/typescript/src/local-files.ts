@@ -92,7 +92,7 @@ export async function download(files: Files, path: string, localPath: string, op
     return local;
   };
   if (top.kind !== "directory") {
-    return [await fetchOne(path, "", localPath, top.bytes)];
+    return [await fetchOne(path, "", localPath, top.size)];
   }
 
   await mkdir(localPath, { recursive: true });
@@ -107,7 +107,7 @@ export async function download(files: Files, path: string, localPath: string, op
     if (entry.kind === "directory") {
       await mkdir(local, { recursive: true });
     } else if (entry.kind === "file") {
-      wanted.push({ remote: inside(path, relative), relative, local, bytes: entry.bytes });
+      wanted.push({ remote: inside(path, relative), relative, local, bytes: entry.size });
     }
   }
   return inParallel(wanted, PARALLEL_TRANSFERS, (file) => fetchOne(file.remote, file.relative, file.local, file.bytes));

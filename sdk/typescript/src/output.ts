@@ -4,7 +4,7 @@ import { concatenate, decodeData, text, TextPieces } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
 import { ConnectionError, errorFromProblem, type Problem, SandboxError, ServerError, UnavailableError } from "./errors.js";
 import type { StreamName } from "./frames.js";
-import { FIRST_WAIT_MS } from "./retry.js";
+import { backOff } from "./retry.js";
 import { sleep } from "./signal.js";
 import type { ServerSentEvent } from "./sse.js";
 import { type ApiRequest, route, type Transport } from "./transport.js";
@@ -32,9 +32,6 @@ export interface OutputOffsets {
 
 /** What can be read from a process: output, and in the end how it ended. */
 export type OutputEvent = { kind: "output"; chunk: OutputChunk } | { kind: "exited"; exited: WireExited };
-
-/** How often in a row a connection may break without a single piece of output. */
-const MOST_BROKEN_CONNECTIONS = 5;
 
 /** Reads a process's output from where `offsets` says, and goes on after a connection broke. `onOpen` is told each time the server answers. */
 export async function* followOutput(
@@ -83,10 +80,10 @@ export async function* followOutput(
       problem = error;
     }
     broken += 1;
-    if (broken >= MOST_BROKEN_CONNECTIONS) {
+    if (broken > transport.configuration.maxRetries) {
       throw problem;
     }
-    await sleep(FIRST_WAIT_MS * 2 ** broken, options.signal);
+    await sleep(backOff(broken), options.signal);
   }
 }
 

@@ -54,7 +54,7 @@ export class ProcessApi {
   }
 
   async sendStdin(ref: ProcessRef, data: string | Uint8Array, close: boolean, options?: RequestOptions): Promise<void> {
-    const body = typeof data === "string" ? utf8(data) : (data as Uint8Array<ArrayBuffer>);
+    const body = typeof data === "string" ? utf8(data) : data;
     await this.transport.done({ method: "POST", path: this.#route(await this.number(ref, options), "/stdin"), query: { close }, body, options });
   }
 

@@ -1,5 +1,5 @@
 import { utf8 } from "./bytes.js";
-import type { RequestOptions } from "./config.js";
+import { ofRequest, type RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
 import { ProcessApi, type ProcessRef } from "./process-api.js";
 import { unlessAborted } from "./signal.js";
@@ -119,7 +119,7 @@ export class Pty {
 
   /** Takes up a terminal that runs already; `offset` is the byte of its output to begin with, the first one if not given. */
   async connect(process: ProcessRef, options: { onData: OnData; offset?: number } & RequestOptions): Promise<PtyHandle> {
-    const found = await this.#processes.get(process, { signal: options.signal, requestTimeoutMs: options.requestTimeoutMs });
+    const found = await this.#processes.get(process, ofRequest(options));
     return this.#attach(found.process, found.pid, options.onData, options.offset ?? 0);
   }
 

@@ -3,7 +3,7 @@
 import { ConnectionError, RateLimitError, type SandboxError, ServerError, UnavailableError } from "./errors.js";
 
 /** First wait before another attempt, in milliseconds; it doubles with each one. */
-export const FIRST_WAIT_MS = 100;
+export const FIRST_WAIT_MS = 200;
 /** The longest wait that is chosen here, in milliseconds. */
 export const LONGEST_WAIT_MS = 5_000;
 /** The longest `Retry-After` that is waited for, in milliseconds; with a longer one the error goes to the caller. */
@@ -23,7 +23,7 @@ export function waitBeforeRetry(failure: Failure, attempt: number, repeatable: b
     // With a Retry-After the server says that it has not begun.
     if (error.retryAfter !== undefined) {
       const wait = error.retryAfter * 1000;
-      return wait <= LONGEST_RETRY_AFTER_MS ? wait + random() * FIRST_WAIT_MS : undefined;
+      return wait <= LONGEST_RETRY_AFTER_MS ? wait + backOff(1, random) : undefined;
     }
     return repeatable ? backOff(attempt, random) : undefined;
   }
@@ -36,9 +36,9 @@ export function waitBeforeRetry(failure: Failure, attempt: number, repeatable: b
   return undefined;
 }
 
-/** Doubling waits, of which a random part is taken, so that many clients do not come back at once. */
-function backOff(attempt: number, random: () => number): number {
-  return random() * Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LONGEST_WAIT_MS);
+/** Doubling waits, of which half is random, so that many clients do not come back at once. `attempt` counts from 1. */
+export function backOff(attempt: number, random: () => number = Math.random): number {
+  return (0.5 + random() / 2) * Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LONGEST_WAIT_MS);
 }
 
 /** The seconds of a `Retry-After` header, which is a number or a date. */

@@ -2,17 +2,21 @@ import "./dispose.js";
 import { toBase64 } from "./bytes.js";
 import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
-import { type CallOptions, Configuration, type RequestOptions } from "./config.js";
+import { type CallOptions, Configuration, ofRequest, type RequestOptions } from "./config.js";
 import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
-import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError } from "./errors.js";
+import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
 import { Paginator } from "./paginator.js";
 import { Ports } from "./ports.js";
 import { Pty } from "./pty.js";
 import { Sessions } from "./sessions.js";
+import { sleep } from "./signal.js";
 import { newIdempotencyKey, route, Transport } from "./transport.js";
 import type { InitialFile, Limits, LogPage, Metrics, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo } from "./types.js";
 import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
+
+/** Milliseconds between two looks at a sandbox's ports. */
+const PORT_INTERVAL_MS = 50;
 
 /** What a new sandbox is to be. What is not given is the server's choice. */
 export interface CreateOptions extends RequestOptions {
@@ -56,8 +60,8 @@ export interface CreateOptions extends RequestOptions {
 
 /** Which sandboxes to list. */
 export interface ListOptions extends RequestOptions {
-  /** States; all but `gone` if not given. */
-  states?: SandboxState[];
+  /** A state, or several; all but `gone` if not given. */
+  state?: SandboxState | readonly SandboxState[];
   /** Labels that it must have, all of them. */
   labels?: Record<string, string>;
   /** The name that it must have. */
@@ -92,7 +96,9 @@ export interface UpdateOptions extends RequestOptions {
 
 /** What copies are to be. */
 export interface ForkOptions extends RequestOptions {
-  /** Milliseconds that they live. */
+  /** How many, from 1 to 20; 1 if not given. */
+  count?: number;
+  /** Milliseconds that they live; 300,000 if not given. */
   timeoutMs?: number;
   /** Words to find them by. */
   labels?: Record<string, string>;
@@ -155,12 +161,13 @@ export class Sandbox {
     this.#transport = transport;
     this.#info = info;
     this.sandboxId = info.sandboxId;
-    this.commands = new Commands(transport, info.sandboxId, () => this.#info.limits.timeoutMs ?? undefined);
+    const defaultTimeoutMs = info.limits.timeoutMs ?? undefined;
+    this.commands = new Commands(transport, info.sandboxId, defaultTimeoutMs);
     this.files = new Files(transport, info.sandboxId);
     this.pty = new Pty(transport, info.sandboxId);
     this.sessions = new Sessions(transport, info.sandboxId, this.commands);
     this.ports = new Ports(transport, info.sandboxId);
-    this.#code = new Code(transport, info.sandboxId);
+    this.#code = new Code(transport, info.sandboxId, defaultTimeoutMs);
   }
 
   /** Makes a sandbox. */
@@ -296,15 +303,14 @@ export class Sandbox {
   /**
    * Makes copies: new sandboxes with the same files. What runs is not copied.
    *
-   * @param count From 1 to 20.
    * @throws {@link ForkError} if some of them could not be made.
    */
-  async fork(count = 1, options: ForkOptions = {}): Promise<Sandbox[]> {
-    const { timeoutMs, labels, envs, ...request } = options;
+  async fork(options: ForkOptions = {}): Promise<Sandbox[]> {
+    const { count, timeoutMs, labels, envs, ...request } = options;
     const answer = await this.#transport.json<{ sandboxes: ({ sandbox: WireSandbox } | { error: Problem })[] }>({
       method: "POST",
       path: this.#route("/fork"),
-      json: { count, timeout: seconds("timeoutMs", timeoutMs), labels, env: envs },
+      json: { count: count ?? 1, timeout: seconds("timeoutMs", timeoutMs), labels, env: envs },
       options: request,
     });
     const sandboxes: Sandbox[] = [];
@@ -322,8 +328,8 @@ export class Sandbox {
     return sandboxes;
   }
 
-  /** Keeps its files as a template, of which new sandboxes can be made. */
-  async snapshot(options: RequestOptions & { name?: string; note?: string } = {}): Promise<TemplateInfo> {
+  /** Makes a template of its files: `Sandbox.create` takes its `snapshotId` or its name. */
+  async createSnapshot(options: RequestOptions & { name?: string; note?: string } = {}): Promise<TemplateInfo> {
     const { name, note, ...request } = options;
     return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: this.#route("/snapshot"), json: { name, note }, options: request }));
   }
@@ -350,6 +356,23 @@ export class Sandbox {
       return published.url ?? published.pathUrl;
     }
     return (await this.ports.createToken(port, { ...rest, expires })).url;
+  }
+
+  /**
+   * Waits until something in it listens on a port.
+   *
+   * @param options `timeoutMs`: how long to wait; 60,000 if not given.
+   * @throws {@link TimeoutError} if nothing did.
+   */
+  async waitForPort(port: number, options: RequestOptions & { timeoutMs?: number } = {}): Promise<void> {
+    const { timeoutMs = 60_000, ...request } = options;
+    const end = Date.now() + timeoutMs;
+    while (!(await this.ports.list(request)).listening.includes(port)) {
+      if (Date.now() >= end) {
+        throw new TimeoutError(`nothing in the sandbox ${this.sandboxId} listens on port ${port} after ${timeoutMs} ms`);
+      }
+      await sleep(PORT_INTERVAL_MS, request.signal);
+    }
   }
 
   /** An address to which a file can be sent with PUT, without a key. */
@@ -447,7 +470,7 @@ export class SandboxApi {
 
   list(options: ListOptions): Paginator<SandboxInfo> {
     const query = {
-      state: options.states?.join(","),
+      state: options.state === undefined ? undefined : [options.state].flat().join(","),
       label: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
       name: options.name,
       limit: options.limit,
@@ -510,9 +533,4 @@ export class SandboxApi {
 
 function transportOf(options: CallOptions): Transport {
   return new Transport(new Configuration(options));
-}
-
-/** Only what goes for the one call. */
-function ofRequest(options: RequestOptions | undefined): RequestOptions {
-  return { signal: options?.signal, requestTimeoutMs: options?.requestTimeoutMs };
 }

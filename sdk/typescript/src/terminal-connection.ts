@@ -3,7 +3,7 @@
 import { ConnectionError, errorFromProblem, type Problem, SandboxError } from "./errors.js";
 import { decodeFrame, type Frame } from "./frames.js";
 import type { ProcessApi } from "./process-api.js";
-import { FIRST_WAIT_MS } from "./retry.js";
+import { backOff } from "./retry.js";
 import { sleep } from "./signal.js";
 import { route } from "./transport.js";
 import { OPEN, openSocket, type Socket } from "./websocket.js";
@@ -18,7 +18,6 @@ const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 const MOST_UNSENT_BYTES = 1024 * 1024;
 /** Bytes of one message of input; the server takes 1 MiB at most. */
 const INPUT_PIECE_BYTES = 64 * 1024;
-const MOST_BROKEN_CONNECTIONS = 5;
 
 /** What came over a socket. */
 type Message = Frame | { exited: WireExited } | { failed: SandboxError };
@@ -89,12 +88,12 @@ export class TerminalConnection {
           throw error;
         }
         broken = this.#offset > before ? 1 : broken + 1;
-        if (broken >= MOST_BROKEN_CONNECTIONS) {
+        if (broken > this.#processes.transport.configuration.maxRetries) {
           throw error;
         }
         // A WebSocket that is refused does not say why; an ordinary request does.
         await this.#processes.get({ process: this.#process }, { signal: this.#stop.signal });
-        await sleep(FIRST_WAIT_MS * 2 ** broken, this.#stop.signal);
+        await sleep(backOff(broken), this.#stop.signal);
       }
     }
   }

@@ -1,6 +1,6 @@
 // Requests to the server: addresses, credentials, time limits, attempts, errors.
 
-import type { Configuration, RequestOptions } from "./config.js";
+import { checkUser, type Configuration, type RequestOptions } from "./config.js";
 import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { type Failure, neverOpened, retryAfterSeconds, waitBeforeRetry } from "./retry.js";
 import { type LinkedSignal, linkSignals, sleep, unlessAborted } from "./signal.js";
@@ -18,7 +18,7 @@ export interface ApiRequest {
   /** Sent as JSON. */
   json?: unknown;
   /** Sent as it is. */
-  body?: Blob | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | undefined;
+  body?: Blob | Uint8Array | ReadableStream<Uint8Array> | undefined;
   headers?: Record<string, string>;
   /** Makes a POST safe to repeat. */
   idempotencyKey?: string | undefined;
@@ -44,6 +44,14 @@ function newAttempts(): Attempts {
 
 /** The server sends a comment every 15 s; after four that did not come, the connection counts as broken. */
 const STREAM_SILENCE_MS = 60_000;
+
+/** Waiting for an answer longer than this, some runtimes give up by themselves; a stream with signs of life goes on. */
+const LONGEST_SILENT_WAIT_MS = 240_000;
+
+/** Whether work with this time limit may be waited for without a sign of life. */
+export function isShort(timeoutMs: number | undefined): timeoutMs is number {
+  return timeoutMs !== undefined && timeoutMs > 0 && timeoutMs <= LONGEST_SILENT_WAIT_MS;
+}
 
 /** A path with each value percent-encoded as one segment. */
 export function route(strings: TemplateStringsArray, ...values: (string | number)[]): string {
@@ -85,13 +93,19 @@ export class Transport {
     return this.#complete(request, async (response) => (await response.json()) as Answer);
   }
 
+  /** Sends, and reads the answer as JSON, of work that may take `timeoutMs`, which come on top of what any request may take. */
+  async work<Answer>(request: ApiRequest, timeoutMs: number): Promise<Answer> {
+    const own = request.options?.requestTimeoutMs ?? this.configuration.requestTimeoutMs;
+    return this.json({ ...request, options: { ...request.options, requestTimeoutMs: own === 0 ? 0 : own + timeoutMs } });
+  }
+
   /** Sends, and reads the answer as text. */
   async text(request: ApiRequest): Promise<string> {
     return this.#complete(request, (response) => response.text());
   }
 
   /** Sends, and reads the answer's bytes. */
-  async bytes(request: ApiRequest): Promise<Uint8Array<ArrayBuffer>> {
+  async bytes(request: ApiRequest): Promise<Uint8Array> {
     return this.#complete(request, async (response) => new Uint8Array(await response.arrayBuffer()));
   }
 
@@ -113,11 +127,11 @@ export class Transport {
   }
 
   /** Sends, and hands out the answer's bytes as they are asked for. */
-  async stream(request: ApiRequest): Promise<{ response: Response; body: ReadableStream<Uint8Array<ArrayBuffer>> }> {
+  async stream(request: ApiRequest): Promise<{ response: Response; body: ReadableStream<Uint8Array> }> {
     const { response, linked } = await this.#open(request);
     linked.clearTimer();
     const reader = bodyReader(response, linked.signal);
-    const body = new ReadableStream<Uint8Array<ArrayBuffer>>(
+    const body = new ReadableStream<Uint8Array>(
       {
         pull: async (controller) => {
           try {
@@ -208,6 +222,10 @@ export class Transport {
 
   /** Sends until there is an answer that is no error, as often as is allowed. */
   async #open(request: ApiRequest, attempts: Attempts = newAttempts()): Promise<OpenAnswer> {
+    checkUser(request.options?.user);
+    if (request.path.startsWith("/v1/")) {
+      this.configuration.requireKey();
+    }
     for (;;) {
       attempts.made += 1;
       const outcome = await this.#attempt(request);
@@ -226,7 +244,7 @@ export class Transport {
   /** Milliseconds until the next attempt, or undefined if there must be none. */
   #wait(failure: Failure, request: ApiRequest, attempts: Attempts): number | undefined {
     // A stream can be sent only once.
-    if (attempts.made > this.configuration.retries || request.body instanceof ReadableStream) {
+    if (attempts.made > this.configuration.maxRetries || request.body instanceof ReadableStream) {
       return undefined;
     }
     const repeatable = request.method === "GET" || request.method === "DELETE" || request.idempotencyKey !== undefined;
@@ -287,7 +305,7 @@ export class Transport {
       init.body = JSON.stringify(request.json);
     } else if (request.body !== undefined) {
       headers["Content-Type"] ??= "application/octet-stream";
-      init.body = request.body;
+      init.body = request.body as BodyInit;
       if (request.body instanceof ReadableStream) {
         init.duplex = "half";
       }
@@ -319,7 +337,7 @@ export class Transport {
 }
 
 /** Reads a body until the signal is aborted; then a read rejects with its reason, and the connection is let go of. */
-function bodyReader(response: Response, signal: AbortSignal): { read(): Promise<ReadableStreamReadResult<Uint8Array<ArrayBuffer>>> } {
+function bodyReader(response: Response, signal: AbortSignal): { read(): Promise<ReadableStreamReadResult<Uint8Array>> } {
   const reader = response.body?.getReader();
   // With Node 20 a read that begins in the moment of the abort may never end by itself. Cancelling always ends it.
   const cancel = (): void => void reader?.cancel(signal.reason).catch(() => undefined);

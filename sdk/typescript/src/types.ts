@@ -262,9 +262,9 @@ export interface FileInfo {
   /** What it is. */
   kind: FileKind;
   /** Its size in bytes. */
-  bytes: number;
-  /** Permission bits as text, such as `0644`. */
-  mode: string;
+  size: number;
+  /** Permission bits, such as `0o644`. */
+  mode: number;
   /** When its content changed last. */
   modifiedAt: Date;
   /** Where it leads, if it is a symbolic link. */
@@ -287,12 +287,14 @@ export interface SearchMatch {
 export interface TemplateInfo {
   /** Its id. */
   templateId: string;
+  /** The id, under the name that E2B has for it. */
+  snapshotId: string;
   /** Its name. */
   name: string | null;
-  /** Whether it came with the server or was taken from a sandbox. */
-  kind: "builtin" | "snapshot";
-  /** Its size. */
-  bytes: number | null;
+  /** Whether it came with the server, was built, or was taken from a sandbox. */
+  kind: "builtin" | "built" | "snapshot";
+  /** Its size in bytes. */
+  size: number | null;
   /** The digest of what is in it. */
   digest: string | null;
   /** When it was made. */

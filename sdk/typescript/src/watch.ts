@@ -1,5 +1,5 @@
 import "./dispose.js";
-import type { RequestOptions } from "./config.js";
+import { ofRequest, type RequestOptions } from "./config.js";
 import { ConnectionError } from "./errors.js";
 import { errorFromEvent, parseEvent } from "./output.js";
 import { linkSignals } from "./signal.js";
@@ -57,7 +57,7 @@ export class WatchHandle {
 export async function startWatch(transport: Transport, request: ApiRequest, onEvent: OnWatchEvent, options: WatchOptions): Promise<WatchHandle> {
   const stop = new AbortController();
   const linked = linkSignals([stop.signal, options.signal], 0);
-  const events = transport.events({ ...request, options: { signal: linked.signal, requestTimeoutMs: options.requestTimeoutMs } });
+  const events = transport.events({ ...request, options: { ...ofRequest(options), signal: linked.signal } });
 
   const ready = await events.next().catch((error: unknown) => {
     linked.release();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConnectionError, InvalidArgumentError, NotFoundError, type Result, Sandbox, ServerError } from "../src/index.js";
-import { Double, event, events, ID, json, noContent, problem, wireSandbox } from "./double.js";
+import { Double, event, events, ID, json, noContent, problem, wireOutput, wireSandbox } from "./double.js";
 
 const CODE = `/v1/sandboxes/${ID}/code`;
 const CONTEXTS = `/v1/sandboxes/${ID}/contexts`;
@@ -51,8 +51,13 @@ test("what comes of code", async () => {
 
 test("the forms of a result", async () => {
   await using at = await start();
-  at.double.on("POST", CODE, events([STARTED, event("result", RESULT), ENDED]));
-  const result = (await at.sandbox.runCode("x")).results[0] as Result;
+  const whole = { execution: 9, context: CONTEXT, count: 3, results: [RESULT], stdout: wireOutput("out"), stderr: wireOutput(""), error: null, status: "ok", state: "preserved", wall_ms: 2.5 };
+  at.double.on("POST", CODE, json(whole));
+  const done = await at.sandbox.runCode("x");
+  // Nobody listens, so it is one request and one answer.
+  assert.equal(at.double.seen.at(-1)?.headers.accept, "application/json");
+  assert.deepEqual([done.text, done.logs, done.context, done.execution, done.status, done.wallMs], ["'x'", { stdout: ["out"], stderr: [] }, "c1", 9, "ok", 2.5]);
+  const result = done.results[0] as Result;
   assert.deepEqual(result.png, new Uint8Array([0x89, 0x50, 0xff]));
   assert.deepEqual([result.text, result.svg, result.json, result.html], ["'x'", "<svg/>", { a: 1 }, undefined]);
   assert.deepEqual(result.extra, { "application/x-own": new Uint8Array([0x6f, 0x77, 0x6e]) });
@@ -67,7 +72,7 @@ test("several charts, and boxes", async () => {
   const box = { type: "box_and_whisker", title: null, elements: [{ label: "b", min: 1, first_quartile: 2, median: 3, third_quartile: 4, max: 5, outliers: [] }] };
   const data = { "application/vnd.belljar.chart.v1+json": { type: "superchart", title: "s", elements: [CHART, box] } };
   at.double.on("POST", CODE, events([STARTED, event("result", { main: false, data }), ENDED]));
-  const chart = (await at.sandbox.runCode("x")).results[0]?.chart;
+  const chart = (await at.sandbox.runCode("x", { timeoutMs: 0 })).results[0]?.chart;
   assert.equal(chart?.type, "superchart");
   const second = chart.elements[1];
   assert.equal(second?.type, "box_and_whisker");
@@ -100,8 +105,8 @@ test("questions are answered", async () => {
 test("problems, and streams that end early", async () => {
   await using at = await start();
   at.double.on("POST", CODE, events([STARTED, event("error", { status: 500, code: "internal", title: "t", detail: "d" })]), events([STARTED]), problem(404, "context_not_found", "there is none"));
-  await assert.rejects(at.sandbox.runCode("x"), ServerError);
-  await assert.rejects(at.sandbox.runCode("x"), ConnectionError);
+  await assert.rejects(at.sandbox.runCode("x", { onStdout: () => undefined }), ServerError);
+  await assert.rejects(at.sandbox.runCode("x", { onResult: () => undefined }), ConnectionError);
   await assert.rejects(at.sandbox.runCode("x", { context: "c9" }), NotFoundError);
   await assert.rejects(at.sandbox.runCode("x", { context: "c1", language: "python" }), InvalidArgumentError);
   await assert.rejects(at.sandbox.runCode("x", { env: {}, envs: {} }), InvalidArgumentError);

@@ -40,7 +40,7 @@ test("each code has its class", async () => {
     [507, "store_failed", belljar.NotEnoughSpaceError],
   ];
   await using double = await Double.start();
-  const client = new Belljar({ apiUrl: double.url, apiKey: KEY, retries: 0 });
+  const client = new Belljar({ apiUrl: double.url, apiKey: KEY, maxRetries: 0 });
   for (const [status, code, type] of cases) {
     double.on("GET", "/v1/me", problem(status, code, "what failed, and why"));
     await assert.rejects(client.me(), (error) => {
@@ -66,26 +66,26 @@ test("a proxy's page is an error too", async () => {
   double.on("GET", "/v1/me", (_request, response) => {
     response.writeHead(403, { "Content-Type": "text/html" }).end("<h1>no</h1>");
   });
-  await assert.rejects(new Belljar({ apiUrl: double.url }).me(), (error) => error instanceof belljar.ForbiddenError && error.code === "http_403" && /status 403/.test(error.message));
+  await assert.rejects(new Belljar({ apiUrl: double.url, apiKey: KEY }).me(), (error) => error instanceof belljar.ForbiddenError && error.code === "http_403" && /status 403/.test(error.message));
 });
 
 test("an answer that is no JSON is an error", async () => {
   await using double = await Double.start();
   double.on("GET", "/v1/me", (_request, response) => void response.end("<html>"));
-  await assert.rejects(new Belljar({ apiUrl: double.url }).me(), (error) => error instanceof belljar.SandboxError && error.code === "bad_answer");
+  await assert.rejects(new Belljar({ apiUrl: double.url, apiKey: KEY }).me(), (error) => error instanceof belljar.SandboxError && error.code === "bad_answer");
 });
 
 test("redirects are not followed, so that the key goes nowhere else", async () => {
   await using double = await Double.start();
   double.on("GET", "/v1/me", (_request, response) => void response.writeHead(302, { Location: "/elsewhere" }).end());
-  await assert.rejects(new Belljar({ apiUrl: double.url, apiKey: KEY, retries: 0 }).me(), belljar.SandboxError);
+  await assert.rejects(new Belljar({ apiUrl: double.url, apiKey: KEY, maxRetries: 0 }).me(), belljar.SandboxError);
   assert.equal(double.seen.length, 1);
 });
 
 test("the key is in no error, no inspection and no JSON", async () => {
   await using double = await Double.start();
   double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201)).on("GET", "/v1/me", problem(401, "unauthenticated", `the key ${KEY} is unknown`)).on("GET", "/v1/templates", broken);
-  const options = { apiUrl: double.url, apiKey: KEY, retries: 0 };
+  const options = { apiUrl: double.url, apiKey: KEY, maxRetries: 0 };
   const client = new Belljar(options);
   const sandbox = await Sandbox.create(options);
   const shown: string[] = [];
@@ -120,8 +120,8 @@ test("wrong settings are refused at once", () => {
     [{ apiUrl: "http://user:secret@x" }, "apiUrl"],
     [{ apiUrl: "http://x?y" }, "apiUrl"],
     [{ requestTimeoutMs: -1 }, "requestTimeoutMs"],
-    [{ retries: 11 }, "retries"],
-    [{ retries: NaN }, "retries"],
+    [{ maxRetries: -1 }, "maxRetries"],
+    [{ maxRetries: NaN }, "maxRetries"],
   ] as const) {
     assert.throws(() => new Belljar(options), (error) => error instanceof belljar.InvalidArgumentError && error.field === field && !/secret/.test(String(error)));
   }
@@ -143,6 +143,42 @@ test("settings come from the environment where they are not given", async () => 
   } finally {
     process.env = kept;
   }
+});
+
+test("a request without a key goes nowhere", async () => {
+  await using double = await Double.start();
+  double.on("GET", "/health", json({ status: "ok" }));
+  const given = process.env["BELLJAR_API_KEY"];
+  delete process.env["BELLJAR_API_KEY"];
+  try {
+    const client = new Belljar({ apiUrl: double.url });
+    assert.equal(await client.health(), true);
+    await assert.rejects(client.me(), (error) => error instanceof belljar.AuthenticationError && /give apiKey or set BELLJAR_API_KEY/.test(error.message));
+    assert.equal(double.seen.length, 1);
+  } finally {
+    if (given !== undefined) {
+      process.env["BELLJAR_API_KEY"] = given;
+    }
+  }
+});
+
+test("a sandbox has one user", async () => {
+  await using double = await Double.start();
+  double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201)).on("POST", `/v1/sandboxes/${ID}/exec`, json(wireResult("x")));
+  const sandbox = await Sandbox.create({ apiUrl: double.url, apiKey: KEY });
+  assert.equal((await sandbox.commands.run("x", { user: "user" })).stdout, "x");
+  const before = double.seen.length;
+  for (const call of [
+    () => sandbox.commands.run("x", { user: "root" }),
+    () => sandbox.commands.run("x", { user: "root", background: true }),
+    () => sandbox.files.write("f", "x", { user: "root" }),
+    () => sandbox.files.watchDir("f", () => undefined, { user: "root" }),
+    () => sandbox.pty.create({ rows: 1, cols: 1, onData: () => undefined, user: "root" }),
+    () => sandbox.runCode("x", { user: "root" }),
+  ]) {
+    await assert.rejects(call(), (error) => error instanceof belljar.InvalidArgumentError && error.field === "user", String(call));
+  }
+  assert.equal(double.seen.length, before);
 });
 
 test("ids cannot lead to another route", async () => {
@@ -200,7 +236,7 @@ test("copies that could not be made are told with those that could", async () =>
   double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201));
   double.on("POST", `/v1/sandboxes/${ID}/fork`, json({ sandboxes: [{ sandbox: wireSandbox({ id: "other" }) }, { error: { code: "quota_exceeded", status: 429, detail: "no more" } }] }, 201));
   const sandbox = await Sandbox.create({ apiUrl: double.url });
-  await assert.rejects(sandbox.fork(2), (error) => {
+  await assert.rejects(sandbox.fork({ count: 2 }), (error) => {
     assert.ok(error instanceof belljar.ForkError);
     assert.deepEqual(error.sandboxes.map((one) => one.sandboxId), ["other"]);
     assert.ok(error.errors[0] instanceof belljar.RateLimitError);

@@ -39,7 +39,7 @@ live("keys are made, used and revoked", async () => {
   assert.equal(listed?.name, "typescript");
   assert.ok(!JSON.stringify(listed).includes(made.key));
 
-  const user = new Belljar({ apiKey: made.key, retries: 0 });
+  const user = new Belljar({ apiKey: made.key, maxRetries: 0 });
   assert.equal((await user.me()).role, "user");
   await assert.rejects(user.keys.list(), ForbiddenError);
   await assert.rejects(user.audit.list().nextItems(), ForbiddenError);
@@ -89,7 +89,7 @@ live("a snapshot is a template", async () => {
   {
     await using sandbox = await client.sandboxes.create({ labels: LABELS });
     await sandbox.files.write("kept.txt", "kept");
-    const template = await sandbox.snapshot({ name, note: "a test" });
+    const template = await sandbox.createSnapshot({ name, note: "a test" });
     assert.deepEqual([template.name, template.kind, template.note], [name, "snapshot", "a test"]);
   }
   try {

@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { test } from "node:test";
 import { Belljar, type CommandHandle, type CommandResult, type CreateOptions, Sandbox, SandboxError, type Session } from "belljar";
+import { Configuration } from "../src/config.js";
 import { LABELS, live } from "./live.js";
 import { until } from "./wait.js";
 
@@ -18,7 +20,12 @@ interface Case {
   steps: Step[];
 }
 
-const table = JSON.parse(readFileSync(new URL("../../../conformance/cases.json", import.meta.url), "utf8")) as { cases: Case[] };
+test("conformance: defaults", async () => {
+  const { maxRetries, requestTimeoutMs } = new Configuration();
+  assert.deepEqual([maxRetries, requestTimeoutMs / 1000], [table.defaults["max_retries"], table.defaults["request_timeout_s"]]);
+});
+
+const table = JSON.parse(readFileSync(new URL("../../../conformance/cases.json", import.meta.url), "utf8")) as { cases: Case[]; defaults: Record<string, number> };
 
 for (const one of table.cases) {
   live(`conformance: ${one.name}`, async () => {
@@ -127,20 +134,24 @@ class Run {
       assert.deepEqual(Buffer.from(found), Buffer.from(bytesOf(step)));
     },
     info: async (step: Step, path: string): Promise<void> => {
-      const info = await this.sandbox.files.getInfo(path, { followLinks: step["follow"] !== false });
+      const info = await this.sandbox.files.getInfo(path, { follow: step["follow"] !== false });
+      const found = { kind: info.kind, mode: info.mode.toString(8).padStart(4, "0"), bytes: info.size };
       for (const name of ["kind", "mode", "bytes"] as const) {
-        assert.equal(info[name], step[name] ?? info[name], `${name} of ${path}`);
+        assert.equal(found[name], step[name] ?? found[name], `${name} of ${path}`);
       }
+    },
+    exists: async (step: Step, path: string): Promise<void> => {
+      assert.equal(await this.sandbox.files.exists(path), step["there"]);
     },
     list: async (step: Step, path: string): Promise<void> => {
       const found = await this.sandbox.files.list(path, { depth: (step["depth"] as number | undefined) ?? 1 });
       assert.deepEqual(found.map((entry) => entry.path), step["paths"]);
     },
-    make_dir: async (_: Step, path: string): Promise<void> => {
-      await this.sandbox.files.makeDir(path);
+    make_dir: async (step: Step, path: string): Promise<void> => {
+      assert.equal(await this.sandbox.files.makeDir(path), step["made"] ?? true);
     },
     remove: async (step: Step, path: string): Promise<void> => {
-      await this.sandbox.files.remove(path, { recursive: step["recursive"] !== false });
+      await this.sandbox.files.remove(path, step["recursive"] === undefined ? {} : { recursive: step["recursive"] === true });
     },
     rename: async (step: Step, [from, to]: [string, string]): Promise<void> => {
       await this.sandbox.files.rename(from, to, { overwrite: step["overwrite"] === true });
@@ -153,6 +164,7 @@ class Run {
     },
     pause: async (_: Step, state: string): Promise<void> => {
       assert.equal(await this.sandbox.pause(), true);
+      assert.equal(await this.sandbox.pause(), false);
       assert.equal((await this.sandbox.getInfo()).state, state);
     },
     resume: async (_: Step, state: string): Promise<void> => {
@@ -167,15 +179,15 @@ class Run {
       await new Run(other).all(steps);
     },
     fork: async (_: Step, steps: Step[]): Promise<void> => {
-      for (const made of await this.sandbox.fork(1, { labels: LABELS })) {
+      for (const made of await this.sandbox.fork({ labels: LABELS })) {
         await using copy = made;
         await new Run(copy).all(steps);
       }
     },
     snapshot: async (_: Step, steps: Step[]): Promise<void> => {
-      const template = await this.sandbox.snapshot();
+      const template = await this.sandbox.createSnapshot();
       try {
-        await using other = await Sandbox.create(template.templateId, { timeoutMs: 120_000, labels: LABELS });
+        await using other = await Sandbox.create(template.snapshotId, { timeoutMs: 120_000, labels: LABELS });
         await new Run(other).all(steps);
       } finally {
         await new Belljar().templates.delete(template.templateId);

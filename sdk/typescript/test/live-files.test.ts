@@ -22,7 +22,7 @@ async function temporary(run: (directory: string) => Promise<void>): Promise<voi
 live("what is written is read, in every form", async () => {
   const { files } = at.sandbox;
   const info = await files.write("forms/a.txt", "grüße\n");
-  assert.deepEqual([info.name, info.kind, info.bytes, info.mode], ["a.txt", "file", 8, "0644"]);
+  assert.deepEqual([info.name, info.kind, info.size, info.mode], ["a.txt", "file", 8, 0o644]);
   assert.equal(await files.read("forms/a.txt"), "grüße\n");
   assert.equal(await files.read("/home/user/forms/a.txt", { format: "text" }), "grüße\n");
   assert.deepEqual(Buffer.from(await files.read("forms/a.txt", { format: "bytes" })), Buffer.from("grüße\n"));
@@ -75,7 +75,7 @@ live("a stream that is left early does no harm", async () => {
   const reader = (await files.read("left.bin", { format: "stream" })).getReader();
   assert.equal((await reader.read()).done, false);
   await reader.cancel();
-  assert.equal((await files.getInfo("left.bin")).bytes, 4 * 1024 * 1024);
+  assert.equal((await files.getInfo("left.bin")).size, 4 * 1024 * 1024);
 });
 
 live("an upload that breaks leaves the old file", async () => {
@@ -117,8 +117,8 @@ live("permission bits", async () => {
   const { files, commands } = at.sandbox;
   await files.write("bin/tool", "#!/bin/sh\necho works\n", { mode: 0o755 });
   assert.equal((await commands.run("bin/tool")).stdout, "works\n");
-  assert.equal((await files.chmod("bin/tool", "0600")).mode, "0600");
-  assert.equal((await files.getInfo("bin/tool")).mode, "0600");
+  assert.equal((await files.chmod("bin/tool", "0600")).mode, 0o600);
+  assert.equal((await files.getInfo("bin/tool")).mode, 0o600);
 });
 
 live("several files at once", async () => {
@@ -126,7 +126,7 @@ live("several files at once", async () => {
   const entries = Array.from({ length: 25 }, (_, index) => ({ path: `many/${index}/file.txt`, data: `content ${index}` }));
   const infos = await files.write([...entries, { path: "many/run", data: "", mode: 0o700 }]);
   assert.equal(infos.length, 26);
-  assert.equal(infos[25]?.mode, "0700");
+  assert.equal(infos[25]?.mode, 0o700);
   for (const entry of entries) {
     assert.equal(await files.read(entry.path), entry.data);
   }
@@ -134,8 +134,8 @@ live("several files at once", async () => {
 
 live("directories are made, listed and removed", async () => {
   const { files } = at.sandbox;
-  const made = await files.makeDir("tree/a/b");
-  assert.equal(made.kind, "directory");
+  assert.equal(await files.makeDir("tree/a/b"), true);
+  assert.equal(await files.makeDir("tree/a/b"), false);
   await files.write("tree/x.txt", "x");
   await files.write("tree/a/y.txt", "yy");
   const flat = await files.list("tree");
@@ -143,8 +143,8 @@ live("directories are made, listed and removed", async () => {
   const deep = await files.list("tree", { depth: 5 });
   assert.deepEqual(deep.map((entry) => entry.path).sort(), ["tree/a", "tree/a/b", "tree/a/y.txt", "tree/x.txt"]);
   assert.equal(await files.read(deep.find((entry) => entry.name === "y.txt")?.path ?? ""), "yy");
-  await assert.rejects(files.remove("tree"), SandboxError);
-  await files.remove("tree", { recursive: true });
+  await assert.rejects(files.remove("tree", { recursive: false }), SandboxError);
+  await files.remove("tree");
   assert.equal(await files.exists("tree"), false);
   await assert.rejects(files.remove("tree"), (error) => error instanceof NotFoundError && error.code === "path_not_found");
 });
@@ -164,11 +164,11 @@ live("what is at a path", async () => {
   const kinds = Object.fromEntries((await files.list("kinds")).map((entry) => [entry.name, entry.kind]));
   assert.deepEqual(kinds, { dangling: "symlink", file: "file", link: "symlink", pipe: "fifo" });
   assert.equal((await files.getInfo("kinds/link")).kind, "file");
-  const link = await files.getInfo("kinds/link", { followLinks: false });
+  const link = await files.getInfo("kinds/link", { follow: false });
   assert.deepEqual([link.kind, link.symlinkTarget], ["symlink", "file"]);
   assert.ok(Math.abs(link.modifiedAt.getTime() - Date.now()) < 600_000);
   assert.equal(await files.exists("kinds/file"), true);
-  assert.equal(await files.exists("kinds/dangling"), false);
+  assert.equal(await files.exists("kinds/dangling"), true);
   assert.equal(await files.exists("kinds/nothing"), false);
   for (const path of ["kinds", "kinds/pipe"]) {
     await assert.rejects(files.read(path), (error) => error instanceof ConflictError && error.code === "not_regular", path);
@@ -231,12 +231,12 @@ live("a directory as an archive, there and back", async () => {
   const { files, commands } = at.sandbox;
   await files.write([{ path: "pack/a.txt", data: "a" }, { path: "pack/b/c.txt", data: "c" }]);
   for (const format of ["tar", "tar.gz"] as const) {
-    const archive = await collect(await files.archive("pack", { format }));
+    const archive = await collect(await files.getArchive("pack", { format }));
     assert.equal(archive[0] === 0x1f && archive[1] === 0x8b, format === "tar.gz");
-    await files.remove("unpacked", { recursive: true }).catch(() => undefined);
+    await files.remove("unpacked").catch(() => undefined);
     await files.makeDir("unpacked");
-    const done = await files.extract("unpacked", archive);
-    assert.ok(done.entries >= 2 && done.bytes >= 2);
+    const done = await files.putArchive("unpacked", archive);
+    assert.ok(done.entries >= 2 && done.size >= 2);
     const found = (await commands.run("cd unpacked && find . -type f | sort")).stdout;
     assert.match(found, /a\.txt/);
     assert.match(found, /b\/c\.txt/);

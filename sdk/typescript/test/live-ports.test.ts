@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { Sandbox, SandboxError } from "belljar";
+import { Sandbox, SandboxError, TimeoutError } from "belljar";
 import { live, LABELS, shared } from "./live.js";
-import { until } from "./wait.js";
 
 const at = shared();
 let started = false;
@@ -12,7 +11,8 @@ async function serve(): Promise<Sandbox> {
   if (!started) {
     await sandbox.files.write("www/index.txt", "from inside");
     await sandbox.commands.run("cd www && exec python3 -m http.server 8000", { background: true });
-    await until("it listens", async () => (await sandbox.ports.list()).listening.includes(8000));
+    await sandbox.waitForPort(8000);
+    await assert.rejects(sandbox.waitForPort(8001, { timeoutMs: 100 }), (error) => error instanceof TimeoutError && /port 8001/.test(error.message));
     started = true;
   }
   return sandbox;
@@ -54,7 +54,7 @@ live("the key does not go inside", async () => {
   const program = "import http.server\nclass H(http.server.BaseHTTPRequestHandler):\n  def do_POST(self):\n    body = self.rfile.read(int(self.headers['content-length']))\n    self.send_response(200); self.end_headers(); self.wfile.write((str(self.headers) + body.decode()).encode())\nhttp.server.HTTPServer(('127.0.0.1', 9000), H).serve_forever()\n";
   await sandbox.files.write("echo.py", program);
   await sandbox.commands.run("python3 echo.py", { background: true });
-  await until("it listens", async () => (await sandbox.ports.list()).listening.includes(9000));
+  await sandbox.waitForPort(9000);
   await sandbox.ports.publish(9000);
   const seen = await (await sandbox.ports.fetch(9000, "/", { method: "POST", body: "the body", headers: { "X-Mine": "yes" } })).text();
   assert.match(seen, /X-Mine: yes/i);

@@ -122,11 +122,11 @@ live("sandboxes are listed by label, page by page", async () => {
     assert.deepEqual(listed.map((info) => info.sandboxId).sort(), ids);
     const times = (await Sandbox.list({ labels, order: "asc" }).all()).map((info) => info.createdAt.getTime());
     assert.deepEqual(times, [...times].sort((a, b) => a - b));
-    assert.deepEqual(await Sandbox.list({ labels, states: ["paused"] }).all(), []);
+    assert.deepEqual(await Sandbox.list({ labels, state: "paused" }).all(), []);
     assert.deepEqual(await Sandbox.list({ labels: { ...labels, no: "such" } }).all(), []);
     await made[0]?.kill();
     assert.equal((await Sandbox.list({ labels }).all()).length, 2);
-    assert.equal((await Sandbox.list({ labels, states: ["gone"] }).all()).length, 1);
+    assert.equal((await Sandbox.list({ labels, state: "gone" }).all()).length, 1);
   } finally {
     await Promise.all(made.map((sandbox) => sandbox.kill()));
   }
@@ -180,7 +180,7 @@ live("labels, limits and manners can be changed", async () => {
 live("copies have the files and go their own ways", async () => {
   await using sandbox = await create();
   await sandbox.files.write("shared.txt", "before");
-  const copies = await sandbox.fork(2, { labels: LABELS, envs: { COPY: "yes" } });
+  const copies = await sandbox.fork({ count: 2, labels: LABELS, envs: { COPY: "yes" } });
   try {
     assert.equal(copies.length, 2);
     await copies[0]?.files.write("shared.txt", "changed");

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { fileURLToPath } from "node:url";
@@ -21,6 +23,25 @@ test("both forms have types that a strict compiler takes", async () => {
     const types = await readFile(new URL(`dist/${form}/index.d.ts`, root), "utf8");
     assert.match(types, /export \{.*Sandbox/s);
     assert.deepEqual(JSON.parse(await readFile(new URL(`dist/${form}/package.json`, root), "utf8")), { type: form === "esm" ? "module" : "commonjs" });
+  }
+});
+
+test("the types pass with the oldest compiler that the page names", async () => {
+  const page = await readFile(new URL("../../docs/typescript.md", root), "utf8");
+  const { version } = JSON.parse(await readFile(new URL("node_modules/typescript-oldest/package.json", root), "utf8")) as { version: string };
+  assert.ok(page.includes(`TypeScript ${version.split(".").slice(0, 2).join(".")} or later`), version);
+  const settings = /^```json\n(.*?)^```$/ms.exec(page)?.[1] ?? "";
+  const directory = await mkdtemp(join(tmpdir(), "belljar-types-"));
+  try {
+    await mkdir(join(directory, "node_modules"));
+    await symlink(fileURLToPath(root), join(directory, "node_modules/belljar"));
+    const lines = ['import { Sandbox } from "belljar";', "export async function main(): Promise<string> {", "  await using sandbox = await Sandbox.create();", '  return (await sandbox.commands.run("true")).stdout;', "}"];
+    await writeFile(join(directory, "program.mts"), lines.join("\n"));
+    const compiler = fileURLToPath(new URL("node_modules/typescript-oldest/bin/tsc", root));
+    await writeFile(join(directory, "tsconfig.json"), settings);
+    await run(process.execPath, [compiler, "--noEmit"], { cwd: directory }).catch((error: { stdout: string }) => assert.fail(error.stdout));
+  } finally {
+    await rm(directory, { recursive: true });
   }
 });
 

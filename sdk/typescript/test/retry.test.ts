@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Configuration } from "../src/config.js";
 import { ConnectionError, ConflictError, InvalidArgumentError, RateLimitError, ServerError, UnavailableError } from "../src/errors.js";
 import { LONGEST_RETRY_AFTER_MS, LONGEST_WAIT_MS, neverOpened, retryAfterSeconds, waitBeforeRetry } from "../src/retry.js";
 import { Belljar, Sandbox } from "../src/index.js";
@@ -43,7 +44,8 @@ test("what is sent again, and what is not", () => {
 
 test("waits grow, are spread, and have a bound", () => {
   const lost = { error: new ConnectionError("x"), mayHaveArrived: true };
-  assert.deepEqual([1, 2, 3, 4].map((attempt) => waitBeforeRetry(lost, attempt, true, () => 1)), [100, 200, 400, 800]);
+  assert.deepEqual([1, 2, 3, 4].map((attempt) => waitBeforeRetry(lost, attempt, true, () => 1)), [200, 400, 800, 1600]);
+  assert.deepEqual([1, 2].map((attempt) => waitBeforeRetry(lost, attempt, true, () => 0)), [100, 200]);
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 60 }), fc.double({ min: 0, max: 0.999, noNaN: true }), (attempt, random) => {
       const wait = waitBeforeRetry(lost, attempt, true, () => random);
@@ -51,8 +53,15 @@ test("waits grow, are spread, and have a bound", () => {
     }),
   );
   const later = { error: new RateLimitError("x", { retryAfter: 2 }), mayHaveArrived: false };
-  assert.equal(waitBeforeRetry(later, 1, false, () => 0), 2000);
+  assert.equal(waitBeforeRetry(later, 1, false, () => 0), 2100);
   assert.equal(waitBeforeRetry({ error: new RateLimitError("x", { retryAfter: LONGEST_RETRY_AFTER_MS / 1000 + 1 }), mayHaveArrived: false }, 1, true), undefined);
+});
+
+test("retries outlast a restart", () => {
+  const refused = { error: new ConnectionError("x"), mayHaveArrived: false };
+  const { maxRetries } = new Configuration();
+  const waits = Array.from({ length: maxRetries }, (_, index) => waitBeforeRetry(refused, index + 1, false, () => 0) ?? 0);
+  assert.ok(waits.reduce((sum, wait) => sum + wait) >= 3_000, String(waits));
 });
 
 test("Retry-After is a number or a date", () => {
@@ -92,9 +101,9 @@ test("a GET is sent again after broken connections", async () => {
 test("attempts are bounded", async () => {
   await using double = await Double.start();
   double.on("GET", `/v1/sandboxes/${ID}`, broken);
-  await assert.rejects(Sandbox.getInfo(ID, options(double, { retries: 2 })), ConnectionError);
+  await assert.rejects(Sandbox.getInfo(ID, options(double, { maxRetries: 2 })), ConnectionError);
   assert.equal(double.seen.length, 3);
-  await assert.rejects(Sandbox.getInfo(ID, options(double, { retries: 0 })), ConnectionError);
+  await assert.rejects(Sandbox.getInfo(ID, options(double, { maxRetries: 0 })), ConnectionError);
   assert.equal(double.seen.length, 4);
 });
 
@@ -139,8 +148,8 @@ test("what might happen twice is sent once", async () => {
   double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201));
   const sandbox = await Sandbox.create(options(double));
   const calls = [
-    () => sandbox.fork(2),
-    () => sandbox.snapshot(),
+    () => sandbox.fork({ count: 2 }),
+    () => sandbox.createSnapshot(),
     () => sandbox.pause(),
     () => sandbox.setTimeout(1000),
     () => sandbox.update({ labels: { a: "b" } }),
@@ -220,7 +229,7 @@ test("a server that is not there is tried again, for any request", async () => {
     tries += 1;
     return fetch(...call);
   };
-  await assert.rejects(Sandbox.setTimeout(ID, 1000, { apiUrl: `http://127.0.0.1:${port}`, retries: 1, fetch: counting }), (error) => {
+  await assert.rejects(Sandbox.setTimeout(ID, 1000, { apiUrl: `http://127.0.0.1:${port}`, maxRetries: 1, fetch: counting }), (error) => {
     assert.ok(error instanceof ConnectionError);
     assert.match(error.message, /is the server running/);
     return true;
@@ -235,5 +244,5 @@ test("a stream that was sent cannot be sent again", async () => {
   await assert.rejects(sandbox.files.write("a", new Blob(["x"]).stream()), UnavailableError);
   assert.equal(double.count("PUT", `/v1/sandboxes/${ID}/files/content`), 1);
   await assert.rejects(sandbox.files.write("a", "x"), UnavailableError);
-  assert.equal(double.count("PUT", `/v1/sandboxes/${ID}/files/content`), 5);
+  assert.equal(double.count("PUT", `/v1/sandboxes/${ID}/files/content`), 7);
 });

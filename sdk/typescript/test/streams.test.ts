@@ -237,7 +237,7 @@ test("a server that does not come back is given up on", async () => {
   at.double.on("GET", OUTPUT, events([]));
   const handle = await at.sandbox.commands.run("x", { background: true });
   await assert.rejects(handle.wait(), ConnectionError);
-  assert.equal(at.double.count("GET", OUTPUT), 5);
+  assert.equal(at.double.count("GET", OUTPUT), 6);
 });
 
 test("a handle throws as run does, and keeps what it is told to", async () => {
@@ -345,7 +345,7 @@ test("writes say what they are to do", async () => {
   await using at = await start();
   at.double.on("PUT", `/v1/sandboxes/${ID}/files/content`, json({ path: "a b", kind: "file", bytes: 3, mode: "0755", modified_at: "2026-11-21T15:04:05.123456Z" }));
   const info = await at.sandbox.files.write("a b&c", "ü!", { mode: 0o755, append: true });
-  assert.deepEqual([info.name, info.mode, info.modifiedAt.toISOString()], ["a b", "0755", "2026-11-21T15:04:05.123Z"]);
+  assert.deepEqual([info.name, info.mode, info.modifiedAt.toISOString()], ["a b", 0o755, "2026-11-21T15:04:05.123Z"]);
   let seen = at.double.seen.at(-1);
   assert.equal(seen?.url.split("?")[1], "path=a+b%26c&mode=0755&append=true&make_parents=true");
   assert.equal(seen?.body, "ü!");
@@ -437,7 +437,7 @@ test("pages are asked for when they are needed", async () => {
   await using at = await start();
   const page = (ids: string[], next: string | null): object => ({ sandboxes: ids.map((id) => wireSandbox({ id })), next_cursor: next });
   at.double.on("GET", "/v1/sandboxes", json(page(["a", "b"], "2")), json(page(["c"], "3")), json(page(["d"], null)));
-  const list = Sandbox.list({ apiUrl: at.double.url, labels: { job: "42", x: "a=b" }, states: ["running", "paused"], limit: 2 });
+  const list = Sandbox.list({ apiUrl: at.double.url, labels: { job: "42", x: "a=b" }, state: ["running", "paused"], limit: 2 });
   assert.equal(at.double.count("GET", "/v1/sandboxes"), 0);
   assert.deepEqual((await list.nextItems()).map((info) => info.sandboxId), ["a", "b"]);
   assert.deepEqual([list.hasNext, list.nextToken], [true, "2"]);

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         """Options that every call which opens a connection takes.
 
         `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is how many seconds the server may
-        be silent. `max_retries` is how often a request that is safe to repeat is repeated. `ssl_context` is for a server
-        whose certificate the machine does not know.
+        be silent, 0 for no limit. `max_retries` is how often a request that is safe to repeat is repeated. `ssl_context` is
+        for a server whose certificate the machine does not know.
         """
 
         api_key: Optional[str]
@@ -31,15 +31,25 @@ if TYPE_CHECKING:
         max_retries: int
         ssl_context: Optional[ssl.SSLContext]
 
+    class RequestOptions(TypedDict, total=False):
+        """Options of a single call.
+
+        `request_timeout` is how many seconds the server may be silent, 0 for no limit; the client's own if not given.
+        `user` is an argument of E2B: everything in a sandbox runs as its one user, `user`, and any other is refused.
+        """
+
+        request_timeout: Optional[float]
+        user: Optional[str]
+
 
 DEFAULT_API_URL = "http://127.0.0.1:8787"
 """Where `belljar serve` listens unless it is told otherwise."""
 
-DEFAULT_REQUEST_TIMEOUT = 30.0
+DEFAULT_REQUEST_TIMEOUT = 60.0
 """Seconds that the server may be silent."""
 
-DEFAULT_MAX_RETRIES = 3
-"""How often a request that is safe to repeat is repeated."""
+DEFAULT_MAX_RETRIES = 5
+"""How often a request that is safe to repeat is repeated: for at least 3 seconds, which is more than a server's restart takes."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds in which a connection must open."""
@@ -90,8 +100,8 @@ class ConnectionConfig:
         url = (api_url or environ.get("BELLJAR_API_URL") or DEFAULT_API_URL).rstrip("/")
         _check_url(url)
         timeout = DEFAULT_REQUEST_TIMEOUT if request_timeout is None else float(request_timeout)
-        if not timeout > 0:
-            raise InvalidArgumentException("request_timeout must be more than 0", field="request_timeout")
+        if not timeout >= 0:
+            raise InvalidArgumentException("request_timeout must not be negative", field="request_timeout")
         if max_retries < 0:
             raise InvalidArgumentException("max_retries must not be negative", field="max_retries")
         return cls(
@@ -144,7 +154,7 @@ class ConnectionConfig:
         """Raises unless there is a key, or a Unix socket, whose owner needs none."""
         if self.api_key is None and self.socket_path is None:
             raise AuthenticationException(
-                "there is no API key; set BELLJAR_API_KEY or give api_key (`belljar key create` makes one)"
+                "there is no API key; give api_key or set BELLJAR_API_KEY (`belljar key create` makes one)"
             )
 
 

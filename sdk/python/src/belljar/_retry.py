@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Optional
 
-FIRST_DELAY = 0.1
+FIRST_DELAY = 0.2
 """Seconds before the first repetition, at most. It doubles with each."""
 
 MAX_DELAY = 5.0
@@ -33,23 +33,17 @@ class RetryPolicy:
         # Never before the server says; somewhat after, so that not all come at once.
         return jittered if retry_after is None else retry_after + min(jittered, bound)
 
-    def after_status(
-        self, attempt: int, status: int, retry_after: Optional[float], *, safe: bool, read_only: bool
-    ) -> Optional[float]:
+    def after_status(self, attempt: int, status: int, retry_after: Optional[float], *, safe: bool) -> Optional[float]:
         """Seconds to wait before sending a request again that was answered with an error status, or None to give up.
 
-        `safe`: the same request may be carried out twice. `read_only`: it changes nothing.
+        `safe`: the same request may be carried out twice.
         """
-        if attempt >= self.max_retries:
+        if attempt >= self.max_retries or status not in (429, 502, 503):
             return None
-        if status in (429, 503):
-            # With a time to wait the request was not begun, so that even one that is not safe may come again.
-            if retry_after is None:
-                return self.delay(attempt) if safe and status == 503 else None
+        # With a time to wait the request was not begun, so that even one that is not safe may come again.
+        if retry_after is not None and status != 502:
             return self.delay(attempt, retry_after) if retry_after <= MAX_RETRY_AFTER else None
-        if status in (502, 504) and read_only:
-            return self.delay(attempt)
-        return None
+        return self.delay(attempt) if safe else None
 
     def after_break(self, attempt: int, *, safe: bool, opened: bool) -> Optional[float]:
         """Seconds to wait before sending a request again whose connection failed, or None to give up.

@@ -237,6 +237,11 @@ def _class_of(code: Optional[str], status: Optional[int]) -> Type[SandboxExcepti
     return ServerException if status is not None and status >= 500 else SandboxException
 
 
+def is_interruption(error: SandboxException) -> bool:
+    """Whether an error says that a connection ended or the server is restarting, so that a stream can be read on elsewhere."""
+    return isinstance(error, (ConnectionException, TimeoutException)) or error.status == 503
+
+
 def known_codes() -> Tuple[str, ...]:
     """The codes of the server that have a class of their own here."""
     return tuple(_BY_CODE)

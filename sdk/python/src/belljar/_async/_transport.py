@@ -9,10 +9,11 @@ from typing import Any, AsyncIterator, List, Mapping, Optional, Tuple, TypeVar, 
 import httpx
 
 from .. import _calls as calls
-from .._config import CONNECT_TIMEOUT, STREAM_TIMEOUT, ConnectionConfig
+from .._calls._call import check_user
+from .._config import STREAM_TIMEOUT, ConnectionConfig
 from .._retry import RetryPolicy, parse_retry_after
 from .._sse import EventReader, ServerEvent
-from .._transport_options import client_options, ssl_context
+from .._transport_options import client_options, request_limits, ssl_context
 from ..errors import (
     ConnectionException,
     InvalidArgumentException,
@@ -43,9 +44,18 @@ class AsyncTransport:
         self._http: Optional[httpx.AsyncClient] = None
         self._lock = threading.Lock()
 
-    async def request(self, call: calls.Call[T], body: Optional[Body] = None, parts: Optional[Parts] = None) -> T:
+    async def request(
+        self,
+        call: calls.Call[T],
+        body: Optional[Body] = None,
+        parts: Optional[Parts] = None,
+        *,
+        request_timeout: Optional[float] = None,
+        user: Optional[str] = None,
+    ) -> T:
         """Sends a call and reads its answer."""
-        response = await self._send(call, body, parts, stream=False)
+        check_user(user)
+        response = await self._send(call, body, parts, request_timeout, stream=False)
         if response is None or not response.content:
             return call.parse(None)
         try:
@@ -54,16 +64,21 @@ class AsyncTransport:
             raise ServerException(f"the answer to {call.method} {call.path} is not JSON", status=response.status_code) from None
         return call.parse(value)
 
-    async def stream(self, call: calls.Call[Any]) -> AsyncByteStream:
+    async def stream(
+        self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
+    ) -> AsyncByteStream:
         """Sends a call and hands back its answer's bytes as they come."""
-        response = await self._send(call, None, None, stream=True)
+        check_user(user)
+        response = await self._send(call, None, None, request_timeout, stream=True)
         if response is None:
             raise ServerException(f"there is no answer to {call.method} {call.path}")
         return AsyncByteStream(response, call)
 
-    async def events(self, call: calls.Call[Any]) -> AsyncEventStream:
+    async def events(
+        self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
+    ) -> AsyncEventStream:
         """Sends a call and hands back its answer's events as they come."""
-        stream = await self.stream(call)
+        stream = await self.stream(call, request_timeout=request_timeout, user=user)
         kind = stream.headers.get("Content-Type", "")
         if not kind.startswith("text/event-stream"):
             await stream.close()
@@ -91,7 +106,13 @@ class AsyncTransport:
             return self._http
 
     async def _send(
-        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], *, stream: bool
+        self,
+        call: calls.Call[Any],
+        body: Optional[Body],
+        parts: Optional[Parts],
+        request_timeout: Optional[float],
+        *,
+        stream: bool,
     ) -> Optional[httpx.Response]:
         """The good answer to a call; None for something to delete that is gone since an attempt before."""
         if call.needs_key:
@@ -101,7 +122,7 @@ class AsyncTransport:
         while True:
             delay: Optional[float]
             failure: SandboxException
-            request = self._build(call, body, parts, stream)
+            request = self._build(call, body, parts, request_timeout)
             try:
                 response = await self._client().send(request, stream=stream)
             except httpx.HTTPError as error:
@@ -116,15 +137,19 @@ class AsyncTransport:
                 failure = await self._refusal(response)
                 if call.method == "DELETE" and maybe_done and response.status_code in (404, 410):
                     return None
-                delay = self.retries.after_status(
-                    attempt, response.status_code, failure.retry_after, safe=call.safe, read_only=call.read_only
-                )
+                if maybe_done and failure.code == "idempotency_running":
+                    # The attempt that was lost is still at work, and this one has the same key.
+                    delay = self.retries.after_break(attempt, safe=call.safe, opened=True)
+                else:
+                    delay = self.retries.after_status(attempt, response.status_code, failure.retry_after, safe=call.safe)
             if delay is None or not replayable:
                 raise failure from None
             await _io.sleep(delay)
             attempt += 1
 
-    def _build(self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], stream: bool) -> httpx.Request:
+    def _build(
+        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], request_timeout: Optional[float]
+    ) -> httpx.Request:
         headers = dict(call.headers)
         content = body
         try:
@@ -138,24 +163,17 @@ class AsyncTransport:
                 content=content,
                 files=parts,
                 headers=headers,
-                timeout=self._timeout(call, stream),
+                timeout=self._timeout(call, request_timeout),
             )
         except (httpx.InvalidURL, ValueError) as error:
             # Such as a text that has no form in UTF-8, or a number that has none in JSON.
             raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
 
-    def _timeout(self, call: calls.Call[Any], stream: bool) -> httpx.Timeout:
-        patience = self.config.request_timeout if call.patience is None else call.patience
-        if stream:
-            patience = max(patience, STREAM_TIMEOUT)
-        # A stream gives a sign of life, so that even one that lasts for ever may not be silent for ever.
-        read = STREAM_TIMEOUT if stream and call.headers.get("Accept") == "text/event-stream" else patience
-        return httpx.Timeout(
-            connect=min(CONNECT_TIMEOUT, self.config.request_timeout),
-            read=None if read == float("inf") else read,
-            write=self.config.request_timeout,
-            pool=self.config.request_timeout,
-        )
+    def _timeout(self, call: calls.Call[Any], request_timeout: Optional[float]) -> httpx.Timeout:
+        if call.headers.get("Accept") == "text/event-stream":
+            # A stream of events gives a sign of life, so that even one that lasts for ever may not be silent for ever.
+            return request_limits(STREAM_TIMEOUT, 0.0)
+        return request_limits(self.config.request_timeout if request_timeout is None else request_timeout, call.takes)
 
     def _failure(self, call: calls.Call[Any], error: httpx.HTTPError) -> SandboxException:
         what = f"{call.method} {call.path}"

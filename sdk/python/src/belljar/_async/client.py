@@ -24,8 +24,8 @@ import httpx
 from .. import _calls as calls
 from .._calls._call import Duration
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
-from ..errors import NotFoundException
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, TemplateInfo
+from ..errors import ConflictException, NotFoundException
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, SandboxState, TemplateInfo
 from . import _io
 from ._transport import AsyncTransport
 
@@ -221,7 +221,7 @@ class AsyncSandboxes:
     def list(
         self,
         *,
-        state: Optional[Union[str, Sequence[str]]] = None,
+        state: Optional[Union[SandboxState, Sequence[SandboxState]]] = None,
         labels: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
         limit: Optional[int] = None,
@@ -254,9 +254,16 @@ class AsyncSandboxes:
         """Lets a sandbox live that long from now; 0 ends it now."""
         return await self._client._transport.request(calls.sandboxes.set_timeout(sandbox_id, timeout))
 
-    async def pause(self, sandbox_id: str) -> SandboxInfo:
-        """Freezes a sandbox."""
-        return await self._client._transport.request(calls.sandboxes.pause(sandbox_id))
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freezes a sandbox. False: it is paused already."""
+        try:
+            await self._client._transport.request(calls.sandboxes.pause(sandbox_id))
+        except ConflictException as error:
+            # The same code also says that it is starting or ending, which is no success.
+            if error.code == "wrong_state" and (await self.get(sandbox_id)).state == "paused":
+                return False
+            raise
+        return True
 
     async def resume(self, sandbox_id: str, timeout: Optional[Duration] = None) -> SandboxInfo:
         """Lets a frozen sandbox go on; one that runs gets at least the time given."""

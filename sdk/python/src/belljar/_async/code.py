@@ -11,7 +11,7 @@ from .._calls.code import ContextRef
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
 from ..errors import ConnectionException, InvalidArgumentException, error_from_problem
-from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result
+from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
 from ._transport import AsyncTransport
@@ -21,11 +21,12 @@ class AsyncCode:
     """What a sandbox can do with code."""
 
     _transport: AsyncTransport
+    _info: SandboxInfo
 
     @property
     def sandbox_id(self) -> str:
         """Its id."""
-        raise NotImplementedError
+        return self._info.sandbox_id
 
     async def run_code(
         self,
@@ -68,7 +69,7 @@ class AsyncCode:
                 or None if nobody will answer. Without it a question is an error in the code.
             on_disconnect: What happens when the connection breaks: the code goes on (`continue`), or is ended (`kill`).
             output: How many bytes of each stream are kept; callbacks get everything.
-            request_timeout: Seconds that the server may be silent, if that is to be less than the code's own time.
+            request_timeout: Seconds that the server may be silent beyond the code's own time, 0 for no limit.
         """
         if env is not None and envs is not None:
             raise InvalidArgumentException("env is another name of envs; give one of them", field="env")
@@ -84,11 +85,11 @@ class AsyncCode:
             allow_input=on_input is not None,
             on_disconnect=on_disconnect,
             output=output,
-            request_timeout=request_timeout,
+            default_timeout=self._info.limits.timeout_s,
             streamed=streamed,
         )
         if not streamed:
-            return await self._transport.request(call)
+            return await self._transport.request(call, request_timeout=request_timeout)
         running = AsyncRunning(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input)
         return await running.follow(call)
 

@@ -18,8 +18,8 @@ from ..errors import (
     InvalidArgumentException,
     NotFoundException,
     SandboxException,
-    TimeoutException,
     error_from_problem,
+    is_interruption,
 )
 from ..models import CommandResult, Output, ProcessInfo
 from . import _io
@@ -27,6 +27,9 @@ from ._io import OutputCallback
 from ._transport import AsyncEventStream, AsyncTransport
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
     from .pty import AsyncPtyHandle
 
     ProcessRef = Union[int, ProcessInfo, "AsyncCommandHandle", "AsyncPtyHandle"]
@@ -35,10 +38,11 @@ if TYPE_CHECKING:
 class AsyncCommands:
     """Runs commands in a sandbox."""
 
-    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
-        """Belongs to a sandbox."""
+    def __init__(self, transport: AsyncTransport, sandbox_id: str, default_timeout: Optional[float]) -> None:
+        """Belongs to a sandbox. `default_timeout` is how many seconds a command may take that does not say; None: unknown."""
         self._transport = transport
         self._sandbox_id = sandbox_id
+        self._default_timeout = default_timeout
 
     @overload
     async def run(
@@ -54,7 +58,7 @@ class AsyncCommands:
         stdin: Optional[Stdin] = None,
         output: Optional[Size] = None,
         check: bool = True,
-        request_timeout: Optional[float] = None,
+        **options: Unpack[RequestOptions],
     ) -> CommandResult: ...
 
     @overload
@@ -71,7 +75,7 @@ class AsyncCommands:
         stdin: Optional[Union[Stdin, bool]] = None,
         output: Optional[Size] = None,
         check: bool = True,
-        request_timeout: Optional[float] = None,
+        **options: Unpack[RequestOptions],
     ) -> AsyncCommandHandle: ...
 
     async def run(
@@ -87,7 +91,7 @@ class AsyncCommands:
         stdin: Optional[Union[Stdin, bool]] = None,
         output: Optional[Size] = None,
         check: bool = True,
-        request_timeout: Optional[float] = None,
+        **options: Unpack[RequestOptions],
     ) -> Union[CommandResult, AsyncCommandHandle]:
         """Runs a command and waits for its end, or starts it in the background and hands back a handle.
 
@@ -103,7 +107,8 @@ class AsyncCommands:
             stdin: What it reads, at most 1 MiB. In the background True keeps standard input open for `send_stdin`.
             output: How many bytes of each stream are kept; of more than that, head and tail. Callbacks get everything.
             check: Whether to raise if it does not end with exit code 0. With `background` it is `wait` that has this switch.
-            request_timeout: Seconds that the server may be silent, if that is to be less than the command's own time.
+            options: `request_timeout`: seconds that the server may be silent beyond the command's own time, 0 for no limit.
+                `user`: E2B's argument; everything in a sandbox runs as its one user, `user`.
 
         Raises:
             CommandExitException: It ended in another way than with exit code 0.
@@ -111,7 +116,7 @@ class AsyncCommands:
         """
         if background:
             call = calls.commands.start(self._sandbox_id, cmd, envs=envs, cwd=cwd, timeout=timeout, stdin=stdin, output=output)
-            handle = AsyncCommandHandle(self, await self._transport.request(call))
+            handle = AsyncCommandHandle(self, await self._transport.request(call, **options))
             if on_stdout is not None or on_stderr is not None:
                 handle._start(on_stdout, on_stderr)
             return handle
@@ -127,8 +132,8 @@ class AsyncCommands:
             stdin=None if isinstance(stdin, bool) else stdin,
             output=output,
             check=check,
-            request_timeout=request_timeout,
             session=None,
+            **options,
         )
 
     async def list(self) -> List[ProcessInfo]:
@@ -200,8 +205,8 @@ class AsyncCommands:
         stdin: Optional[Stdin],
         output: Optional[Size],
         check: bool,
-        request_timeout: Optional[float],
         session: Optional[int],
+        **options: Unpack[RequestOptions],
     ) -> CommandResult:
         call = calls.commands.execute(
             self._sandbox_id,
@@ -212,12 +217,12 @@ class AsyncCommands:
             stdin=stdin,
             output=output,
             session=session,
-            request_timeout=request_timeout,
+            default_timeout=self._default_timeout,
         )
         if on_stdout is None and on_stderr is None:
-            result = await self._transport.request(call)
+            result = await self._transport.request(call, **options)
         else:
-            result = await self._execute_streamed(calls.commands.streamed(call), on_stdout, on_stderr)
+            result = await self._execute_streamed(calls.commands.streamed(call), on_stdout, on_stderr, **options)
         return checked(result) if check else result
 
     async def _execute_streamed(
@@ -225,10 +230,11 @@ class AsyncCommands:
         call: calls.Call[CommandResult],
         on_stdout: Optional[OutputCallback],
         on_stderr: Optional[OutputCallback],
+        **options: Unpack[RequestOptions],
     ) -> CommandResult:
         # Nothing is kept here: the result brings what the server kept.
         streams = {"stdout": (OutputCollector(0), on_stdout), "stderr": (OutputCollector(0), on_stderr)}
-        stream = await self._transport.events(call)
+        stream = await self._transport.events(call, **options)
         try:
             while True:
                 event = await stream.receive()
@@ -386,17 +392,18 @@ class AsyncCommandHandle:
                 await self._close()
                 return None
             failure: SandboxException = ConnectionException("the server ended the stream before the command's end")
-            event: Optional[ServerEvent] = None
             try:
                 if self._stream is None:
                     self._stream = await self._transport.events(self._follow())
                 event = await self._stream.receive()
-            except (ConnectionException, TimeoutException) as error:
+                if event is not None:
+                    self._take(event)
+                    self._breaks = 0
+                    continue
+            except SandboxException as error:
+                if not is_interruption(error):
+                    raise
                 failure = error
-            if event is not None:
-                self._breaks = 0
-                self._take(event)
-                continue
             await self._close()
             if self._disconnected:
                 return None

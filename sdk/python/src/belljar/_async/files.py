@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from collections import OrderedDict
 from pathlib import Path
-from typing import IO, Any, AsyncIterator, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, Union, overload
+from typing import IO, TYPE_CHECKING, Any, AsyncIterator, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 from .. import _archive
 from .. import _calls as calls
@@ -24,6 +24,11 @@ from . import _io
 from ._io import EventCallback, FileData, ProgressCallback
 from ._transport import AsyncByteStream, AsyncTransport
 from .watch import AsyncWatchHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
 
 LocalPath = Union[str, "os.PathLike[str]"]
 """A path on this machine."""
@@ -46,6 +51,7 @@ class AsyncFiles:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> str: ...
 
     @overload
@@ -57,6 +63,7 @@ class AsyncFiles:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> bytes: ...
 
     @overload
@@ -68,6 +75,7 @@ class AsyncFiles:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> AsyncByteStream: ...
 
     async def read(
@@ -78,6 +86,7 @@ class AsyncFiles:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> Union[str, bytes, AsyncByteStream]:
         """Reads a file, or the part of it from byte `start` up to but without byte `end`.
 
@@ -86,7 +95,7 @@ class AsyncFiles:
         """
         if format not in ("text", "bytes", "stream"):
             raise InvalidArgumentException("format is text, bytes or stream", field="format")
-        stream = await self._transport.stream(calls.files.content(self._sandbox_id, path, start, end))
+        stream = await self._transport.stream(calls.files.content(self._sandbox_id, path, start, end), **options)
         if format == "stream":
             return stream
         async with stream:
@@ -102,6 +111,7 @@ class AsyncFiles:
         make_parents: bool = True,
         append: bool = False,
         exclusive: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> FileEntry:
         """Writes a file, all of it or nothing of it.
 
@@ -112,15 +122,16 @@ class AsyncFiles:
             make_parents: Whether to make directories that are not there.
             append: Whether to add to what is there.
             exclusive: Whether to fail if there is something already.
+            options: `request_timeout` and `user`, as every call for files takes them.
         """
         call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=make_parents, append=append, exclusive=exclusive)
         if isinstance(data, str):
-            return await self._transport.request(call, data.encode("utf-8"))
+            return await self._transport.request(call, data.encode("utf-8"), **options)
         if isinstance(data, (bytes, bytearray, memoryview)):
-            return await self._transport.request(call, bytes(data))
-        return await self._transport.request(call, _io.body_chunks(data))
+            return await self._transport.request(call, bytes(data), **options)
+        return await self._transport.request(call, _io.body_chunks(data), **options)
 
-    async def write_files(self, files: Iterable[Mapping[str, Any]]) -> List[FileEntry]:
+    async def write_files(self, files: Iterable[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> List[FileEntry]:
         """Writes many files in few requests. Each is a mapping with `path` and `data`, and `mode` if it needs one.
 
         `data` is text, bytes or an open file. One that fails does not undo those before it.
@@ -140,56 +151,61 @@ class AsyncFiles:
             together = []
         if together:
             parts = [("file", (name, content)) for _, name, content in together]
-            made = await self._transport.request(calls.files.upload_many(self._sandbox_id, "."), parts=parts)
+            made = await self._transport.request(calls.files.upload_many(self._sandbox_id, "."), parts=parts, **options)
             written.update((index, entry) for (index, _, _), entry in zip(together, made))
         for index, file in enumerate(entries):
             if index not in written:
-                written[index] = await self.write(file["path"], file["data"], mode=file.get("mode"))
+                written[index] = await self.write(file["path"], file["data"], mode=file.get("mode"), **options)
         return [written[index] for index in sorted(written)]
 
-    async def list(self, path: RemotePath = ".", depth: int = 1) -> List[FileEntry]:
+    async def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
         """What is in a directory, and below it down to `depth` levels. Paths are such as every call takes."""
         found: List[FileEntry] = []
         cursor: Optional[str] = None
         while True:
-            page = await self._transport.request(calls.files.page(self._sandbox_id, path, depth, None, cursor))
+            page = await self._transport.request(calls.files.page(self._sandbox_id, path, depth, None, cursor), **options)
             found.extend(page[0])
             cursor = page[1]
             if cursor is None:
                 return found
 
-    async def exists(self, path: RemotePath) -> bool:
+    async def exists(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         """Whether there is something. A link that leads nowhere counts."""
         try:
-            await self.get_info(path, follow=False)
+            await self.get_info(path, follow=False, **options)
         except NotFoundException as error:
             if error.code != "path_not_found":
                 raise
             return False
         return True
 
-    async def get_info(self, path: RemotePath, *, follow: bool = True) -> FileEntry:
+    async def get_info(self, path: RemotePath, *, follow: bool = True, **options: Unpack[RequestOptions]) -> FileEntry:
         """What a path leads to; with `follow=False` a link is told as a link."""
-        return await self._transport.request(calls.files.stat(self._sandbox_id, path, follow))
+        return await self._transport.request(calls.files.stat(self._sandbox_id, path, follow), **options)
 
-    async def make_dir(self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None) -> bool:
+    async def make_dir(
+        self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None, **options: Unpack[RequestOptions]
+    ) -> bool:
         """Makes a directory, and those above it if `parents`. False: there is one already."""
-        if await self._is_directory(path):
+        if await self._is_directory(path, **options):
             return False
-        await self._transport.request(calls.files.make_dir(self._sandbox_id, path, parents, mode))
+        await self._transport.request(calls.files.make_dir(self._sandbox_id, path, parents, mode), **options)
         return True
 
-    async def remove(self, path: RemotePath, *, recursive: bool = True) -> None:
+    async def remove(self, path: RemotePath, *, recursive: bool = True, **options: Unpack[RequestOptions]) -> None:
         """Takes a file or directory away; a directory that is not empty only if `recursive`."""
-        await self._transport.request(calls.files.remove(self._sandbox_id, path, recursive))
+        await self._transport.request(calls.files.remove(self._sandbox_id, path, recursive), **options)
 
-    async def rename(self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False) -> FileEntry:
+    async def rename(
+        self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False, **options: Unpack[RequestOptions]
+    ) -> FileEntry:
         """Gives a file or directory another place. Fails if something is there, unless `overwrite`."""
-        return await self._transport.request(calls.files.rename(self._sandbox_id, old_path, new_path, overwrite))
+        call = calls.files.rename(self._sandbox_id, old_path, new_path, overwrite)
+        return await self._transport.request(call, **options)
 
-    async def chmod(self, path: RemotePath, mode: Mode) -> FileEntry:
+    async def chmod(self, path: RemotePath, mode: Mode, **options: Unpack[RequestOptions]) -> FileEntry:
         """Sets permission bits, such as `0o755`."""
-        return await self._transport.request(calls.files.chmod(self._sandbox_id, path, mode))
+        return await self._transport.request(calls.files.chmod(self._sandbox_id, path, mode), **options)
 
     async def search(
         self,
@@ -200,6 +216,7 @@ class AsyncFiles:
         regex: bool = False,
         ignore_case: bool = False,
         limit: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> SearchResult:
         """Looks for files below `path`: by `name` (such as `*.py`), and by a line that has `content` in it.
 
@@ -214,7 +231,7 @@ class AsyncFiles:
             ignore_case=ignore_case,
             limit=limit,
         )
-        return await self._transport.request(call)
+        return await self._transport.request(call, **options)
 
     async def watch_dir(
         self,
@@ -222,12 +239,13 @@ class AsyncFiles:
         on_event: Optional[EventCallback[FilesystemEvent]] = None,
         *,
         recursive: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> AsyncWatchHandle:
         """Watches a directory, and those below it if `recursive`. What happens after this has come back is told.
 
         Events go to `on_event`; without it iterate over the handle, or ask it with `get_new_events`.
         """
-        stream = await self._transport.events(calls.files.watch(self._sandbox_id, path, recursive))
+        stream = await self._transport.events(calls.files.watch(self._sandbox_id, path, recursive), **options)
         return await AsyncWatchHandle._begin(stream, on_event)
 
     async def upload(
@@ -237,12 +255,13 @@ class AsyncFiles:
         on_progress: Optional[ProgressCallback] = None,
         *,
         mode: Optional[Mode] = None,
+        **options: Unpack[RequestOptions],
     ) -> FileEntry:
         """Sends a file of this machine, however large. `on_progress` gets bytes so far and bytes in all."""
         call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=True, append=False, exclusive=False)
         with open(local_path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return await self._transport.request(call, _watched(_io.body_chunks(file), size, on_progress))
+            return await self._transport.request(call, _watched(_io.body_chunks(file), size, on_progress), **options)
 
     async def download(
         self,
@@ -251,6 +270,7 @@ class AsyncFiles:
         on_progress: Optional[ProgressCallback] = None,
         *,
         max_bytes: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> int:
         """Fetches a file to this machine, however large, and says how many bytes it has.
 
@@ -261,7 +281,7 @@ class AsyncFiles:
         part = target.parent / f".{target.name[:100]}.{uuid.uuid4().hex}.part"
         try:
             with open(part, "xb") as file:
-                size = await self._fetch(path, file, on_progress, max_bytes)
+                size = await self._fetch(path, file, on_progress, max_bytes, **options)
             os.replace(part, target)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -269,13 +289,17 @@ class AsyncFiles:
         return size
 
     async def upload_dir(
-        self, local_path: LocalPath, path: RemotePath, on_progress: Optional[ProgressCallback] = None
+        self,
+        local_path: LocalPath,
+        path: RemotePath,
+        on_progress: Optional[ProgressCallback] = None,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Sends what is in a directory of this machine to below a directory of the sandbox."""
         with tempfile.TemporaryFile() as packed:
             size = await _io.run_blocking(_archive.pack, Path(local_path), packed)
             call = calls.files.put_archive(self._sandbox_id, path, "tar", 0)
-            return await self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress))
+            return await self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress), **options)
 
     async def download_dir(
         self,
@@ -284,6 +308,7 @@ class AsyncFiles:
         on_progress: Optional[ProgressCallback] = None,
         *,
         max_bytes: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Fetches what is in a directory of the sandbox to below a directory of this machine.
 
@@ -292,14 +317,16 @@ class AsyncFiles:
         """
         with tempfile.TemporaryFile() as packed:
             call = calls.files.get_archive(self._sandbox_id, path, "tar.gz")
-            async with await self._transport.stream(call) as stream:
+            async with await self._transport.stream(call, **options) as stream:
                 await _copy(stream, packed, 0, on_progress, max_bytes)
             packed.seek(0)
             return await _io.run_blocking(_archive.unpack, packed, Path(local_path), max_bytes)
 
-    async def get_archive(self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz") -> AsyncByteStream:
+    async def get_archive(
+        self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz", **options: Unpack[RequestOptions]
+    ) -> AsyncByteStream:
         """A directory as an archive, as a stream of bytes."""
-        return await self._transport.stream(calls.files.get_archive(self._sandbox_id, path, format))
+        return await self._transport.stream(calls.files.get_archive(self._sandbox_id, path, format), **options)
 
     async def put_archive(
         self,
@@ -308,30 +335,36 @@ class AsyncFiles:
         format: Literal["auto", "tar", "tar.gz", "zip"] = "auto",
         *,
         strip: int = 0,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Unpacks an archive below a directory, without the first `strip` parts of each name."""
         call = calls.files.put_archive(self._sandbox_id, path, format, strip)
         if isinstance(data, str):
             raise InvalidArgumentException("an archive is bytes; open the file and give that", field="data")
         body = data if isinstance(data, bytes) else _io.body_chunks(data)
-        return await self._transport.request(call, body)
+        return await self._transport.request(call, body, **options)
 
-    async def _is_directory(self, path: RemotePath) -> bool:
+    async def _is_directory(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         try:
-            return (await self.get_info(path)).is_dir
+            return (await self.get_info(path, **options)).is_dir
         except NotFoundException as error:
             if error.code != "path_not_found":
                 raise
             return False
 
     async def _fetch(
-        self, path: RemotePath, file: IO[bytes], on_progress: Optional[ProgressCallback], max_bytes: Optional[int]
+        self,
+        path: RemotePath,
+        file: IO[bytes],
+        on_progress: Optional[ProgressCallback],
+        max_bytes: Optional[int],
+        **options: Unpack[RequestOptions],
     ) -> int:
         etag: Optional[str] = None
         breaks = done = 0
         while True:
             call = calls.files.content(self._sandbox_id, path, done or None, if_range=etag if done else None)
-            async with await self._transport.stream(call) as stream:
+            async with await self._transport.stream(call, **options) as stream:
                 if done and stream.status != 206:
                     done = 0
                     file.seek(0)

@@ -9,13 +9,16 @@ from .. import _frames as frames
 from .. import _json as read
 from .._calls._call import Duration
 from .._calls.commands import Command, Signal
-from ..errors import ConnectionException, SandboxException, error_from_problem
+from ..errors import ConnectionException, SandboxException, error_from_problem, is_interruption
 from ..models import CommandResult, ProcessInfo, PtySize, StreamOutput
 from . import _io
 from ._io import BytesCallback
 from .commands import AsyncCommands, checked
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
     from .commands import ProcessRef
 
 DEFAULT_SHELL = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi"
@@ -40,6 +43,7 @@ class AsyncPty:
         cwd: Optional[str] = None,
         envs: Optional[Mapping[str, str]] = None,
         timeout: Optional[Duration] = 0,
+        **options: Unpack[RequestOptions],
     ) -> AsyncPtyHandle:
         """Starts a program on a new terminal.
 
@@ -50,6 +54,7 @@ class AsyncPty:
             cwd: Where it runs.
             envs: Variables, added to those of the sandbox. `TERM` is `xterm-256color` unless it is given.
             timeout: How long it may run; without end if 0.
+            options: `request_timeout` and `user`, as `commands.run` takes them.
         """
         call = calls.commands.start(
             self._sandbox_id,
@@ -60,7 +65,7 @@ class AsyncPty:
             stdin=None,
             terminal=size or PtySize(),
         )
-        return await self._attach(await self._transport.request(call), on_data)
+        return await self._attach(await self._transport.request(call, **options), on_data)
 
     async def connect(self, process: ProcessRef, on_data: Optional[BytesCallback] = None) -> AsyncPtyHandle:
         """Takes up a program on a terminal that was started before. Its output comes from as far back as it was kept."""
@@ -203,14 +208,18 @@ class AsyncPtyHandle:
     async def _receive(self) -> Optional[bytes]:
         """The next piece of output; None: it has ended, or was disconnected. A broken connection is taken up again."""
         while self._end is None and not self._disconnected:
-            failure = ConnectionException("the server closed the terminal's connection before the program's end")
+            failure: SandboxException = ConnectionException(
+                "the server closed the terminal's connection before the program's end"
+            )
             frame: Optional[Union[str, bytes]] = None
             try:
                 if self._socket is None:
                     await self._open()
                 if self._socket is not None:
                     frame = await self._socket.receive()
-            except ConnectionException as error:
+            except SandboxException as error:
+                if not is_interruption(error):
+                    raise
                 failure = error
             if frame is not None:
                 data = self._take(frame)

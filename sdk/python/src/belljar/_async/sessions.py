@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Mapping, Optional
+from typing import TYPE_CHECKING, List, Mapping, Optional
 
 from .. import _calls as calls
 from .._calls._call import Duration, Size
@@ -11,6 +11,11 @@ from ..errors import NotFoundException
 from ..models import CommandResult, SessionInfo
 from ._io import OutputCallback
 from .commands import AsyncCommands
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
 
 
 class AsyncSessions:
@@ -63,7 +68,7 @@ class AsyncSession:
         stdin: Optional[Stdin] = None,
         output: Optional[Size] = None,
         check: bool = True,
-        request_timeout: Optional[float] = None,
+        **options: Unpack[RequestOptions],
     ) -> CommandResult:
         """Runs a line of shell where the one before left off. The arguments are those of `commands.run`.
 
@@ -79,8 +84,8 @@ class AsyncSession:
             stdin=stdin,
             output=output,
             check=check,
-            request_timeout=request_timeout,
             session=self.session_id,
+            **options,
         )
 
     async def close(self) -> bool:

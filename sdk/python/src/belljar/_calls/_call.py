@@ -32,7 +32,7 @@ class Call(Generic[T]):
         parse: Makes the result of the JSON of a good answer; it gets None when there is no body.
         body: The JSON body, if there is one.
         safe: Whether carrying it out twice does no harm, so that it may be sent again.
-        patience: Seconds that the answer may take. None: the client's own `request_timeout`; infinity: as long as it takes.
+        takes: Seconds that the work itself may take; they come on top of `request_timeout`. Infinity: as long as it takes.
         needs_key: Whether it goes nowhere without an API key.
     """
 
@@ -43,13 +43,8 @@ class Call(Generic[T]):
     body: Optional[Mapping[str, Any]] = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     safe: bool = False
-    patience: Optional[float] = None
+    takes: float = 0.0
     needs_key: bool = True
-
-    @property
-    def read_only(self) -> bool:
-        """Whether it changes nothing."""
-        return self.method in ("GET", "HEAD")
 
 
 def get(path: str, parse: Callable[[Any], T], *query: Tuple[str, Optional[str]], **changes: Any) -> Call[T]:
@@ -152,6 +147,14 @@ def flag(value: Optional[bool]) -> Optional[str]:
 def number(value: Optional[int]) -> Optional[str]:
     """A number in a query."""
     return None if value is None else str(value)
+
+
+def check_user(user: Optional[str]) -> None:
+    """Refuses another user than the one that a sandbox has; the argument is there because E2B has it."""
+    if user not in (None, "user"):
+        raise InvalidArgumentException(
+            f"user is {user!r}, but everything in a sandbox runs as its one user, `user`; leave the argument out", field="user"
+        )
 
 
 def new_idempotency_key() -> str:

@@ -87,7 +87,7 @@ def export_audit() -> Call[None]:
 
 def verify_audit() -> Call[AuditVerdict]:
     """Whether the audit log is as it was written."""
-    return replace(Call("POST", "/v1/audit/verify", AuditVerdict.from_json), patience=float("inf"))
+    return replace(Call("POST", "/v1/audit/verify", AuditVerdict.from_json), takes=float("inf"))
 
 
 def health() -> Call[Mapping[str, Any]]:

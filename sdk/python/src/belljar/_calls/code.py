@@ -8,7 +8,7 @@ from .. import _json as read
 from ..errors import InvalidArgumentException
 from ..models import CodeContext, Execution
 from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
-from .commands import answer_patience
+from .commands import work_seconds
 
 ContextRef = Union[str, CodeContext]
 """A context, or its id."""
@@ -65,7 +65,7 @@ def run(
     allow_input: bool,
     on_disconnect: Optional[str],
     output: Optional[Size],
-    request_timeout: Optional[float],
+    default_timeout: Optional[float],
     streamed: bool,
 ) -> Call[Execution]:
     """Runs code; `streamed`: with what comes of it as events."""
@@ -89,9 +89,9 @@ def run(
     headers = {"Idempotency-Key": new_idempotency_key()}
     if streamed:
         headers["Accept"] = "text/event-stream"
-    patience = request_timeout if request_timeout is not None or streamed else answer_patience(timeout)
     path = sandbox_path(sandbox_id, "code")
-    return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, patience=patience)
+    takes = work_seconds(timeout, default_timeout)
+    return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, takes=takes)
 
 
 def _variables(envs: Optional[Mapping[str, str]]) -> Optional[Mapping[str, str]]:

@@ -35,9 +35,6 @@ Stdin = Union[str, bytes]
 Signal = Union[str, int, signals.Signals]
 """A signal: its name, with or without SIG, or its number."""
 
-EXEC_GRACE = 30.0
-"""Seconds that the answer may come after the command's own time is over."""
-
 
 def execute(
     sandbox_id: str,
@@ -49,7 +46,7 @@ def execute(
     stdin: Optional[Stdin],
     output: Optional[Size],
     session: Optional[int],
-    request_timeout: Optional[float],
+    default_timeout: Optional[float],
 ) -> Call[CommandResult]:
     """Runs a command and waits for its end."""
     body = _exec_body(cmd, envs, cwd, timeout, stdin, output)
@@ -62,7 +59,7 @@ def execute(
         body=body,
         headers={"Idempotency-Key": new_idempotency_key()},
         safe=True,
-        patience=request_timeout if request_timeout is not None else answer_patience(timeout),
+        takes=work_seconds(timeout, default_timeout),
     )
 
 
@@ -194,13 +191,11 @@ def _stdin_body(stdin: Optional[Stdin]) -> Dict[str, Any]:
     return {} if stdin is None else {"stdin": stdin}
 
 
-def answer_patience(timeout: Optional[Duration]) -> float:
-    """Seconds that the answer may take, for something that may take `timeout`."""
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+def work_seconds(timeout: Optional[Duration], default: Optional[float]) -> float:
+    """Seconds that something with this time limit may take. `default` is the sandbox's own limit."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else default if timeout is None else timeout
     # A limit that the client does not know: the server keeps it.
-    if seconds is None or isinstance(seconds, str) or seconds == 0:
-        return float("inf")
-    return seconds + EXEC_GRACE
+    return seconds if seconds and not isinstance(seconds, str) else float("inf")
 
 
 def _size(size: PtySize) -> Dict[str, Any]:

@@ -132,7 +132,7 @@ def put_archive(sandbox_id: str, path: RemotePath, archive_format: str, strip: i
     query = given_query(path_query(path), ("format", archive_format), ("strip", number(strip)))
     call = Call("PUT", _files(sandbox_id, "archive"), ArchiveResult.from_json, query=query, headers=_OCTETS)
     # Unpacking may go on for a while after the last byte has arrived.
-    return replace(call, patience=float("inf"))
+    return replace(call, takes=float("inf"))
 
 
 def watch(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
@@ -169,7 +169,7 @@ def search(
         ignore_case=ignore_case or None,
         limit=limit,
     )
-    return replace(call, patience=float("inf"))
+    return replace(call, takes=float("inf"))
 
 
 def sign(sandbox_id: str, path: RemotePath, operation: str, expires: Duration) -> Call[str]:

@@ -149,7 +149,7 @@ def resume(sandbox_id: str, timeout: Optional[Duration]) -> Call[SandboxInfo]:
 def snapshot(sandbox_id: str, name: Optional[str], note: Optional[str]) -> Call[TemplateInfo]:
     """Makes a template of a sandbox's files."""
     call = post(sandbox_path(sandbox_id, "snapshot"), TemplateInfo.from_json, name=name, note=note)
-    return replace(call, patience=float("inf"))
+    return replace(call, takes=float("inf"))
 
 
 def fork(
@@ -170,7 +170,7 @@ def fork(
         labels=_labels(labels, metadata),
         env=None if envs is None else dict(envs),
     )
-    return replace(call, patience=float("inf"))
+    return replace(call, takes=float("inf"))
 
 
 def metrics(sandbox_id: str) -> Call[SandboxMetrics]:

@@ -10,10 +10,11 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 import httpx
 
 from .. import _calls as calls
-from .._config import CONNECT_TIMEOUT, STREAM_TIMEOUT, ConnectionConfig
+from .._calls._call import check_user
+from .._config import STREAM_TIMEOUT, ConnectionConfig
 from .._retry import RetryPolicy, parse_retry_after
 from .._sse import EventReader, ServerEvent
-from .._transport_options import client_options, ssl_context
+from .._transport_options import client_options, request_limits, ssl_context
 from ..errors import (
     ConnectionException,
     InvalidArgumentException,
@@ -44,9 +45,18 @@ class Transport:
         self._http: Optional[httpx.Client] = None
         self._lock = threading.Lock()
 
-    def request(self, call: calls.Call[T], body: Optional[Body] = None, parts: Optional[Parts] = None) -> T:
+    def request(
+        self,
+        call: calls.Call[T],
+        body: Optional[Body] = None,
+        parts: Optional[Parts] = None,
+        *,
+        request_timeout: Optional[float] = None,
+        user: Optional[str] = None,
+    ) -> T:
         """Sends a call and reads its answer."""
-        response = self._send(call, body, parts, stream=False)
+        check_user(user)
+        response = self._send(call, body, parts, request_timeout, stream=False)
         if response is None or not response.content:
             return call.parse(None)
         try:
@@ -55,16 +65,21 @@ class Transport:
             raise ServerException(f"the answer to {call.method} {call.path} is not JSON", status=response.status_code) from None
         return call.parse(value)
 
-    def stream(self, call: calls.Call[Any]) -> ByteStream:
+    def stream(
+        self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
+    ) -> ByteStream:
         """Sends a call and hands back its answer's bytes as they come."""
-        response = self._send(call, None, None, stream=True)
+        check_user(user)
+        response = self._send(call, None, None, request_timeout, stream=True)
         if response is None:
             raise ServerException(f"there is no answer to {call.method} {call.path}")
         return ByteStream(response, call)
 
-    def events(self, call: calls.Call[Any]) -> EventStream:
+    def events(
+        self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
+    ) -> EventStream:
         """Sends a call and hands back its answer's events as they come."""
-        stream = self.stream(call)
+        stream = self.stream(call, request_timeout=request_timeout, user=user)
         kind = stream.headers.get("Content-Type", "")
         if not kind.startswith("text/event-stream"):
             stream.close()
@@ -92,7 +107,13 @@ class Transport:
             return self._http
 
     def _send(
-        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], *, stream: bool
+        self,
+        call: calls.Call[Any],
+        body: Optional[Body],
+        parts: Optional[Parts],
+        request_timeout: Optional[float],
+        *,
+        stream: bool,
     ) -> Optional[httpx.Response]:
         """The good answer to a call; None for something to delete that is gone since an attempt before."""
         if call.needs_key:
@@ -102,7 +123,7 @@ class Transport:
         while True:
             delay: Optional[float]
             failure: SandboxException
-            request = self._build(call, body, parts, stream)
+            request = self._build(call, body, parts, request_timeout)
             try:
                 response = self._client().send(request, stream=stream)
             except httpx.HTTPError as error:
@@ -117,15 +138,19 @@ class Transport:
                 failure = self._refusal(response)
                 if call.method == "DELETE" and maybe_done and response.status_code in (404, 410):
                     return None
-                delay = self.retries.after_status(
-                    attempt, response.status_code, failure.retry_after, safe=call.safe, read_only=call.read_only
-                )
+                if maybe_done and failure.code == "idempotency_running":
+                    # The attempt that was lost is still at work, and this one has the same key.
+                    delay = self.retries.after_break(attempt, safe=call.safe, opened=True)
+                else:
+                    delay = self.retries.after_status(attempt, response.status_code, failure.retry_after, safe=call.safe)
             if delay is None or not replayable:
                 raise failure from None
             _io.sleep(delay)
             attempt += 1
 
-    def _build(self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], stream: bool) -> httpx.Request:
+    def _build(
+        self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], request_timeout: Optional[float]
+    ) -> httpx.Request:
         headers = dict(call.headers)
         content = body
         try:
@@ -139,24 +164,17 @@ class Transport:
                 content=content,
                 files=parts,
                 headers=headers,
-                timeout=self._timeout(call, stream),
+                timeout=self._timeout(call, request_timeout),
             )
         except (httpx.InvalidURL, ValueError) as error:
             # Such as a text that has no form in UTF-8, or a number that has none in JSON.
             raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
 
-    def _timeout(self, call: calls.Call[Any], stream: bool) -> httpx.Timeout:
-        patience = self.config.request_timeout if call.patience is None else call.patience
-        if stream:
-            patience = max(patience, STREAM_TIMEOUT)
-        # A stream gives a sign of life, so that even one that lasts for ever may not be silent for ever.
-        read = STREAM_TIMEOUT if stream and call.headers.get("Accept") == "text/event-stream" else patience
-        return httpx.Timeout(
-            connect=min(CONNECT_TIMEOUT, self.config.request_timeout),
-            read=None if read == float("inf") else read,
-            write=self.config.request_timeout,
-            pool=self.config.request_timeout,
-        )
+    def _timeout(self, call: calls.Call[Any], request_timeout: Optional[float]) -> httpx.Timeout:
+        if call.headers.get("Accept") == "text/event-stream":
+            # A stream of events gives a sign of life, so that even one that lasts for ever may not be silent for ever.
+            return request_limits(STREAM_TIMEOUT, 0.0)
+        return request_limits(self.config.request_timeout if request_timeout is None else request_timeout, call.takes)
 
     def _failure(self, call: calls.Call[Any], error: httpx.HTTPError) -> SandboxException:
         what = f"{call.method} {call.path}"

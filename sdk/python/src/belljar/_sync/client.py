@@ -25,8 +25,8 @@ import httpx
 from .. import _calls as calls
 from .._calls._call import Duration
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
-from ..errors import NotFoundException
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, TemplateInfo
+from ..errors import ConflictException, NotFoundException
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, SandboxState, TemplateInfo
 from . import _io
 from ._transport import Transport
 
@@ -222,7 +222,7 @@ class Sandboxes:
     def list(
         self,
         *,
-        state: Optional[Union[str, Sequence[str]]] = None,
+        state: Optional[Union[SandboxState, Sequence[SandboxState]]] = None,
         labels: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
         limit: Optional[int] = None,
@@ -255,9 +255,16 @@ class Sandboxes:
         """Lets a sandbox live that long from now; 0 ends it now."""
         return self._client._transport.request(calls.sandboxes.set_timeout(sandbox_id, timeout))
 
-    def pause(self, sandbox_id: str) -> SandboxInfo:
-        """Freezes a sandbox."""
-        return self._client._transport.request(calls.sandboxes.pause(sandbox_id))
+    def pause(self, sandbox_id: str) -> bool:
+        """Freezes a sandbox. False: it is paused already."""
+        try:
+            self._client._transport.request(calls.sandboxes.pause(sandbox_id))
+        except ConflictException as error:
+            # The same code also says that it is starting or ending, which is no success.
+            if error.code == "wrong_state" and (self.get(sandbox_id)).state == "paused":
+                return False
+            raise
+        return True
 
     def resume(self, sandbox_id: str, timeout: Optional[Duration] = None) -> SandboxInfo:
         """Lets a frozen sandbox go on; one that runs gets at least the time given."""

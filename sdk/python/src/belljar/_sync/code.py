@@ -12,7 +12,7 @@ from .._calls.code import ContextRef
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
 from ..errors import ConnectionException, InvalidArgumentException, error_from_problem
-from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result
+from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
 from ._transport import Transport
@@ -22,11 +22,12 @@ class Code:
     """What a sandbox can do with code."""
 
     _transport: Transport
+    _info: SandboxInfo
 
     @property
     def sandbox_id(self) -> str:
         """Its id."""
-        raise NotImplementedError
+        return self._info.sandbox_id
 
     def run_code(
         self,
@@ -69,7 +70,7 @@ class Code:
                 or None if nobody will answer. Without it a question is an error in the code.
             on_disconnect: What happens when the connection breaks: the code goes on (`continue`), or is ended (`kill`).
             output: How many bytes of each stream are kept; callbacks get everything.
-            request_timeout: Seconds that the server may be silent, if that is to be less than the code's own time.
+            request_timeout: Seconds that the server may be silent beyond the code's own time, 0 for no limit.
         """
         if env is not None and envs is not None:
             raise InvalidArgumentException("env is another name of envs; give one of them", field="env")
@@ -85,11 +86,11 @@ class Code:
             allow_input=on_input is not None,
             on_disconnect=on_disconnect,
             output=output,
-            request_timeout=request_timeout,
+            default_timeout=self._info.limits.timeout_s,
             streamed=streamed,
         )
         if not streamed:
-            return self._transport.request(call)
+            return self._transport.request(call, request_timeout=request_timeout)
         running = Running(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input)
         return running.follow(call)
 

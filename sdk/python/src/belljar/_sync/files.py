@@ -8,7 +8,7 @@ import tempfile
 import uuid
 from collections import OrderedDict
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
+from typing import IO, TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 from .. import _archive
 from .. import _calls as calls
@@ -25,6 +25,11 @@ from . import _io
 from ._io import EventCallback, FileData, ProgressCallback
 from ._transport import ByteStream, Transport
 from .watch import WatchHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
 
 LocalPath = Union[str, "os.PathLike[str]"]
 """A path on this machine."""
@@ -47,6 +52,7 @@ class Files:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> str: ...
 
     @overload
@@ -58,6 +64,7 @@ class Files:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> bytes: ...
 
     @overload
@@ -69,6 +76,7 @@ class Files:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> ByteStream: ...
 
     def read(
@@ -79,6 +87,7 @@ class Files:
         start: Optional[int] = None,
         end: Optional[int] = None,
         errors: str = "strict",
+        **options: Unpack[RequestOptions],
     ) -> Union[str, bytes, ByteStream]:
         """Reads a file, or the part of it from byte `start` up to but without byte `end`.
 
@@ -87,7 +96,7 @@ class Files:
         """
         if format not in ("text", "bytes", "stream"):
             raise InvalidArgumentException("format is text, bytes or stream", field="format")
-        stream = self._transport.stream(calls.files.content(self._sandbox_id, path, start, end))
+        stream = self._transport.stream(calls.files.content(self._sandbox_id, path, start, end), **options)
         if format == "stream":
             return stream
         with stream:
@@ -103,6 +112,7 @@ class Files:
         make_parents: bool = True,
         append: bool = False,
         exclusive: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> FileEntry:
         """Writes a file, all of it or nothing of it.
 
@@ -113,15 +123,16 @@ class Files:
             make_parents: Whether to make directories that are not there.
             append: Whether to add to what is there.
             exclusive: Whether to fail if there is something already.
+            options: `request_timeout` and `user`, as every call for files takes them.
         """
         call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=make_parents, append=append, exclusive=exclusive)
         if isinstance(data, str):
-            return self._transport.request(call, data.encode("utf-8"))
+            return self._transport.request(call, data.encode("utf-8"), **options)
         if isinstance(data, (bytes, bytearray, memoryview)):
-            return self._transport.request(call, bytes(data))
-        return self._transport.request(call, _io.body_chunks(data))
+            return self._transport.request(call, bytes(data), **options)
+        return self._transport.request(call, _io.body_chunks(data), **options)
 
-    def write_files(self, files: Iterable[Mapping[str, Any]]) -> List[FileEntry]:
+    def write_files(self, files: Iterable[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> List[FileEntry]:
         """Writes many files in few requests. Each is a mapping with `path` and `data`, and `mode` if it needs one.
 
         `data` is text, bytes or an open file. One that fails does not undo those before it.
@@ -141,56 +152,61 @@ class Files:
             together = []
         if together:
             parts = [("file", (name, content)) for _, name, content in together]
-            made = self._transport.request(calls.files.upload_many(self._sandbox_id, "."), parts=parts)
+            made = self._transport.request(calls.files.upload_many(self._sandbox_id, "."), parts=parts, **options)
             written.update((index, entry) for (index, _, _), entry in zip(together, made))
         for index, file in enumerate(entries):
             if index not in written:
-                written[index] = self.write(file["path"], file["data"], mode=file.get("mode"))
+                written[index] = self.write(file["path"], file["data"], mode=file.get("mode"), **options)
         return [written[index] for index in sorted(written)]
 
-    def list(self, path: RemotePath = ".", depth: int = 1) -> List[FileEntry]:
+    def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
         """What is in a directory, and below it down to `depth` levels. Paths are such as every call takes."""
         found: List[FileEntry] = []
         cursor: Optional[str] = None
         while True:
-            page = self._transport.request(calls.files.page(self._sandbox_id, path, depth, None, cursor))
+            page = self._transport.request(calls.files.page(self._sandbox_id, path, depth, None, cursor), **options)
             found.extend(page[0])
             cursor = page[1]
             if cursor is None:
                 return found
 
-    def exists(self, path: RemotePath) -> bool:
+    def exists(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         """Whether there is something. A link that leads nowhere counts."""
         try:
-            self.get_info(path, follow=False)
+            self.get_info(path, follow=False, **options)
         except NotFoundException as error:
             if error.code != "path_not_found":
                 raise
             return False
         return True
 
-    def get_info(self, path: RemotePath, *, follow: bool = True) -> FileEntry:
+    def get_info(self, path: RemotePath, *, follow: bool = True, **options: Unpack[RequestOptions]) -> FileEntry:
         """What a path leads to; with `follow=False` a link is told as a link."""
-        return self._transport.request(calls.files.stat(self._sandbox_id, path, follow))
+        return self._transport.request(calls.files.stat(self._sandbox_id, path, follow), **options)
 
-    def make_dir(self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None) -> bool:
+    def make_dir(
+        self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None, **options: Unpack[RequestOptions]
+    ) -> bool:
         """Makes a directory, and those above it if `parents`. False: there is one already."""
-        if self._is_directory(path):
+        if self._is_directory(path, **options):
             return False
-        self._transport.request(calls.files.make_dir(self._sandbox_id, path, parents, mode))
+        self._transport.request(calls.files.make_dir(self._sandbox_id, path, parents, mode), **options)
         return True
 
-    def remove(self, path: RemotePath, *, recursive: bool = True) -> None:
+    def remove(self, path: RemotePath, *, recursive: bool = True, **options: Unpack[RequestOptions]) -> None:
         """Takes a file or directory away; a directory that is not empty only if `recursive`."""
-        self._transport.request(calls.files.remove(self._sandbox_id, path, recursive))
+        self._transport.request(calls.files.remove(self._sandbox_id, path, recursive), **options)
 
-    def rename(self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False) -> FileEntry:
+    def rename(
+        self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False, **options: Unpack[RequestOptions]
+    ) -> FileEntry:
         """Gives a file or directory another place. Fails if something is there, unless `overwrite`."""
-        return self._transport.request(calls.files.rename(self._sandbox_id, old_path, new_path, overwrite))
+        call = calls.files.rename(self._sandbox_id, old_path, new_path, overwrite)
+        return self._transport.request(call, **options)
 
-    def chmod(self, path: RemotePath, mode: Mode) -> FileEntry:
+    def chmod(self, path: RemotePath, mode: Mode, **options: Unpack[RequestOptions]) -> FileEntry:
         """Sets permission bits, such as `0o755`."""
-        return self._transport.request(calls.files.chmod(self._sandbox_id, path, mode))
+        return self._transport.request(calls.files.chmod(self._sandbox_id, path, mode), **options)
 
     def search(
         self,
@@ -201,6 +217,7 @@ class Files:
         regex: bool = False,
         ignore_case: bool = False,
         limit: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> SearchResult:
         """Looks for files below `path`: by `name` (such as `*.py`), and by a line that has `content` in it.
 
@@ -215,7 +232,7 @@ class Files:
             ignore_case=ignore_case,
             limit=limit,
         )
-        return self._transport.request(call)
+        return self._transport.request(call, **options)
 
     def watch_dir(
         self,
@@ -223,12 +240,13 @@ class Files:
         on_event: Optional[EventCallback[FilesystemEvent]] = None,
         *,
         recursive: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> WatchHandle:
         """Watches a directory, and those below it if `recursive`. What happens after this has come back is told.
 
         Events go to `on_event`; without it iterate over the handle, or ask it with `get_new_events`.
         """
-        stream = self._transport.events(calls.files.watch(self._sandbox_id, path, recursive))
+        stream = self._transport.events(calls.files.watch(self._sandbox_id, path, recursive), **options)
         return WatchHandle._begin(stream, on_event)
 
     def upload(
@@ -238,12 +256,13 @@ class Files:
         on_progress: Optional[ProgressCallback] = None,
         *,
         mode: Optional[Mode] = None,
+        **options: Unpack[RequestOptions],
     ) -> FileEntry:
         """Sends a file of this machine, however large. `on_progress` gets bytes so far and bytes in all."""
         call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=True, append=False, exclusive=False)
         with open(local_path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return self._transport.request(call, _watched(_io.body_chunks(file), size, on_progress))
+            return self._transport.request(call, _watched(_io.body_chunks(file), size, on_progress), **options)
 
     def download(
         self,
@@ -252,6 +271,7 @@ class Files:
         on_progress: Optional[ProgressCallback] = None,
         *,
         max_bytes: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> int:
         """Fetches a file to this machine, however large, and says how many bytes it has.
 
@@ -262,7 +282,7 @@ class Files:
         part = target.parent / f".{target.name[:100]}.{uuid.uuid4().hex}.part"
         try:
             with open(part, "xb") as file:
-                size = self._fetch(path, file, on_progress, max_bytes)
+                size = self._fetch(path, file, on_progress, max_bytes, **options)
             os.replace(part, target)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -270,13 +290,17 @@ class Files:
         return size
 
     def upload_dir(
-        self, local_path: LocalPath, path: RemotePath, on_progress: Optional[ProgressCallback] = None
+        self,
+        local_path: LocalPath,
+        path: RemotePath,
+        on_progress: Optional[ProgressCallback] = None,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Sends what is in a directory of this machine to below a directory of the sandbox."""
         with tempfile.TemporaryFile() as packed:
             size = _io.run_blocking(_archive.pack, Path(local_path), packed)
             call = calls.files.put_archive(self._sandbox_id, path, "tar", 0)
-            return self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress))
+            return self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress), **options)
 
     def download_dir(
         self,
@@ -285,6 +309,7 @@ class Files:
         on_progress: Optional[ProgressCallback] = None,
         *,
         max_bytes: Optional[int] = None,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Fetches what is in a directory of the sandbox to below a directory of this machine.
 
@@ -293,14 +318,16 @@ class Files:
         """
         with tempfile.TemporaryFile() as packed:
             call = calls.files.get_archive(self._sandbox_id, path, "tar.gz")
-            with self._transport.stream(call) as stream:
+            with self._transport.stream(call, **options) as stream:
                 _copy(stream, packed, 0, on_progress, max_bytes)
             packed.seek(0)
             return _io.run_blocking(_archive.unpack, packed, Path(local_path), max_bytes)
 
-    def get_archive(self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz") -> ByteStream:
+    def get_archive(
+        self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz", **options: Unpack[RequestOptions]
+    ) -> ByteStream:
         """A directory as an archive, as a stream of bytes."""
-        return self._transport.stream(calls.files.get_archive(self._sandbox_id, path, format))
+        return self._transport.stream(calls.files.get_archive(self._sandbox_id, path, format), **options)
 
     def put_archive(
         self,
@@ -309,30 +336,36 @@ class Files:
         format: Literal["auto", "tar", "tar.gz", "zip"] = "auto",
         *,
         strip: int = 0,
+        **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
         """Unpacks an archive below a directory, without the first `strip` parts of each name."""
         call = calls.files.put_archive(self._sandbox_id, path, format, strip)
         if isinstance(data, str):
             raise InvalidArgumentException("an archive is bytes; open the file and give that", field="data")
         body = data if isinstance(data, bytes) else _io.body_chunks(data)
-        return self._transport.request(call, body)
+        return self._transport.request(call, body, **options)
 
-    def _is_directory(self, path: RemotePath) -> bool:
+    def _is_directory(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         try:
-            return (self.get_info(path)).is_dir
+            return (self.get_info(path, **options)).is_dir
         except NotFoundException as error:
             if error.code != "path_not_found":
                 raise
             return False
 
     def _fetch(
-        self, path: RemotePath, file: IO[bytes], on_progress: Optional[ProgressCallback], max_bytes: Optional[int]
+        self,
+        path: RemotePath,
+        file: IO[bytes],
+        on_progress: Optional[ProgressCallback],
+        max_bytes: Optional[int],
+        **options: Unpack[RequestOptions],
     ) -> int:
         etag: Optional[str] = None
         breaks = done = 0
         while True:
             call = calls.files.content(self._sandbox_id, path, done or None, if_range=etag if done else None)
-            with self._transport.stream(call) as stream:
+            with self._transport.stream(call, **options) as stream:
                 if done and stream.status != 206:
                     done = 0
                     file.seek(0)

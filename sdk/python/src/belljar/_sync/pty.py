@@ -10,13 +10,16 @@ from .. import _frames as frames
 from .. import _json as read
 from .._calls._call import Duration
 from .._calls.commands import Command, Signal
-from ..errors import ConnectionException, SandboxException, error_from_problem
+from ..errors import ConnectionException, SandboxException, error_from_problem, is_interruption
 from ..models import CommandResult, ProcessInfo, PtySize, StreamOutput
 from . import _io
 from ._io import BytesCallback
 from .commands import Commands, checked
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._config import RequestOptions
     from .commands import ProcessRef
 
 DEFAULT_SHELL = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi"
@@ -41,6 +44,7 @@ class Pty:
         cwd: Optional[str] = None,
         envs: Optional[Mapping[str, str]] = None,
         timeout: Optional[Duration] = 0,
+        **options: Unpack[RequestOptions],
     ) -> PtyHandle:
         """Starts a program on a new terminal.
 
@@ -51,6 +55,7 @@ class Pty:
             cwd: Where it runs.
             envs: Variables, added to those of the sandbox. `TERM` is `xterm-256color` unless it is given.
             timeout: How long it may run; without end if 0.
+            options: `request_timeout` and `user`, as `commands.run` takes them.
         """
         call = calls.commands.start(
             self._sandbox_id,
@@ -61,7 +66,7 @@ class Pty:
             stdin=None,
             terminal=size or PtySize(),
         )
-        return self._attach(self._transport.request(call), on_data)
+        return self._attach(self._transport.request(call, **options), on_data)
 
     def connect(self, process: ProcessRef, on_data: Optional[BytesCallback] = None) -> PtyHandle:
         """Takes up a program on a terminal that was started before. Its output comes from as far back as it was kept."""
@@ -204,14 +209,18 @@ class PtyHandle:
     def _receive(self) -> Optional[bytes]:
         """The next piece of output; None: it has ended, or was disconnected. A broken connection is taken up again."""
         while self._end is None and not self._disconnected:
-            failure = ConnectionException("the server closed the terminal's connection before the program's end")
+            failure: SandboxException = ConnectionException(
+                "the server closed the terminal's connection before the program's end"
+            )
             frame: Optional[Union[str, bytes]] = None
             try:
                 if self._socket is None:
                     self._open()
                 if self._socket is not None:
                     frame = self._socket.receive()
-            except ConnectionException as error:
+            except SandboxException as error:
+                if not is_interruption(error):
+                    raise
                 failure = error
             if frame is not None:
                 data = self._take(frame)

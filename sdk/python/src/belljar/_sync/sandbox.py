@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional, Sequence, Type, Union
+import time
+from typing import TYPE_CHECKING, List, Literal, Mapping, Optional, Sequence, Type, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath
 from .._dual import dual
-from ..errors import ForkException, NotFoundException, SandboxException, SandboxGoneException, ServerException
-from ..models import (
-    LogPage,
-    SandboxInfo,
-    SandboxMetrics,
-    TemplateInfo,
-    Token,
+from ..errors import (
+    ForkException,
+    NotFoundException,
+    SandboxException,
+    SandboxGoneException,
+    ServerException,
+    TimeoutException,
 )
+from ..models import Limits, LogPage, SandboxInfo, SandboxMetrics, SandboxState, TemplateInfo, Token
+from . import _io
 from .client import Belljar, Leased, Paginator, shared_client
 from .code import Code
 from .commands import Commands
@@ -28,7 +31,7 @@ from .sessions import Sessions
 if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
 
-    from .._config import ConnectionOptions
+    from .._config import ConnectionOptions, RequestOptions
 
     class SandboxOptions(TypedDict, total=False):
         """What `Sandbox.create` takes beside template, timeout and connection."""
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
         idle_timeout: Optional[Duration]
         on_timeout: Optional[Literal["kill", "pause"]]
         auto_resume: Optional[bool]
-        limits: Optional[Mapping[str, Any]]
+        limits: Optional[Limits]
         network: Optional[str]
         engine: Optional[str]
         grade: Optional[str]
@@ -50,14 +53,18 @@ if TYPE_CHECKING:
         files: Optional[Mapping[str, Union[str, bytes]]]
 
 
+PORT_INTERVAL = 0.05
+"""Seconds between two looks at a sandbox's ports."""
+
+
 def _kill_by_id(cls: Type[Sandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
     """Ends a sandbox by its id."""
     with Leased(None, connection) as client:
         return client.sandboxes.kill(sandbox_id)
 
 
-def _pause_by_id(cls: Type[Sandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> SandboxInfo:
-    """Freezes a sandbox by its id."""
+def _pause_by_id(cls: Type[Sandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
+    """Freezes a sandbox by its id. False: it is paused already."""
     with Leased(None, connection) as client:
         return client.sandboxes.pause(sandbox_id)
 
@@ -101,7 +108,7 @@ class Sandbox(Code):
         self._info = info
         self._released = False
         client._lease()
-        self.commands = Commands(self._transport, info.sandbox_id)
+        self.commands = Commands(self._transport, info.sandbox_id, info.limits.timeout_s)
         """Runs commands."""
         self.files = Files(self._transport, info.sandbox_id)
         """Reads and writes files."""
@@ -126,7 +133,7 @@ class Sandbox(Code):
         idle_timeout: Optional[Duration] = None,
         on_timeout: Optional[Literal["kill", "pause"]] = None,
         auto_resume: Optional[bool] = None,
-        limits: Optional[Mapping[str, Any]] = None,
+        limits: Optional[Limits] = None,
         network: Optional[str] = None,
         engine: Optional[str] = None,
         grade: Optional[str] = None,
@@ -209,7 +216,7 @@ class Sandbox(Code):
     def list(
         cls,
         *,
-        state: Optional[Union[str, Sequence[str]]] = None,
+        state: Optional[Union[SandboxState, Sequence[SandboxState]]] = None,
         labels: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
         limit: Optional[int] = None,
@@ -223,11 +230,6 @@ class Sandbox(Code):
         """
         found = client if client is not None else shared_client(connection)
         return found.sandboxes.list(state=state, labels=labels, name=name, limit=limit, order=order)
-
-    @property
-    def sandbox_id(self) -> str:
-        """Its id."""
-        return self._info.sandbox_id
 
     @property
     def name(self) -> Optional[str]:
@@ -245,10 +247,9 @@ class Sandbox(Code):
         self._release()
         return killed
 
-    def _pause(self) -> SandboxInfo:
-        """Freezes the sandbox; its clock stops."""
-        self._info = self._client.sandboxes.pause(self.sandbox_id)
-        return self._info
+    def _pause(self) -> bool:
+        """Freezes the sandbox; its clock stops. False: it is paused already."""
+        return self._client.sandboxes.pause(self.sandbox_id)
 
     def _resume(self, timeout: Optional[Duration] = None) -> SandboxInfo:
         """Lets the frozen sandbox go on; one that runs gets at least the time given."""
@@ -284,14 +285,16 @@ class Sandbox(Code):
 
     def fork(
         self,
+        timeout: Optional[Duration] = None,
         count: int = 1,
         *,
-        timeout: Optional[Duration] = None,
         metadata: Optional[Mapping[str, str]] = None,
         labels: Optional[Mapping[str, str]] = None,
         envs: Optional[Mapping[str, str]] = None,
     ) -> List[Sandbox]:
         """Makes `count` sandboxes (1 to 20) that start with the files that this one has now. Processes are not copied.
+
+        `timeout` is how long they live, as `create` has it.
 
         Raises:
             ForkException: Some could not be made; it has those that were.
@@ -303,15 +306,15 @@ class Sandbox(Code):
             raise ForkException(sandboxes, errors)
         return sandboxes
 
-    def snapshot(self, name: Optional[str] = None, note: Optional[str] = None) -> TemplateInfo:
-        """Makes a template of the files that the sandbox has now; `Sandbox.create` takes its id or name."""
+    def create_snapshot(self, name: Optional[str] = None, note: Optional[str] = None) -> TemplateInfo:
+        """Makes a template of the files that the sandbox has now; `Sandbox.create` takes its `snapshot_id` or name."""
         return self._transport.request(calls.sandboxes.snapshot(self.sandbox_id, name, note))
 
     def update(
         self,
         *,
         labels: Optional[Mapping[str, Optional[str]]] = None,
-        limits: Optional[Mapping[str, Any]] = None,
+        limits: Optional[Limits] = None,
         idle_timeout: Optional[Duration] = None,
         on_timeout: Optional[Literal["kill", "pause"]] = None,
         auto_resume: Optional[bool] = None,
@@ -365,7 +368,19 @@ class Sandbox(Code):
             )
         return self._info.host.replace("{port}", str(port))
 
-    def get_url(self, port: int, expires: Duration = 600, *, by_path: bool = False) -> str:
+    def wait_for_port(self, port: int, timeout: float = 60.0) -> None:
+        """Waits until something in the sandbox listens on a port.
+
+        Raises:
+            TimeoutException: Nothing did within `timeout` seconds.
+        """
+        end = time.monotonic() + timeout
+        while port not in (self.ports.list()).listening:
+            if time.monotonic() >= end:
+                raise TimeoutException(f"nothing in the sandbox {self.sandbox_id} listens on port {port} after {timeout:g} s")
+            _io.sleep(PORT_INTERVAL)
+
+    def get_url(self, port: int, expires: Duration = 3600, *, by_path: bool = False) -> str:
         """Publishes a port, and makes a URL that opens it, for whoever has the URL, until it expires.
 
         The URL has a host name of its own, where a browser gets a cookie, so that links and scripts of a page work. Names below
@@ -382,13 +397,13 @@ class Sandbox(Code):
             url = f"{published.path_url}?belljar_token={quote(token.token, safe='')}"
         return urljoin(f"{self._client.config.base_url}/", url)
 
-    def upload_url(self, path: RemotePath, expires: Duration = 3600) -> str:
+    def upload_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
         """Makes a URL to which whoever has it can PUT this one file, until it expires."""
-        return self._sign(path, "write", expires)
+        return self._sign(path, "write", expires, **options)
 
-    def download_url(self, path: RemotePath, expires: Duration = 3600) -> str:
+    def download_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
         """Makes a URL from which whoever has it can GET this one file, until it expires."""
-        return self._sign(path, "read", expires)
+        return self._sign(path, "read", expires, **options)
 
     def __enter__(self) -> Sandbox:
         """Itself."""
@@ -409,8 +424,8 @@ class Sandbox(Code):
         """The sandbox's id, and its server."""
         return f"{type(self).__name__}(sandbox_id={self.sandbox_id!r}, api_url={self._client.config.api_url!r})"
 
-    def _sign(self, path: RemotePath, operation: str, expires: Duration) -> str:
-        url = self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires))
+    def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:
+        url = self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires), **options)
         return urljoin(f"{self._client.config.base_url}/", url)
 
     def _release(self) -> None:

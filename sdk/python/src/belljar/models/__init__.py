@@ -5,7 +5,20 @@ from .charts import Bar, Box, Chart, Points, Slice
 from .code import CodeContext, Column, Execution, ExecutionError, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
 from .files import ArchiveResult, FileEntry, FilesystemEvent, SearchMatch, SearchResult
-from .sandboxes import DiskUsage, Limits, LogEntry, LogPage, PortInfo, PortList, SandboxInfo, SandboxMetrics, SessionInfo, Token
+from .sandboxes import (
+    DiskUsage,
+    Limits,
+    LogEntry,
+    LogPage,
+    PortInfo,
+    PortList,
+    SandboxInfo,
+    SandboxLimits,
+    SandboxMetrics,
+    SandboxState,
+    SessionInfo,
+    Token,
+)
 
 __all__ = [
     "AccountInfo",
@@ -38,7 +51,9 @@ __all__ = [
     "Question",
     "Result",
     "SandboxInfo",
+    "SandboxLimits",
     "SandboxMetrics",
+    "SandboxState",
     "SearchMatch",
     "SearchResult",
     "SessionInfo",

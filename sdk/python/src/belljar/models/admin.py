@@ -22,6 +22,11 @@ class TemplateInfo:
     source: Optional[str]
     note: Optional[str]
 
+    @property
+    def snapshot_id(self) -> str:
+        """The id, under the name that E2B has for it."""
+        return self.template_id
+
     @classmethod
     def from_json(cls, value: Any) -> TemplateInfo:
         """Reads a template of an answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from .. import _json as read
 from ..errors import ServerException
@@ -27,6 +27,11 @@ _FORMS: Mapping[str, str] = {
     "data": TABLE,
     "chart": CHART,
 }
+
+
+ContextState = Literal["idle", "busy", "lost"]
+ExecutionStatus = Literal["ok", "error", "interrupted", "timed_out", "died"]
+VariablesState = Literal["preserved", "lost", "unknown"]
 
 
 class Question(str):
@@ -53,7 +58,7 @@ class CodeContext:
         id: Its id: the language's name for the language's own context, else `c1`, `c2`, …
         language: Its language.
         cwd: Its working directory.
-        state: `idle`, `busy`, or `lost`: its interpreter has ended, and the next execution gets a fresh one.
+        state: `lost`: its interpreter has ended, and the next execution gets a fresh one.
         pid: The interpreter's process inside, if there is one.
         executions: How many were begun since the interpreter started.
         idle_ms: Milliseconds since the last execution ended; 0 while one runs.
@@ -66,7 +71,7 @@ class CodeContext:
     id: str
     language: str
     cwd: str
-    state: str
+    state: ContextState
     pid: Optional[int] = None
     executions: int = 0
     idle_ms: int = 0
@@ -83,7 +88,7 @@ class CodeContext:
             id=read.text(value, "id"),
             language=read.text(value, "language"),
             cwd=read.text(value, "cwd"),
-            state=read.text(value, "state"),
+            state=cast(ContextState, read.text(value, "state")),
             pid=read.optional_integer(value, "pid"),
             executions=read.integer(value, "executions", 0),
             idle_ms=read.integer(value, "idle_ms", 0),
@@ -351,8 +356,8 @@ class Execution:
         results: What it has shown, in order.
         logs: What it has printed.
         error: The error that it raised, if it did.
-        status: `ok`; `error`; `interrupted`; `timed_out`; `died`: the interpreter ended before the code did.
-        state: What has become of the context's variables: `preserved`, `lost`, or `unknown`.
+        status: How it ended; `died`: the interpreter ended before the code did.
+        state: What has become of the context's variables.
         reason: Why they are not preserved.
         context: The id of the context that it ran in.
         execution: Its number in the sandbox, which is never used again.
@@ -368,8 +373,8 @@ class Execution:
     results: Tuple[Result, ...] = ()
     logs: Logs = field(default_factory=Logs)
     error: Optional[ExecutionError] = None
-    status: str = "ok"
-    state: str = "preserved"
+    status: ExecutionStatus = "ok"
+    state: VariablesState = "preserved"
     reason: Optional[str] = None
     context: str = ""
     execution: int = 0
@@ -419,8 +424,8 @@ class Execution:
             results=tuple(results),
             logs=logs,
             error=error,
-            status=read.text(end, "status"),
-            state=read.text(end, "state"),
+            status=cast(ExecutionStatus, read.text(end, "status")),
+            state=cast(VariablesState, read.text(end, "state")),
             reason=read.optional_text(end, "reason"),
             context=context if isinstance(context, str) else read.text(context, "id"),
             execution=read.integer(head, "execution", 0),

@@ -7,6 +7,9 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _json as read
 
+MAX_SHOWN = 2000
+"""Characters of each output stream that the `repr` of a result shows."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -134,6 +137,11 @@ class CommandResult:
     hint: Optional[str] = None
     session_state: Optional[str] = None
 
+    def __repr__(self) -> str:
+        """How it ended, and what it wrote."""
+        how = f"exit_code={self.exit_code}" if self.outcome.kind == "exited" else f"error={self.error!r}"
+        return f"{type(self).__name__}({how}, stdout={_shown(self.stdout)}, stderr={_shown(self.stderr)})"
+
     @property
     def stdout(self) -> str:
         """What it wrote to standard output, as text."""
@@ -184,6 +192,11 @@ class CommandResult:
             left_behind=read.integer(value, "left_behind", 0),
             hint=read.optional_text(value, "hint"),
         )
+
+
+def _shown(text: str) -> str:
+    """A text for `repr`; of a long one its beginning and its end, which is where errors are."""
+    return repr(text) if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]!r}…{text[-MAX_SHOWN // 2 :]!r}"
 
 
 class Output(NamedTuple):

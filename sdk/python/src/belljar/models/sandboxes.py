@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Mapping, Optional, Tuple
+from datetime import datetime, timedelta
+from typing import Any, Literal, Mapping, Optional, Tuple, TypedDict, Union, cast
 
 from .. import _json as read
 
+SandboxState = Literal["creating", "running", "paused", "stopping", "gone"]
+"""What a sandbox does now."""
+
+
+class Limits(TypedDict, total=False):
+    """What a sandbox is to be limited to. What is not given, or None, is the server's choice.
+
+    Sizes are bytes or a text such as `256m`. `timeout` is how long a command may take that does not say.
+    """
+
+    memory: Optional[Union[int, str]]
+    cpus: Optional[float]
+    timeout: Optional[Union[int, float, str, timedelta]]
+    pids: Optional[int]
+    tmp: Optional[Union[int, str]]
+    disk: Optional[Union[int, str]]
+    inodes: Optional[int]
+    output: Optional[Union[int, str]]
+    open_files: Optional[int]
+
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What a sandbox may use at most. None: the server did not say."""
 
     memory_bytes: Optional[int]
@@ -24,7 +44,7 @@ class Limits:
     open_files: Optional[int]
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Limits:
+    def from_json(cls, value: Mapping[str, Any]) -> SandboxLimits:
         """Reads `limits` of an answer."""
         return cls(
             memory_bytes=read.optional_integer(value, "memory_bytes"),
@@ -43,13 +63,12 @@ class Limits:
 class SandboxInfo:
     """What the server knows of a sandbox.
 
-    `state` is one of `creating`, `running`, `paused`, `stopping` and `gone`. `raw` is the whole answer, for what has no
-    attribute here.
+    `raw` is the whole answer, for what has no attribute here.
     """
 
     sandbox_id: str
     name: Optional[str]
-    state: str
+    state: SandboxState
     template: str
     labels: Mapping[str, str]
     created_at: datetime
@@ -62,7 +81,7 @@ class SandboxInfo:
     ended_at: Optional[datetime]
     reason: Optional[str]
     engine: Optional[str]
-    limits: Limits
+    limits: SandboxLimits
     network: Optional[str]
     isolation: Mapping[str, Any]
     home: Optional[str]
@@ -85,7 +104,7 @@ class SandboxInfo:
         return cls(
             sandbox_id=read.text(value, "id"),
             name=read.optional_text(value, "name"),
-            state=read.text(value, "state"),
+            state=cast(SandboxState, read.text(value, "state")),
             template=read.text(value, "template"),
             labels=read.texts(value, "labels"),
             created_at=read.time(value, "created_at"),
@@ -98,7 +117,7 @@ class SandboxInfo:
             ended_at=read.optional_time(value, "ended_at"),
             reason=read.optional_text(value, "reason"),
             engine=read.optional_text(value, "engine"),
-            limits=Limits.from_json(read.mapping(value.get("limits") or {}, "`limits`")),
+            limits=SandboxLimits.from_json(read.mapping(value.get("limits") or {}, "`limits`")),
             network=read.optional_text(value, "network"),
             isolation=read.mapping(value.get("isolation") or {}, "`isolation`"),
             home=read.optional_text(value, "home"),
