@@ -1,9 +1,10 @@
 //! What an engine is: it builds walls with a guest inside, and hands back a connection to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_model::{EngineKind, Isolation, LimitsChange, SandboxId, SandboxSpec};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::client::{GuestClient, GuestError};
@@ -208,7 +209,29 @@ impl Sandbox {
         self.walls.offer_interpreter(owner, imports).await
     }
 
-    /// The guest: processes, files, ports.
+    /// Reads a file of at most `max_bytes`. The path is absolute, or relative to the home directory.
+    ///
+    /// # Errors
+    /// [`EngineError::Guest`]: there is no such file, or it is larger.
+    pub async fn read_file(&self, path: impl AsRef<Path>, max_bytes: usize) -> Result<Bytes, EngineError> {
+        Ok(self.guest.read_all(path.as_ref(), max_bytes).await?)
+    }
+
+    /// Writes a file, with the directories above it. The path is absolute, or relative to the home directory.
+    ///
+    /// # Errors
+    /// [`EngineError::Guest`]: it cannot be written there.
+    pub async fn write_file(
+        &self,
+        path: impl AsRef<Path>,
+        content: impl Into<Bytes>,
+    ) -> Result<(), EngineError> {
+        self.guest.write(path.as_ref(), 0o644, content.into()).await?;
+        Ok(())
+    }
+
+    /// The guest, in the messages of its protocol ([`crate::v1`]), which are no part of the embedding API and change with it.
+    #[doc(hidden)]
     #[must_use]
     pub fn guest(&self) -> &GuestClient {
         &self.guest
@@ -255,6 +278,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// See [`Walls::connect`].
+    #[doc(hidden)]
     pub async fn connect(&self) -> Result<GuestClient, EngineError> {
         self.walls.connect().await
     }

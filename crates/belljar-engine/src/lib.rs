@@ -23,7 +23,7 @@ pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
 pub use judge::{Judgement, judge};
 pub use log_dir::LogDir;
-pub use run::{InputFile, RunRequest, STOP_GRACE, Silent, Sink, run};
+pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
 pub use tunnel::TunnelIo;
 
 /// Messages of the guest protocol that callers see.

@@ -29,26 +29,85 @@ const MAX_INLINE_BYTES: usize = 1 << 20;
 /// How much of stderr is looked at for a hint, in bytes.
 const HINT_BYTES: usize = 8 * 1024;
 
-/// What is to be run.
+/// What is to be run: a source in a language, and what its methods add.
+#[must_use]
 pub struct RunRequest<'a> {
-    /// The language.
-    pub language: &'a Language,
-    /// The source's file name in the home directory.
-    pub source_name: PathBuf,
-    /// The source.
-    pub source: Bytes,
-    /// Arguments for the program.
-    pub args: Vec<String>,
-    /// What is fed to it.
-    pub stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Files to put in before.
-    pub files: Vec<InputFile>,
-    /// Whether files made and changed are looked for.
-    pub track_files: bool,
-    /// Where a stream goes that is more than is kept; `None` is nowhere.
-    pub log_dir: Option<PathBuf>,
-    /// Whether nothing follows in this sandbox: it is ended together with the program, and only [`Sandbox::stop`] is left.
-    pub last: bool,
+    language: &'a Language,
+    source_name: PathBuf,
+    source: Bytes,
+    args: Vec<String>,
+    stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    files: Vec<InputFile>,
+    track_files: bool,
+    log_dir: Option<PathBuf>,
+    last: bool,
+    hint_reader: HintReader,
+}
+
+impl<'a> RunRequest<'a> {
+    /// Runs `source` under the file name that the language has for it, without arguments, input or files.
+    pub fn new(language: &'a Language, source: impl Into<Bytes>) -> Self {
+        Self {
+            language,
+            source_name: PathBuf::from(&language.file),
+            source: source.into(),
+            args: Vec::new(),
+            stdin: None,
+            files: Vec::new(),
+            track_files: false,
+            log_dir: None,
+            last: false,
+            hint_reader: HintReader::default(),
+        }
+    }
+
+    /// Names the source's file in the home directory.
+    pub fn source_name(mut self, name: impl Into<PathBuf>) -> Self {
+        self.source_name = name.into();
+        self
+    }
+
+    /// Gives the program arguments.
+    pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Feeds the program's standard input, which is empty otherwise.
+    pub fn stdin(mut self, stdin: impl AsyncRead + Send + Unpin + 'static) -> Self {
+        self.stdin = Some(Box::new(stdin));
+        self
+    }
+
+    /// Puts files in before the program starts.
+    pub fn files(mut self, files: impl IntoIterator<Item = InputFile>) -> Self {
+        self.files.extend(files);
+        self
+    }
+
+    /// Looks for files that were made and changed, for [`RunResult::files`].
+    pub fn track_files(mut self, track: bool) -> Self {
+        self.track_files = track;
+        self
+    }
+
+    /// Writes to this directory what a stream has more than is kept.
+    pub fn log_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.log_dir = Some(dir.into());
+        self
+    }
+
+    /// Says whether nothing follows in this sandbox: it is ended together with the program, and only [`Sandbox::stop`] is left.
+    pub fn last(mut self, last: bool) -> Self {
+        self.last = last;
+        self
+    }
+
+    /// Says how [`RunResult::hint`] names limits; as fields of a specification if not said.
+    pub fn hint_reader(mut self, reader: HintReader) -> Self {
+        self.hint_reader = reader;
+        self
+    }
 }
 
 /// A file to put in.
@@ -66,7 +125,16 @@ pub trait Sink: Send {
     /// A phase begins: `compile` or `run`. `id` is the running process's number in the guest.
     fn phase(&mut self, phase: &'static str, id: u64) -> impl Future<Output = ()> + Send;
     /// Bytes of a stream.
-    fn output(&mut self, stream: v1::Stream, offset: u64, data: Bytes) -> impl Future<Output = ()> + Send;
+    fn output(&mut self, stream: OutputStream, offset: u64, data: &[u8]) -> impl Future<Output = ()> + Send;
+}
+
+/// A stream that a program writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
 }
 
 /// Takes nothing.
@@ -74,7 +142,7 @@ pub struct Silent;
 
 impl Sink for Silent {
     async fn phase(&mut self, _: &'static str, _: u64) {}
-    async fn output(&mut self, _: v1::Stream, _: u64, _: Bytes) {}
+    async fn output(&mut self, _: OutputStream, _: u64, _: &[u8]) {}
 }
 
 /// Runs `request` in `sandbox`, which should be fresh.
@@ -186,7 +254,7 @@ async fn run_in<S: Sink>(
             .signal
             .map(|signal| signal_name(signal).map_or_else(|| format!("SIG{signal}"), str::to_owned)),
         exit_status: phase.outcome.exit_status_with(phase.exit_code),
-        hint: belljar_model::hint(&phase.outcome, &hint_text, spec, HintReader::CommandLine),
+        hint: belljar_model::hint(&phase.outcome, &hint_text, spec, request.hint_reader),
         outcome: phase.outcome.clone(),
         wall_ms: milliseconds(phase.wall),
         cpu_ms: usage.cpu.map(milliseconds).or_else(|| phase.cpu.map(milliseconds)),
@@ -421,11 +489,15 @@ impl PhaseRun {
             match event {
                 ProcessEvent::Started { .. } => {}
                 ProcessEvent::Output { stream, offset, data } => {
+                    let stream = match stream {
+                        v1::Stream::STREAM_STDERR => OutputStream::Stderr,
+                        _ => OutputStream::Stdout,
+                    };
                     match stream {
-                        v1::Stream::STREAM_STDERR => self.stderr.push(&data),
-                        _ => self.stdout.push(&data),
+                        OutputStream::Stdout => self.stdout.push(&data),
+                        OutputStream::Stderr => self.stderr.push(&data),
                     }
-                    sink.output(stream, offset, data).await;
+                    sink.output(stream, offset, &data).await;
                 }
                 ProcessEvent::Exited(exited) => return Ok(Some(exited)),
             }

@@ -50,19 +50,16 @@ pub(crate) fn guest_run(data: &[u8]) {
             GuestClient::new(stream),
             Box::new(Still(usage)),
         );
-        let request = RunRequest {
-            language: &language,
-            source_name: "main.x".into(),
-            source: bytes::Bytes::from_static(b"source"),
-            args: Vec::new(),
-            stdin: (switches & 4 != 0).then(|| Box::new(&b"input"[..]) as Box<_>),
-            files: Vec::new(),
-            track_files: switches & 8 != 0,
-            log_dir: None,
-            last: switches & 16 != 0,
-        };
+        let track_files = switches & 8 != 0;
+        let mut request = RunRequest::new(&language, "source")
+            .source_name("main.x")
+            .track_files(track_files)
+            .last(switches & 16 != 0);
+        if switches & 4 != 0 {
+            request = request.stdin(&b"input"[..]);
+        }
         // What uploads streams, and may take as long as it likes.
-        let has_upload = language.compile.is_some() || request.track_files;
+        let has_upload = language.compile.is_some() || track_files;
         let done = tokio::time::timeout(RUN_TIME, run(&sandbox, &SPEC, request, &mut Silent)).await;
         assert!(done.is_ok() || has_upload, "the run hangs");
         done

@@ -2,9 +2,15 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use belljar_engine::{Engine as _, RunRequest, Silent};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Languages, SandboxSpec};
+use belljar_local::{
+    Engine as _, EngineKind, Languages, LocalConfig, LocalEngine, RunRequest, SandboxSpec, Silent,
+};
+
+const SOURCE: &str = "
+import os, sys
+print(2**64, 'in', os.getcwd(), 'as uid', os.getuid())
+open('shout.txt', 'w').write(sys.stdin.read().upper() + sys.argv[1])
+";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The sandbox's first process is this very program: it must get its turn before anything else happens.
@@ -17,21 +23,14 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let spec = SandboxSpec::default();
     let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
     let sandbox = engine.create(&spec).await?;
-    let request = RunRequest {
-        language: Languages::builtin().by_name("python")?,
-        source_name: "main.py".into(),
-        source: "import os\nprint(2**64, 'in', os.getcwd(), 'as uid', os.getuid())\n".into(),
-        args: Vec::new(),
-        stdin: None,
-        files: Vec::new(),
-        track_files: false,
-        log_dir: None,
-        last: true,
-    };
-    let result = belljar_engine::run(&sandbox, &spec, request, &mut Silent).await;
+    let python = Languages::builtin().by_name("python")?;
+    let request = RunRequest::new(python, SOURCE).args(["!"]).stdin(&b"hello"[..]);
+    let result = belljar_local::run(&sandbox, &spec, request, &mut Silent).await;
+    let written = sandbox.read_file("shout.txt", 1024).await;
     sandbox.stop().await?;
     let result = result?;
     println!("{}", result.stdout.text.as_deref().unwrap_or_default().trim_end());
     println!("outcome: {:?}, {} ms", result.outcome, result.wall_ms);
+    println!("{}", String::from_utf8_lossy(&written?));
     Ok(())
 }

@@ -2,6 +2,9 @@
 //! without a daemon and without an image. `process` and `none` are the same engine with fewer walls.
 //!
 //! A program that uses this crate is also the guest of its sandboxes: it calls [`enter_guest`] first thing in `main`.
+//!
+//! What a program needs that embeds sandboxes is exported here. The crates below it are not for embedding: they change as
+//! Belljar does, and speak the guest's protocol.
 
 mod doctor;
 mod engine;
@@ -20,10 +23,17 @@ mod template_tree;
 mod walls;
 mod warm;
 
+pub use belljar_engine::{
+    Engine, EngineError, InputFile, OutputStream, RunRequest, Sandbox, Silent, Sink, Usage, run,
+};
 pub use belljar_guest::WhenAlone;
 pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard};
+pub use belljar_model::{
+    EngineKind, HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec,
+    SpecFile,
+};
 pub use doctor::{Finding, FindingState, THIS_COMMAND};
 pub use engine::{LocalConfig, LocalEngine};
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use belljar_local::{OutputStream, Sink};
 
 /// Cargo builds the examples next to the tests.
 fn example(name: &str) -> PathBuf {
@@ -28,5 +30,39 @@ fn run_code_runs_python() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "18446744073709551616 in /home/user as uid 1000");
     assert!(lines[1].starts_with("outcome: Exited { code: 0 }, "), "{text}");
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[2..], ["HELLO!"]);
+}
+
+/// The page's program is the example, and needs nothing that the page does not name.
+#[test]
+fn page_has_the_whole_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/rust-library.md")).unwrap();
+    let example = include_str!("../examples/run_code.rs");
+    let program = &example[example.find("use ").unwrap()..];
+    assert!(
+        page.contains(&format!("```rust\n{program}```\n")),
+        "the page shows another program than the example"
+    );
+    let dependencies = page.split("[dependencies]\n").nth(1).unwrap().split("```").next().unwrap();
+    let named: Vec<&str> = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert_eq!(named, ["belljar-local", "tokio"]);
+    let used: Vec<&str> = program.lines().filter_map(|line| line.strip_prefix("use ")).collect();
+    assert!(used.iter().all(|path| path.starts_with("belljar_local::")), "{used:?}");
+}
+
+/// Listens to a run, as a program does that has only what `belljar_local` exports: no message of the guest's protocol.
+struct Listener;
+
+impl Sink for Listener {
+    async fn phase(&mut self, _: &'static str, _: u64) {}
+
+    async fn output(&mut self, stream: OutputStream, offset: u64, data: &[u8]) {
+        assert_eq!((stream, offset, data), (OutputStream::Stdout, 0, &b"x"[..]));
+    }
+}
+
+#[tokio::test]
+async fn embedding_needs_no_crate_below() {
+    Listener.output(OutputStream::Stdout, 0, b"x").await;
 }

@@ -41,11 +41,12 @@ const NOT_FOUND: [(&str, &str); 4] = [
 ];
 
 /// Who reads a hint, and so how limits are raised and files put in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintReader {
     /// Somebody at a command line, with flags.
     CommandLine,
-    /// A program that uses the service or a library.
+    /// A program that uses the service or a library, with the fields of a specification.
+    #[default]
     Program,
 }
 
@@ -54,7 +55,9 @@ impl HintReader {
     fn raise(self, limit: &str) -> String {
         match self {
             Self::CommandLine => format!("raise it with --{}", limit.replace('_', "-")),
-            Self::Program => format!("raise the limit {limit}"),
+            // The time of one command is a field of the command.
+            Self::Program if limit == "timeout" => "raise it with timeout".to_owned(),
+            Self::Program => format!("raise it with limits.{limit}"),
         }
     }
 }

@@ -4,9 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_engine::{Sink, v1};
+use belljar_engine::{OutputStream, Sink};
 use belljar_model::{Event, Phase};
-use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
@@ -117,9 +116,9 @@ impl Output {
         self.stdout.write_all(line.as_bytes()).await
     }
 
-    async fn pass(&mut self, stream: v1::Stream, data: &[u8]) -> io::Result<()> {
+    async fn pass(&mut self, stream: OutputStream, data: &[u8]) -> io::Result<()> {
         // What a compiler has to say is no output of the program.
-        if stream != v1::Stream::STREAM_STDERR && self.phase == Some(Phase::Run) {
+        if stream == OutputStream::Stdout && self.phase == Some(Phase::Run) {
             return self.stdout.write_all(data).await;
         }
         if self.has_stderr && self.stderr.write_all(data).await.is_err() {
@@ -151,17 +150,15 @@ impl Sink for Output {
         self.or_stop(written).await;
     }
 
-    async fn output(&mut self, stream: v1::Stream, offset: u64, data: Bytes) {
+    async fn output(&mut self, stream: OutputStream, offset: u64, data: &[u8]) {
         let written = match self.form {
             Form::Json => return,
             Form::Plain => {
                 self.progress.clear();
-                self.pass(stream, &data).await
+                self.pass(stream, data).await
             }
-            Form::Events if stream == v1::Stream::STREAM_STDERR => {
-                self.event(&Event::stderr(offset, &data)).await
-            }
-            Form::Events => self.event(&Event::stdout(offset, &data)).await,
+            Form::Events if stream == OutputStream::Stderr => self.event(&Event::stderr(offset, data)).await,
+            Form::Events => self.event(&Event::stdout(offset, data)).await,
         };
         self.or_stop(written).await;
     }

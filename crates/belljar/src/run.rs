@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use belljar_engine::{Engine as _, EngineError, RunRequest, Sandbox};
 use belljar_local::{LocalEngine, THIS_COMMAND};
-use belljar_model::{EngineKind, Event, Outcome, Phase, RunResult, SandboxSpec};
-use tokio::io::AsyncRead;
+use belljar_model::{EngineKind, Event, HintReader, Outcome, Phase, RunResult, SandboxSpec};
 
 use crate::bring_out::bring_out;
 use crate::cli::RunArgs;
@@ -213,19 +212,22 @@ impl Command<'_> {
         if let Err(error) = inputs.prepare(sandbox.guest()).await {
             return Err(sandbox.explain(error.into()).await);
         }
-        let stdin = if program.took_stdin { None } else { Stdin::open() };
-        let request = RunRequest {
-            language: program.language,
-            source_name: program.source_name,
-            source: program.source,
-            args: program.args,
-            stdin: stdin.map(|stdin| Box::new(stdin) as Box<dyn AsyncRead + Send + Unpin>),
-            files: inputs.into_files(),
+        let mut request = RunRequest::new(program.language, program.source)
+            .source_name(program.source_name)
+            .args(program.args)
+            .files(inputs.into_files())
             // Nobody sees the list otherwise, and looking takes time.
-            track_files: self.form() != Form::Plain,
-            log_dir: self.args.log_dir.as_ref().map(|dir| dir.join(sandbox.id.as_str())),
-            last: self.outputs.is_empty() && self.form() == Form::Plain,
-        };
+            .track_files(self.form() != Form::Plain)
+            .last(self.outputs.is_empty() && self.form() == Form::Plain)
+            .hint_reader(HintReader::CommandLine);
+        if !program.took_stdin
+            && let Some(stdin) = Stdin::open()
+        {
+            request = request.stdin(stdin);
+        }
+        if let Some(dir) = &self.args.log_dir {
+            request = request.log_dir(dir.join(sandbox.id.as_str()));
+        }
         belljar_engine::run(sandbox, self.spec, request, output).await
     }
 

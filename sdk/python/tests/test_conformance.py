@@ -211,6 +211,7 @@ def check_result(step: Dict[str, Any], result: CommandResult) -> None:
     assert result.exit_code == step.get("exit_code", 0), result
     for name, found in (("stdout", result.stdout), ("stderr", result.stderr), ("signal", result.signal)):
         assert step.get(name, found) == found, result
+    assert step.get("hint", "") in (result.hint or "") and "--" not in (result.hint or ""), result.hint
     if "outcome" in step:
         assert result.outcome.kind == step["outcome"], result
     check_bytes(step, "stdout", result.output.data)

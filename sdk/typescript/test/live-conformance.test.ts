@@ -201,6 +201,7 @@ function checkResult(step: Step, result: CommandResult): void {
   const wanted = { exit_code: 0, stdout: result.stdout, stderr: result.stderr, signal: result.signal, outcome: result.outcome.kind, stdout_bytes: result.stdoutBytes.length, ...step };
   const found = [result.exitCode, result.stdout, result.stderr, result.signal, result.outcome.kind, result.stdoutBytes.length];
   assert.deepEqual(found, [wanted.exit_code, wanted.stdout, wanted.stderr, wanted.signal, wanted.outcome, wanted.stdout_bytes], JSON.stringify(step));
+  assert.ok((result.hint ?? "").includes((step["hint"] as string | undefined) ?? "") && !result.hint?.includes("--"), result.hint);
   for (const [name, bytes] of [["stdout_base64", result.stdoutBytes], ["stderr_base64", result.stderrBytes]] as const) {
     assert.equal(Buffer.from(bytes).toString("base64"), step[name] ?? Buffer.from(bytes).toString("base64"));
   }

@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use belljar_model::{Language, Languages, Outcome};
-use bytes::Bytes;
 
 use super::case::{Body, Case, Checked, Stop, ensure, equal};
 use super::context::Context;
 use super::program::sh;
-use super::runs::{request, text};
+use super::runs::text;
 use crate::engine::Sandbox;
-use crate::run::Silent;
+use crate::run::{RunRequest, Silent};
 
 /// One case a language, by its name.
 pub(super) fn cases() -> Vec<Case> {
@@ -47,8 +46,7 @@ pub(super) async fn greets(context: &Context, name: &'static str) -> Checked {
             language.package
         )));
     }
-    let mut hello = request(language, "");
-    hello.source = Bytes::from(source);
+    let hello = RunRequest::new(language, source);
     let result = crate::run::run(&sandbox, &spec, hello, &mut Silent).await?;
     let compile = result.compile.as_ref().map(|phase| (phase.outcome.clone(), text(&phase.stderr)));
     ensure!(

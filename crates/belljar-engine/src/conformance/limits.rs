@@ -61,7 +61,7 @@ while True:
     let result = execute(&sandbox, &spec, &python_language()?, code).await?;
     equal!(result.outcome, Outcome::Limit { limit: LimitKind::Pids });
     let hint = result.hint.clone().unwrap_or_default();
-    ensure!(hint.contains("--pids"), "the hint is {hint:?}");
+    ensure!(hint.contains("limits.pids"), "the hint is {hint:?}");
     usable(&sandbox).await?;
     context.stop(sandbox).await
 }
@@ -81,7 +81,7 @@ while True:
     let hint = result.hint.clone().unwrap_or_default();
     let said = super::runs::text(&result.stderr);
     ensure!(
-        hint.contains("--pids"),
+        hint.contains("limits.pids"),
         "the outcome is {:?}, the hint {hint:?}, stderr {said:?}",
         result.outcome
     );
@@ -151,7 +151,7 @@ async fn memory_hog_is_reported(context: &Context) -> Checked {
     equal!(result.outcome, Outcome::OutOfMemory);
     equal!(result.exit_status, 137);
     let hint = result.hint.clone().unwrap_or_default();
-    ensure!(hint.contains("--memory"), "the hint is {hint:?}");
+    ensure!(hint.contains("limits.memory"), "the hint is {hint:?}");
     if let (Some(peak), true) = (result.peak_memory_bytes, context.has(super::Capability::EnforcedMemory)) {
         ensure!(peak <= 96 << 20, "the peak is {peak} bytes, above the limit");
     }

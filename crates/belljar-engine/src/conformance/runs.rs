@@ -4,14 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_model::{Language, Outcome, Phase, RunResult, SandboxSpec};
-use belljar_proto::v1;
-use bytes::Bytes;
 
 use super::case::{Case, Checked, Stop, cases, ensure, equal, within};
 use super::context::Context;
 use super::program::usable;
 use crate::engine::Sandbox;
-use crate::run::{InputFile, RunRequest, Silent, Sink};
+use crate::run::{InputFile, OutputStream, RunRequest, Silent, Sink};
 
 pub(super) const CASES: &[Case] = cases![
     run_python_prints [],
@@ -53,17 +51,7 @@ fn language(name: &str, commands: &str) -> Checked<Language> {
 
 /// A request that holds a source and nothing else.
 pub(super) fn request<'a>(language: &'a Language, source: &str) -> RunRequest<'a> {
-    RunRequest {
-        language,
-        source_name: PathBuf::from(&language.file),
-        source: Bytes::copy_from_slice(source.as_bytes()),
-        args: Vec::new(),
-        stdin: None,
-        files: Vec::new(),
-        track_files: false,
-        log_dir: None,
-        last: false,
-    }
+    RunRequest::new(language, source.to_owned())
 }
 
 /// Runs a source.
@@ -153,7 +141,7 @@ async fn run_times_out(context: &Context) -> Checked {
     equal!(lines.next(), Some("asked"));
     ensure!(lines.all(|line| line == "asked"), "stdout is {stdout:?}");
     let hint = result.hint.clone().unwrap_or_default();
-    ensure!(hint.contains("--timeout"), "the hint is {hint:?}");
+    ensure!(hint.contains("timeout"), "the hint is {hint:?}");
     usable(&sandbox).await?;
     context.stop(sandbox).await
 }
@@ -163,9 +151,8 @@ async fn run_passes_stdin(context: &Context) -> Checked {
     let sandbox = context.sandbox_of(&spec).await?;
     let language = python_language()?;
     let source = "import hashlib, sys\ndata = sys.stdin.buffer.read()\nprint(len(data), data[:3], data[-3:])";
-    let mut with_input = request(&language, source);
-    let input = super::streams::pattern(3_000_000);
-    with_input.stdin = Some(Box::new(std::io::Cursor::new(input)));
+    let input = std::io::Cursor::new(super::streams::pattern(3_000_000));
+    let with_input = request(&language, source).stdin(input);
     let result = crate::run::run(&sandbox, &spec, with_input, &mut Silent).await?;
     // 3,000,000 is 48 more than a multiple of 251.
     equal!(text(&result.stdout), "3000000 b'\\x00\\x01\\x02' b'-./'\n");
@@ -178,8 +165,8 @@ async fn run_passes_arguments(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_of(&spec).await?;
     let language = python_language()?;
-    let mut with_args = request(&language, "import sys; print(sys.argv[1:])");
-    with_args.args = ["a b", "", "{file}", "--flag=\u{e9}"].map(str::to_owned).to_vec();
+    let with_args =
+        request(&language, "import sys; print(sys.argv[1:])").args(["a b", "", "{file}", "--flag=\u{e9}"]);
     let result = crate::run::run(&sandbox, &spec, with_args, &mut Silent).await?;
     equal!(text(&result.stdout), "['a b', '', '{file}', '--flag=\u{e9}']\n");
     context.stop(sandbox).await
@@ -189,14 +176,13 @@ async fn run_puts_files_in(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_of(&spec).await?;
     let language = sh_language()?;
-    let mut with_files = request(&language, "cat data/in/a.csv; ./tool; stat -c %a tool");
     let file = |target: &str, mode, content: &'static str| InputFile {
         target: PathBuf::from(target),
         mode,
         content: Box::new(content.as_bytes()),
     };
-    with_files.files =
-        vec![file("data/in/a.csv", 0o644, "1,2\n"), file("tool", 0o755, "#!/bin/sh\necho tool\n")];
+    let with_files = request(&language, "cat data/in/a.csv; ./tool; stat -c %a tool")
+        .files([file("data/in/a.csv", 0o644, "1,2\n"), file("tool", 0o755, "#!/bin/sh\necho tool\n")]);
     let result = crate::run::run(&sandbox, &spec, with_files, &mut Silent).await?;
     equal!((text(&result.stdout).as_str(), result.exit_code), ("1,2\ntool\n755\n", Some(0)));
     context.stop(sandbox).await
@@ -208,8 +194,7 @@ async fn run_of_odd_sources(context: &Context) -> Checked {
     let language = sh_language()?;
     equal!(execute(&sandbox, &spec, &language, "").await?.outcome, Outcome::Exited { code: 0 });
     // Not UTF-8, and larger than what travels in one message.
-    let mut odd = request(&language, "");
-    odd.source = Bytes::from_static(b"printf '\xff\xfe'");
+    let odd = RunRequest::new(&language, &b"printf '\xff\xfe'"[..]);
     let result = crate::run::run(&sandbox, &spec, odd, &mut Silent).await?;
     equal!(result.stdout.decode().unwrap_or_default(), b"\xff\xfe");
     let large = format!(": {}\necho end", "x".repeat(6_000_000));
@@ -226,9 +211,7 @@ async fn run_compiles_first(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_of(&spec).await?;
     let language = language("fake", COMPILER)?;
-    let mut right = request(&language, "#!/bin/sh\necho ran $1; exit 4");
-    right.args = vec!["with".to_owned()];
-    right.track_files = true;
+    let right = request(&language, "#!/bin/sh\necho ran $1; exit 4").args(["with"]).track_files(true);
     let result = crate::run::run(&sandbox, &spec, right, &mut Silent).await?;
     let compile =
         result.compile.ok_or_else(|| Stop::Failed("no phase compile is in the result".to_owned()))?;
@@ -289,10 +272,10 @@ impl Sink for Recorder {
         self.phases.push(phase);
     }
 
-    async fn output(&mut self, stream: v1::Stream, _: u64, data: Bytes) {
+    async fn output(&mut self, stream: OutputStream, _: u64, data: &[u8]) {
         match stream {
-            v1::Stream::STREAM_STDERR => self.stderr.extend_from_slice(&data),
-            _ => self.stdout.extend_from_slice(&data),
+            OutputStream::Stdout => self.stdout.extend_from_slice(data),
+            OutputStream::Stderr => self.stderr.extend_from_slice(data),
         }
     }
 }

@@ -28,8 +28,7 @@ async fn run_keeps_head_and_tail_and_logs_the_rest(context: &Context) -> Checked
     let language = python_language()?;
     let source =
         format!("import sys\n{}sys.stdout.buffer.write(data)\nsys.stderr.write('short')", pattern_code(SIZE));
-    let mut flood = request(&language, &source);
-    flood.log_dir = Some(context.scratch().join("logs"));
+    let flood = request(&language, &source).log_dir(context.scratch().join("logs"));
     let result = crate::run::run(&sandbox, &spec, flood, &mut Silent).await?;
     equal!((result.stdout.total_bytes, result.stdout.truncated), (SIZE as u64, true));
     let kept = result.stdout.decode().unwrap_or_default();
@@ -51,8 +50,7 @@ async fn run_logs_no_more_than_allowed(context: &Context) -> Checked {
     let sandbox = context.sandbox_of(&spec).await?;
     let language = python_language()?;
     let source = format!("import sys\n{}sys.stderr.buffer.write(data)", pattern_code(1_000_000));
-    let mut flood = request(&language, &source);
-    flood.log_dir = Some(context.scratch().join("logs"));
+    let flood = request(&language, &source).log_dir(context.scratch().join("logs"));
     let result = crate::run::run(&sandbox, &spec, flood, &mut Silent).await?;
     equal!(result.stderr.total_bytes, 1_000_000);
     let log = result.stderr.log.ok_or_else(|| Stop::Failed("the result names no log".to_owned()))?;
@@ -91,8 +89,7 @@ async fn run_lists_changed_files(context: &Context) -> Checked {
     .well()?;
     let language = sh_language()?;
     let source = "echo more >> old/grown; rm old/gone; echo 5 > old/same-size; mkdir new; printf abc > new/made; cat old/kept";
-    let mut tracked = request(&language, source);
-    tracked.track_files = true;
+    let tracked = request(&language, source).track_files(true);
     let result = crate::run::run(&sandbox, &spec, tracked, &mut Silent).await?;
     let expected = [
         ("new/made", ChangeKind::Created, 3),
@@ -104,9 +101,7 @@ async fn run_lists_changed_files(context: &Context) -> Checked {
         expected.into_iter().map(|(path, kind, size)| (path.to_owned(), kind, size)).collect();
     equal!(changes(&result), expected);
     ensure!(!result.files_truncated, "four changes were too many to list");
-    let mut untracked = request(&language, source);
-    untracked.track_files = false;
-    let result = crate::run::run(&sandbox, &spec, untracked, &mut Silent).await?;
+    let result = crate::run::run(&sandbox, &spec, request(&language, source), &mut Silent).await?;
     equal!(result.files.len(), 0);
     context.stop(sandbox).await
 }
@@ -115,8 +110,8 @@ async fn run_lists_no_more_files_than_it_may(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_of(&spec).await?;
     let language = python_language()?;
-    let mut many = request(&language, "for number in range(12000): open(f'f{number:05}', 'w').close()");
-    many.track_files = true;
+    let many = request(&language, "for number in range(12000): open(f'f{number:05}', 'w').close()")
+        .track_files(true);
     let result = crate::run::run(&sandbox, &spec, many, &mut Silent).await?;
     ensure!(result.files_truncated, "12,000 changes were listed as all");
     ensure!(!result.files.is_empty() && result.files.len() <= 10_000, "{} are listed", result.files.len());
@@ -145,7 +140,7 @@ async fn run_hints_at_the_full_disk(context: &Context) -> Checked {
     let result = execute(&sandbox, &spec, &python_language()?, source).await?;
     equal!(result.exit_code, Some(1));
     let hint = result.hint.clone().unwrap_or_default();
-    ensure!(hint.contains("--disk"), "the hint is {hint:?}; the program wrote {}", text(&result.stderr));
+    ensure!(hint.contains("limits.disk"), "the hint is {hint:?}; the program wrote {}", text(&result.stderr));
     context.stop(sandbox).await
 }
 
