@@ -18,6 +18,7 @@ use crate::error::KeeperError;
 use crate::exec::{hex, outcome_name};
 use crate::idempotency::Once;
 use crate::keeper::{Entered, Keeper, Result};
+use crate::program::{SHELL, to_program};
 use crate::request::Idempotency;
 use crate::steps::{step, to_its_end};
 
@@ -46,7 +47,7 @@ pub struct CodeRequest {
     pub code: Bytes,
     /// The context; the default one of the language if not given.
     pub context: Option<String>,
-    /// The language, where no context is named; Python if neither is.
+    /// The language, where no context is named; Python if neither is. One without contexts is a program each time.
     pub language: Option<String>,
     /// Where it runs, for this execution alone.
     pub cwd: Option<Bytes>,
@@ -446,10 +447,18 @@ fn timeout(entered: &Entered, request: &CodeRequest) -> Option<Duration> {
 
 fn execute_request(entered: &Entered, request: &CodeRequest) -> Result<v1::ExecuteCodeRequest> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+    let program = request.language.as_deref().and_then(|language| {
+        let code = std::str::from_utf8(&request.code).ok()?;
+        to_program(language, code, &entered.sandbox().home, entered.spec().limits.memory)
+    });
+    let (language, code) = match program {
+        Some(program) => (SHELL.to_owned(), Bytes::from(program)),
+        None => (request.language.clone().unwrap_or_default(), request.code.clone()),
+    };
     Ok(v1::ExecuteCodeRequest {
         context: request.context.clone().unwrap_or_default(),
-        language: request.language.clone().unwrap_or_default(),
-        code: request.code.clone(),
+        language,
+        code,
         env: match request.context.as_deref().is_some_and(is_made) {
             true => variables(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
             false => environment(entered, &request.env)?,

@@ -23,6 +23,7 @@ mod look;
 mod metrics;
 mod pool;
 mod ports;
+mod program;
 mod quota;
 mod reconcile;
 mod request;

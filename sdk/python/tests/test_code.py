@@ -51,6 +51,24 @@ def scripted(server: Any) -> None:
         pytest.skip("the real server runs code, and not what these tests write down")
 
 
+@pytest.mark.asyncio
+async def test_languages_without_contexts_are_programs(sbx: Any, real: None) -> None:
+    if (await sbx.commands.run("command -v perl", check=False)).exit_code != 0:
+        pytest.skip("SKIPPED: the sandbox has no perl")
+    done = await sbx.run_code('print 6 * 7, " $ENV{A} it\'s\\n";', language="perl", envs={"A": "b"})
+    assert (done.stdout, done.status, done.state, done.ok) == ("42 b it's\n", "ok", "preserved", True)
+    seen: List[str] = []
+    failed = await sbx.run_code("print STDERR 'no'; exit 3", language="pl", on_stderr=seen.append)
+    assert (failed.status, failed.stderr, "".join(seen)) == ("error", "no", "no")
+    assert failed.error is not None and failed.error.value == "exit status 3"
+    assert [entry.name for entry in await sbx.files.list()] == []
+    late = await sbx.run_code("sleep 60", language="perl", timeout=0.3)
+    assert late.status == "timed_out"
+    assert (await sbx.run_code("print 'next'", language="perl")).stdout == "next"
+    with pytest.raises(belljar.InvalidArgumentException, match="cobol"):
+        await sbx.run_code("x", language="cobol")
+
+
 def script(*events: Any) -> str:
     return json.dumps(events)
 

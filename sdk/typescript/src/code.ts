@@ -142,7 +142,10 @@ export interface Execution {
 
 /** How code is run. */
 export interface RunCodeOptions extends RequestOptions {
-  /** `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of its own. */
+  /**
+   * `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of its own. Any other
+   * that `belljar run` knows, such as `ruby` or `c`, is a program each time, of which no variables live on.
+   */
   language?: string;
   /** A context, or its id, in place of a language. */
   context?: ContextRef;

@@ -4,6 +4,17 @@ import { live, missing, shared } from "./live.js";
 
 const at = shared();
 
+live("languages without contexts are programs", async (context) => {
+  if ((await at.sandbox.commands.run("command -v perl", { check: false })).exitCode !== 0) {
+    context.skip("SKIPPED: the sandbox has no perl");
+    return;
+  }
+  const done = await at.sandbox.runCode("print 6 * 7, \" $ENV{A} it's\\n\";", { language: "perl", envs: { A: "b" } });
+  assert.deepEqual([done.logs.stdout, done.status, done.state], [["42 b it's\n"], "ok", "preserved"]);
+  const failed = await at.sandbox.runCode("print STDERR 'no'; exit 3", { language: "perl", onStderr: () => undefined });
+  assert.deepEqual([failed.status, failed.logs.stderr, failed.error?.value], ["error", ["no"], "exit status 3"]);
+}, missing);
+
 live("variables live on in a context", async (context) => {
   if ((await at.sandbox.commands.run("command -v node", { check: false })).exitCode !== 0) {
     context.skip("SKIPPED: the sandbox has no node");

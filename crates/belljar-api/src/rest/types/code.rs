@@ -48,7 +48,7 @@ pub(crate) struct CodeBody {
     code: String,
     /// The context to run it in: the language's own if not given, which is made when it is not there.
     context: Option<String>,
-    /// The language, where no context is given. Python if neither is.
+    /// The language, where no context is given. Python if neither is. One that has no contexts is a program each time.
     language: Option<String>,
     /// Where it runs, for this execution alone.
     cwd: Option<String>,

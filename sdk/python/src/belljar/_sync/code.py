@@ -55,7 +55,8 @@ class Code:
         Args:
             code: The code, at most 4 MiB.
             language: `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of
-                its own, which is made when it is first used.
+                its own, which is made when it is first used. Any other that `belljar run` knows, such as `ruby` or `c`, is a
+                program each time, of which no variables live on.
             context: A context of `create_code_context`, or the id of one, in place of a language.
             envs: Variables for this execution alone.
             env: Another name of `envs`.
