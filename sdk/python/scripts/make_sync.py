@@ -23,7 +23,7 @@ REPLACEMENTS: Tuple[Tuple[str, str], ...] = (
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bAsync(Iterator|Iterable)\b", r"\1"),
-    (r"\bhttpx\.AsyncClient\b", "httpx.Client"),
+    (r"\bhandle_async_request\b", "handle_request"),
     (r"\bhttpx\.AsyncBaseTransport\b", "httpx.BaseTransport"),
     (r"\ba(close|read|iter_bytes)\(", r"\1("),
     (r"\bAsync(?=[A-Z])", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import timedelta
 from typing import Any, List
 
@@ -41,6 +42,20 @@ async def test_exit_codes(sbx: Any, code: int) -> None:
     assert str(code) in str(error) and "sorry" in str(error)
     result = await sbx.commands.run(f"exit {code}", check=False)
     assert result.exit_code == code and not result.outcome.success
+
+
+async def test_nothing_is_imported_for_a_command(sbx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await sbx.commands.run("true")
+    sought: List[str] = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: Any) -> None:
+            sought.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    await sbx.commands.run("true")
+    assert sought == []
 
 
 async def test_signal(sbx: Any) -> None:

@@ -39,22 +39,11 @@ def transport_options(config: ConnectionConfig, context: Optional[ssl.SSLContext
     return options
 
 
-def client_options(config: ConnectionConfig) -> Dict[str, Any]:
-    """Arguments for httpx's clients."""
-    return {
-        "base_url": config.base_url,
-        "headers": dict(config.headers()),
-        "timeout": request_limits(config.request_timeout, 0.0),
-        "follow_redirects": False,
-        "trust_env": False,
-    }
-
-
-def request_limits(request_timeout: float, takes: float) -> httpx.Timeout:
+def request_limits(request_timeout: float, takes: float) -> Dict[str, Optional[float]]:
     """How long each part of a request may take, for work that may take `takes` seconds. A `request_timeout` of 0 is none."""
     whole = request_timeout or None
     read = None if whole is None or takes == float("inf") else whole + takes
-    return httpx.Timeout(connect=min(CONNECT_TIMEOUT, request_timeout or CONNECT_TIMEOUT), read=read, write=whole, pool=whole)
+    return {"connect": min(CONNECT_TIMEOUT, request_timeout or CONNECT_TIMEOUT), "read": read, "write": whole, "pool": whole}
 
 
 def _socket_options() -> List[Tuple[int, int, int]]:

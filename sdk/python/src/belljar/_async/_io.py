@@ -32,7 +32,7 @@ import websockets.asyncio.client as websocket_client
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
 from .._config import ConnectionConfig
-from .._transport_options import client_options, transport_options
+from .._transport_options import transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
 from ..errors import ConnectionException, SandboxException
 from ..models import Question
@@ -87,10 +87,9 @@ async def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
     return await loop.run_in_executor(None, lambda: context.run(function, *arguments))
 
 
-def make_http_client(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> httpx.AsyncClient:
+def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> httpx.AsyncBaseTransport:
     """A pool of connections."""
-    transport = httpx.AsyncHTTPTransport(**transport_options(config, context))
-    return httpx.AsyncClient(transport=transport, **client_options(config))
+    return httpx.AsyncHTTPTransport(**transport_options(config, context))
 
 
 async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[bytes]]) -> AsyncIterator[bytes]:
@@ -288,7 +287,7 @@ __all__ = [
     "at_exit",
     "body_chunks",
     "interrupt_response",
-    "make_http_client",
+    "make_pool",
     "notify",
     "run_blocking",
     "sleep",

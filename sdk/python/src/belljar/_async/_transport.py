@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, AsyncIterator, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 import httpx
 
@@ -13,7 +13,7 @@ from .._calls._call import check_user
 from .._config import STREAM_TIMEOUT, ConnectionConfig
 from .._retry import RetryPolicy, parse_retry_after
 from .._sse import EventReader, ServerEvent
-from .._transport_options import client_options, request_limits, ssl_context
+from .._transport_options import request_limits, ssl_context
 from ..errors import (
     ConnectionException,
     InvalidArgumentException,
@@ -41,7 +41,9 @@ class AsyncTransport:
         self.retries = RetryPolicy(config.max_retries)
         self._custom = transport
         self._tls = ssl_context(config)
-        self._http: Optional[httpx.AsyncClient] = None
+        self._headers = dict(config.headers())
+        # A client of httpx's would bring redirects, cookies and authentication, which cost time and are not wanted.
+        self._pool: Optional[httpx.AsyncBaseTransport] = None
         self._lock = threading.Lock()
 
     async def request(
@@ -92,18 +94,25 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Closes all connections. The next request opens new ones."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
 
-    def _client(self) -> httpx.AsyncClient:
+    def _open_pool(self) -> httpx.AsyncBaseTransport:
         with self._lock:
-            if self._http is None:
-                if self._custom is None:
-                    self._http = _io.make_http_client(self.config, self._tls)
-                else:
-                    self._http = httpx.AsyncClient(transport=self._custom, **client_options(self.config))
-            return self._http
+            if self._pool is None:
+                self._pool = self._custom or _io.make_pool(self.config, self._tls)
+            return self._pool
+
+    async def _attempt(self, request: httpx.Request, stream: bool) -> httpx.Response:
+        response = await self._open_pool().handle_async_request(request)
+        if not stream:
+            try:
+                await response.aread()
+            except BaseException:
+                await response.aclose()
+                raise
+        return response
 
     async def _send(
         self,
@@ -124,7 +133,7 @@ class AsyncTransport:
             failure: SandboxException
             request = self._build(call, body, parts, request_timeout)
             try:
-                response = await self._client().send(request, stream=stream)
+                response = await self._attempt(request, stream)
             except httpx.HTTPError as error:
                 opened = not isinstance(error, _NOT_OPENED)
                 failure = self._failure(call, error)
@@ -150,26 +159,26 @@ class AsyncTransport:
     def _build(
         self, call: calls.Call[Any], body: Optional[Body], parts: Optional[Parts], request_timeout: Optional[float]
     ) -> httpx.Request:
-        headers = dict(call.headers)
+        headers = {**self._headers, **call.headers}
         content = body
         try:
             if call.body is not None:
                 content = json.dumps(call.body, ensure_ascii=False, allow_nan=False).encode("utf-8")
                 headers["Content-Type"] = "application/json"
-            return self._client().build_request(
+            return httpx.Request(
                 call.method,
-                call.path,
+                f"{self.config.base_url}{call.path}",
                 params=list(call.query) or None,
                 content=content,
                 files=parts,
                 headers=headers,
-                timeout=self._timeout(call, request_timeout),
+                extensions={"timeout": self._limits(call, request_timeout)},
             )
         except (httpx.InvalidURL, ValueError) as error:
             # Such as a text that has no form in UTF-8, or a number that has none in JSON.
             raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
 
-    def _timeout(self, call: calls.Call[Any], request_timeout: Optional[float]) -> httpx.Timeout:
+    def _limits(self, call: calls.Call[Any], request_timeout: Optional[float]) -> Dict[str, Optional[float]]:
         if call.headers.get("Accept") == "text/event-stream":
             # A stream of events gives a sign of life, so that even one that lasts for ever may not be silent for ever.
             return request_limits(STREAM_TIMEOUT, 0.0)

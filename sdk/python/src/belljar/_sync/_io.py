@@ -19,7 +19,7 @@ import websockets.sync.client as websocket_client
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
 from .._config import ConnectionConfig
-from .._transport_options import client_options, transport_options
+from .._transport_options import transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
 from ..errors import ConnectionException
 from ..models import Question
@@ -69,9 +69,9 @@ def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
     return function(*arguments)
 
 
-def make_http_client(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> httpx.Client:
+def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> httpx.BaseTransport:
     """A pool of connections."""
-    return httpx.Client(transport=httpx.HTTPTransport(**transport_options(config, context)), **client_options(config))
+    return httpx.HTTPTransport(**transport_options(config, context))
 
 
 def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
@@ -268,7 +268,7 @@ __all__ = [
     "at_exit",
     "body_chunks",
     "interrupt_response",
-    "make_http_client",
+    "make_pool",
     "notify",
     "run_blocking",
     "sleep",
