@@ -2441,6 +2441,8 @@ def rehearse(kernel, count=None):
         kernel.pid = kernel.wire = kernel.interrupts = kernel.last = kernel.loop = None
         kernel.shell.reset(new_session=True)
         kernel.shell.user_ns.pop("_rehearsed", None)
+        # It is there in a new shell, and not after its reset.
+        kernel.shell.user_ns["_"] = ""
 
 
 def _questions(kernel):
