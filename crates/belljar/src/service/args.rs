@@ -379,21 +379,8 @@ pub(crate) enum KeyCommand {
         /// How long it works, such as 24h
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
-        /// Sandboxes at once
-        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
-        max_sandboxes: Option<u32>,
-        /// Sum of the memory limits of its sandboxes
-        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
-        max_memory: Option<String>,
-        /// Sum of the disk limits of its sandboxes
-        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
-        max_disk: Option<String>,
-        /// Processor seconds in any hour
-        #[arg(long, value_name = "SECONDS", help_heading = "Quotas")]
-        max_cpu_per_hour: Option<u64>,
-        /// Executions in any minute
-        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
-        max_executions_per_minute: Option<u32>,
+        #[command(flatten)]
+        quotas: QuotaArgs,
     },
     /// List keys
     #[command(visible_alias = "list")]
@@ -402,27 +389,35 @@ pub(crate) enum KeyCommand {
     Set {
         /// Its id
         id: String,
-        /// Sandboxes at once
-        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
-        max_sandboxes: Option<String>,
-        /// Sum of the memory limits of its sandboxes
-        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
-        max_memory: Option<String>,
-        /// Sum of the disk limits of its sandboxes
-        #[arg(long, value_name = "SIZE", help_heading = "Quotas")]
-        max_disk: Option<String>,
-        /// Processor seconds in any hour
-        #[arg(long, value_name = "SECONDS", help_heading = "Quotas")]
-        max_cpu_per_hour: Option<String>,
-        /// Executions in any minute
-        #[arg(long, value_name = "NUMBER", help_heading = "Quotas")]
-        max_executions_per_minute: Option<String>,
+        #[command(flatten)]
+        quotas: QuotaArgs,
     },
     /// Take a key back, for good
     Revoke {
         /// Its id
         id: String,
     },
+}
+
+/// What the sandboxes of a key may use together. `none` is as much as the machine has.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Quotas")]
+pub(crate) struct QuotaArgs {
+    /// Sandboxes at once
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max_sandboxes: Option<String>,
+    /// Sum of the memory limits of its sandboxes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_memory: Option<String>,
+    /// Sum of the disk limits of its sandboxes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_disk: Option<String>,
+    /// Processor seconds in any hour
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) max_cpu_per_hour: Option<String>,
+    /// Executions in any minute
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max_executions_per_minute: Option<String>,
 }
 
 /// Arguments of `belljar template`.

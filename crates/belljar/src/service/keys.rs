@@ -2,7 +2,7 @@
 
 use belljar_client::v1;
 
-use super::args::{Format, KeyCommand, TemplateCommand};
+use super::args::{Format, KeyCommand, QuotaArgs, TemplateCommand};
 use super::build;
 use super::link::Link;
 use super::show::{Table, bytes, distance, print};
@@ -25,28 +25,8 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
 }
 
 async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
-    let KeyCommand::Create {
-        name,
-        role,
-        tenant,
-        expires,
-        max_sandboxes,
-        max_memory,
-        max_disk,
-        max_cpu_per_hour,
-        max_executions_per_minute,
-    } = command
-    else {
-        return Ok(());
-    };
-    let quotas = v1::KeyQuotas {
-        sandboxes: *max_sandboxes,
-        memory_bytes: words::size("max-memory", max_memory.as_deref())?,
-        disk_bytes: words::size("max-disk", max_disk.as_deref())?,
-        cpu_seconds_per_hour: *max_cpu_per_hour,
-        executions_per_minute: *max_executions_per_minute,
-        ..Default::default()
-    };
+    let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
+    let quotas = changed(quotas, v1::KeyQuotas::default())?;
     let role = match role.as_str() {
         "read" => v1::KeyRole::KEY_ROLE_READ,
         "user" => v1::KeyRole::KEY_ROLE_USER,
@@ -73,33 +53,11 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
 
 /// Changes the quotas that are named, and leaves the others as they are.
 async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
-    let KeyCommand::Set {
-        id,
-        max_sandboxes,
-        max_memory,
-        max_disk,
-        max_cpu_per_hour,
-        max_executions_per_minute,
-    } = command
-    else {
-        return Ok(());
-    };
+    let KeyCommand::Set { id, quotas } = command else { return Ok(()) };
     let keys = link.client.keys(v1::ListKeysRequest::default()).await?.keys;
     // One that is not there is refused by the server, in its own words.
     let key = keys.into_iter().find(|key| key.id == *id).unwrap_or_default();
-    let now = key.quotas.into_option().unwrap_or_default();
-    let quotas = v1::KeyQuotas {
-        sandboxes: changed(max_sandboxes, now.sandboxes, |text| words::number("max-sandboxes", text))?,
-        memory_bytes: changed(max_memory, now.memory_bytes, |text| words::size("max-memory", text))?,
-        disk_bytes: changed(max_disk, now.disk_bytes, |text| words::size("max-disk", text))?,
-        cpu_seconds_per_hour: changed(max_cpu_per_hour, now.cpu_seconds_per_hour, |text| {
-            words::number("max-cpu-per-hour", text)
-        })?,
-        executions_per_minute: changed(max_executions_per_minute, now.executions_per_minute, |text| {
-            words::number("max-executions-per-minute", text)
-        })?,
-        ..Default::default()
-    };
+    let quotas = changed(quotas, key.quotas.into_option().unwrap_or_default())?;
     let request = v1::UpdateKeyRequest { id: id.clone(), quotas: quotas.into(), ..Default::default() };
     let changed = link.client.update_key(request).await?;
     if !link.json(&changed)? {
@@ -108,8 +66,24 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     Ok(())
 }
 
+/// The quotas that there are, with those that were given in their places.
+fn changed(given: &QuotaArgs, now: v1::KeyQuotas) -> Result<v1::KeyQuotas, Quit> {
+    Ok(v1::KeyQuotas {
+        sandboxes: or_now(&given.max_sandboxes, now.sandboxes, |text| words::number("max-sandboxes", text))?,
+        memory_bytes: or_now(&given.max_memory, now.memory_bytes, |text| words::size("max-memory", text))?,
+        disk_bytes: or_now(&given.max_disk, now.disk_bytes, |text| words::size("max-disk", text))?,
+        cpu_seconds_per_hour: or_now(&given.max_cpu_per_hour, now.cpu_seconds_per_hour, |text| {
+            words::number("max-cpu-per-hour", text)
+        })?,
+        executions_per_minute: or_now(&given.max_executions_per_minute, now.executions_per_minute, |text| {
+            words::number("max-executions-per-minute", text)
+        })?,
+        ..Default::default()
+    })
+}
+
 /// A quota that was given, or the one that there is. `none` is without a limit.
-fn changed<T>(
+fn or_now<T>(
     given: &Option<String>,
     now: Option<T>,
     read: impl FnOnce(Option<&str>) -> Result<Option<T>, Quit>,
