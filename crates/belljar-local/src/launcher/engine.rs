@@ -93,6 +93,8 @@ impl LauncherEngine {
     }
 
     /// Ends the launcher at once if it holds no sandbox. One that is left to itself does so after [`LauncherConfig::linger`].
+    /// For whoever has the launcher for himself, as a server has that of the home it holds: a sandbox that another one starts
+    /// between the look and the end would go with it.
     ///
     /// # Errors
     /// It cannot be reached, or does not end.
