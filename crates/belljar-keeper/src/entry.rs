@@ -163,15 +163,24 @@ impl Entry {
         kept.extend_from_slice(data);
     }
 
-    /// What is kept of it once it has ended: what happened last, what was written last, and why it ended.
+    /// What is kept of it once it has ended: what happened last, what was written last, and why it ended. It can be asked for
+    /// again where it could not be kept.
     pub(crate) fn post_mortem(&self, reason: &str) -> String {
-        let output = std::mem::take(&mut *self.last_output.lock().unwrap_or_else(PoisonError::into_inner));
-        if !output.is_empty() {
-            self.note("output", None, String::from_utf8_lossy(&output).replace('\0', "\u{fffd}"));
-        }
-        self.note("ended", None, reason);
+        let output = self.last_output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let output = String::from_utf8_lossy(&output).replace('\0', "\u{fffd}");
+        let last = [("output", output), ("ended", reason.to_owned())];
+        let last = last.into_iter().filter(|(event, detail)| *event == "ended" || !detail.is_empty());
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: Vec<_> = log.entries.iter().rev().take(KEPT_LOG_ENTRIES).rev().collect();
+        let (seqs, at) = (log.last + 1.., Timestamp::now());
+        let last = last.zip(seqs).map(|((event, detail), seq)| LogEntry {
+            seq,
+            at,
+            event: event.into(),
+            process: None,
+            detail,
+        });
+        let skipped = log.entries.len().saturating_sub(KEPT_LOG_ENTRIES - 2);
+        let kept: Vec<_> = log.entries.iter().skip(skipped).cloned().chain(last).collect();
         // Numbers and texts: they can be written.
         serde_json::to_string(&kept).unwrap_or_default()
     }
@@ -346,8 +355,14 @@ mod tests {
         for number in 0..2 * KEPT_LOG_ENTRIES {
             entry.note("exec", Some(number as u64), "");
         }
+        // The end is told once, however often it could not be kept.
+        for _ in 0..2 * KEPT_LOG_ENTRIES {
+            entry.post_mortem("over");
+        }
         let kept: Vec<LogEntry> = serde_json::from_str(&entry.post_mortem("over")).expect("it is a log");
         assert_eq!(kept.len(), KEPT_LOG_ENTRIES);
+        let events: Vec<_> = kept.iter().map(|entry| entry.event.as_ref()).collect();
+        assert_eq!(events[events.len() - 3..], ["exec", "output", "ended"]);
     }
 
     /// Whoever used a sandbox while another request ended it waited for a lock that he held himself, for ever.
