@@ -49,3 +49,9 @@ for name, number in [("IPT_SO_SET_REPLACE", 64), ("IPT_SO_SET_ADD_COUNTERS", 65)
     option(f"{name} of IPv6", datagram, IPV6, number, bytes(128))
 for name, number in [("IPV6_RTHDR", 57), ("IPV6_HOPOPTS", 54), ("IPV6_DSTOPTS", 59), ("IPV6_RTHDRDSTOPTS", 55), ("IPV6_2292RTHDR", 5), ("IPV6_JOIN_GROUP", 20)]:
     option(name, datagram, IPV6, number, bytes(24))
+# Packets that come in are handed to IPsec, and those that go out are cut by the kernel.
+option("UDP_ENCAP", datagram, 17, 100, struct.pack("=i", 2))
+option("UDP_SEGMENT", datagram, 17, 103, struct.pack("=i", 1000))
+option("SO_ZEROCOPY", connection, SOCKET, 60, struct.pack("=i", 1))
+option("a level that nobody has", datagram, 300, 1, struct.pack("=i", 1))
+option("UDP_CORK", datagram, 17, 1, struct.pack("=i", 0))

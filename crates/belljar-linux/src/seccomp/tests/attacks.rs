@@ -141,15 +141,30 @@ fn socket_options() {
     option(SOL_SOCKET, SO_REUSEADDR, "allow");
     option(SOL_SOCKET, SO_REUSEPORT, "allow");
     option(SOL_SOCKET, SO_RCVBUF, "allow");
-    option(SOL_SOCKET, SO_DETACH_FILTER, "allow");
     option(IPPROTO_TCP, TCP_NODELAY, "allow");
     option(IPPROTO_TCP, TCP_KEEPIDLE, "allow");
     option(IPPROTO_IP, IP_TOS, "allow");
     option(IPPROTO_IPV6, IPV6_V6ONLY, "allow");
-    option(IPPROTO_UDP, TCP_ULP, "allow");
+    option(IPPROTO_UDP, UDP_CORK, "allow");
+    option(SOL_NETLINK, NETLINK_EXT_ACK, "allow");
 
     option(IPPROTO_TCP, TCP_ULP, "EPERM");
-    for name in [SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF] {
+    for name in [UDP_ENCAP, UDP_SEGMENT, UDP_GRO] {
+        option(IPPROTO_UDP, name, "EPERM");
+    }
+    for level in [SOL_TLS, SOL_RAW, SOL_PACKET, SOL_ALG, 284, -1] {
+        option(level, 1, "EPERM");
+    }
+    for name in [
+        SO_ZEROCOPY,
+        SO_TXTIME,
+        SO_TIMESTAMPING,
+        SO_DETACH_FILTER,
+        SO_ATTACH_FILTER,
+        SO_ATTACH_BPF,
+        SO_ATTACH_REUSEPORT_CBPF,
+        SO_ATTACH_REUSEPORT_EBPF,
+    ] {
         option(SOL_SOCKET, name, "EPERM");
     }
     for name in [IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_GROUP, 46, 64] {
