@@ -60,6 +60,7 @@ const PROC_MASKS: &[&str] = &[
     "modules",
     "sched_debug",
     "latency_stats",
+    "locks",
     "timer_stats",
     "mtrr",
 ];

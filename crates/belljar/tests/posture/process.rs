@@ -67,7 +67,8 @@ const NAMESPACES: &[&str] =
     &["user", "mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup", "time", "time_for_children"];
 
 /// Parts of `/proc` that every kernel has and that are covered; the others depend on how it was built.
-const COVERED: &[&str] = &["cmdline", "bus", "driver", "fs", "irq", "tty", "interrupts", "iomem", "ioports"];
+const COVERED: &[&str] =
+    &["cmdline", "bus", "driver", "fs", "irq", "tty", "interrupts", "iomem", "ioports", "locks"];
 
 /// All of one thread.
 pub(crate) struct Look<'a> {
