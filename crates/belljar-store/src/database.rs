@@ -13,6 +13,8 @@ use sqlx::{Any, AnyConnection, AnyPool, Connection as _, Transaction};
 use crate::checkpoint::Checkpointer;
 use crate::durability::Durability;
 use crate::error::{StoreError, failed};
+use crate::reader::Reader;
+use crate::reserve::Reserve;
 use crate::url::{Place, StoreUrl};
 use crate::wal::Wal;
 use crate::{place, schema};
@@ -44,6 +46,8 @@ pub(crate) struct Database {
     reader: AnyPool,
     /// There is one if rows are not synced anyway.
     wal: Option<Wal>,
+    /// There is one with a SQLite file.
+    reserve: Option<Reserve>,
     /// There is one with a SQLite file, until it is closed.
     checkpointer: Mutex<Option<Checkpointer>>,
 }
@@ -70,7 +74,7 @@ impl Database {
                     Durability::Process => Some(Wal::open(&path)?),
                     Durability::Power => None,
                 };
-                Ok(Self { wal, ..database })
+                Ok(Self { wal, reserve: Some(Reserve::beside(&path)), ..database })
             }
             Place::Postgres(_) => Self::postgres(url).await,
         }
@@ -85,6 +89,7 @@ impl Database {
             reader: pool.clone(),
             writer: pool,
             wal: None,
+            reserve: None,
             checkpointer: Mutex::default(),
         })
     }
@@ -105,13 +110,22 @@ impl Database {
         let read = "PRAGMA busy_timeout = 10000; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; \
                     PRAGMA temp_store = MEMORY";
         let writer = pool(out_of_transactions(sqlite_pool(1, write)), url).await?;
+        free_by_itself(&writer, url).await?;
         migrate(&writer, url).await?;
         let reader = pool(sqlite_pool(SQLITE_READERS, read), url).await?;
         let checkpointer = Checkpointer::start(&url.options()?).await;
         let checkpointer =
             checkpointer.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
         let checkpointer = Mutex::new(Some(checkpointer));
-        Ok(Self { backend: Backend::Sqlite, url: url.clone(), writer, reader, wal: None, checkpointer })
+        Ok(Self {
+            backend: Backend::Sqlite,
+            url: url.clone(),
+            writer,
+            reader,
+            wal: None,
+            reserve: None,
+            checkpointer,
+        })
     }
 
     async fn postgres(url: &StoreUrl) -> Result<Self, StoreError> {
@@ -134,6 +148,7 @@ impl Database {
             reader: pool.clone(),
             writer: pool,
             wal: None,
+            reserve: None,
             checkpointer: Mutex::default(),
         })
     }
@@ -199,6 +214,20 @@ impl Database {
         }
     }
 
+    /// What is set aside for a full disk.
+    pub(crate) fn reserve(&self) -> Option<&Reserve> {
+        self.reserve.as_ref()
+    }
+
+    /// Gives back to the disk what rows that are gone have left free, a part of it at a time.
+    pub(crate) async fn shrink(&self) -> Result<(), sqlx::Error> {
+        if self.backend == Backend::Sqlite {
+            sqlx::raw_sql("PRAGMA incremental_vacuum(4096)").execute(&self.writer).await?;
+            self.note_change();
+        }
+        Ok(())
+    }
+
     /// Writes what is there at one instant into another SQLite file.
     pub(crate) async fn copy_into(&self, path: &str) -> Result<(), sqlx::Error> {
         // A connection of its own: it may take long, and neither readers nor the writer wait for it.
@@ -253,6 +282,24 @@ async fn pool(options: AnyPoolOptions, url: &StoreUrl) -> Result<AnyPool, StoreE
     let address: AnyConnectOptions = url.options()?;
     let address = sqlx::ConnectOptions::disable_statement_logging(address);
     options.connect_with(address).await.map_err(|source| StoreError::Open { url: url.to_string(), source })
+}
+
+/// Has SQLite keep account of free pages, so that the file can shrink while it is in use. A file that was made without that is written
+/// anew, once; if there is no room for it, another time.
+async fn free_by_itself(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError> {
+    const INCREMENTAL: i64 = 2;
+    let open = |source| StoreError::Open { url: url.to_string(), source };
+    let row = sqlx::query("SELECT auto_vacuum AS mode FROM pragma_auto_vacuum");
+    let row = row.fetch_one(pool).await.map_err(open)?;
+    let row = Reader { table: "sqlite_schema", row: &row };
+    if row.number("mode")? == INCREMENTAL {
+        return Ok(());
+    }
+    let set = sqlx::raw_sql("PRAGMA auto_vacuum = INCREMENTAL; VACUUM").execute(pool).await;
+    if let Err(error) = set {
+        tracing::warn!(%error, "the store's file does not shrink until it can be written anew");
+    }
+    Ok(())
 }
 
 async fn migrate(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError> {

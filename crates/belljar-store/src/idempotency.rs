@@ -152,6 +152,18 @@ impl Idempotency<'_> {
         self.database.write(statement).await.map_err(failed("forget answers"))
     }
 
+    /// Removes the answers of a scope but for the last `keep` ones.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub async fn forget_older(&self, scope: &str, keep: u32) -> Result<(), StoreError> {
+        let text = "DELETE FROM idempotency WHERE scope = $1 AND response IS NOT NULL AND name NOT IN \
+             (SELECT name FROM idempotency WHERE scope = $1 ORDER BY created_at DESC, name LIMIT $2)";
+        let statement = sqlx::query(text).bind(scope).bind(i64::from(keep));
+        self.database.write(statement).await.map(drop).map_err(failed("forget answers"))
+    }
+
     /// How many answers [`Self::forget_expired`] would remove.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod place;
 mod ports;
 mod random;
 mod reader;
+mod reserve;
 mod sandboxes;
 mod schema;
 mod seal;

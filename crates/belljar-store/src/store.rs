@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::database::Database;
 use crate::durability::Durability;
-use crate::error::StoreError;
+use crate::error::{StoreError, failed};
 use crate::held_name::{self, HeldName};
 use crate::idempotency::Idempotency;
 use crate::keys::Keys;
 use crate::meta::Meta;
 use crate::ports::Ports;
+use crate::reserve::Reserve;
 use crate::sandboxes::Sandboxes;
 use crate::seal::{self, KeyFile, Sealer};
 use crate::templates::Templates;
@@ -118,6 +119,41 @@ impl Store {
     /// [`StoreError::KeeperTaken`] when another server still has it after some seconds, and those of reading.
     pub async fn hold_name(&self, keeper: &str) -> Result<HeldName, StoreError> {
         held_name::hold(&self.database, keeper).await
+    }
+
+    /// Whether the room that was set aside for a full disk has been given away: only what ends something is to be written then. Of
+    /// PostgreSQL's disk nothing is.
+    pub fn is_reserve_out(&self) -> bool {
+        self.database.reserve().is_some_and(Reserve::is_out)
+    }
+
+    /// Gives away what is set aside for a full disk, and says whether there was something.
+    pub async fn release_reserve(&self) -> bool {
+        self.with_reserve(Reserve::release).await
+    }
+
+    /// Sets room aside again, if there is some.
+    pub async fn restore_reserve(&self) {
+        let restored = self.with_reserve(|reserve| {
+            reserve.restore();
+            true
+        });
+        restored.await;
+    }
+
+    async fn with_reserve(&self, act: impl FnOnce(&Reserve) -> bool + Send + 'static) -> bool {
+        let database = Arc::clone(&self.database);
+        let done = tokio::task::spawn_blocking(move || database.reserve().is_some_and(act));
+        done.await.unwrap_or_default()
+    }
+
+    /// Gives back to the disk what records that are gone have left free, a part of it at a time.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub async fn shrink(&self) -> Result<(), StoreError> {
+        self.database.shrink().await.map_err(failed("shrink the store"))
     }
 
     /// Asks the database for an answer, which shows that it is there.
