@@ -4,22 +4,47 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use belljar_model::StreamOutput;
 use bytes::Bytes;
 
+use crate::kept::{Kept, KeptFile, Ring, Spill, read};
 use crate::log_dir::LogDir;
 
+/// Bytes of a stream that are held in memory before they go to a file, if there is one.
+pub const IN_MEMORY_BYTES: u64 = 64 * 1024;
+
+/// Gives a file that so many bytes may be written to; none if there is no room for them.
+pub type OpenSpill = Box<dyn FnOnce(u64) -> Option<Spill> + Send>;
+
 /// Collects one stream within bounds.
-#[derive(Debug)]
 pub struct Collector {
-    head: Vec<u8>,
-    /// Bytes and not pieces: a guest that sends them one by one must not cost more than one that does not.
-    tail: VecDeque<u8>,
+    held: Held,
     head_limit: usize,
     tail_limit: usize,
     total: u64,
     log: Log,
+    /// What opens a file once there is more than memory is to hold, and how many bytes it is to keep.
+    spill: Option<(OpenSpill, u64)>,
+}
+
+/// Where the first and last bytes are.
+enum Held {
+    Memory {
+        head: Vec<u8>,
+        /// Bytes and not pieces: a guest that sends them one by one must not cost more than one that does not.
+        tail: VecDeque<u8>,
+    },
+    File {
+        file: Spill,
+        head: usize,
+        /// All bytes that came after the head, of which the last ones are there.
+        after: u64,
+        /// It could not be written any more: only the head counts.
+        is_broken: bool,
+    },
 }
 
 /// Where the whole stream goes once it is more than is kept.
@@ -44,15 +69,20 @@ pub struct LogFile {
     pub name: String,
 }
 
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Collector").field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
 impl Collector {
-    /// Keeps the first and the last half of `keep` bytes. `log` names a file for the whole stream, made only if more
+    /// Keeps the first and the last half of `keep` bytes in memory. `log` names a file for the whole stream, made only if more
     /// comes, and how many bytes it may hold.
     #[must_use]
     pub fn new(keep: u64, log: Option<(LogFile, u64)>) -> Self {
         let half = usize::try_from(keep / 2).unwrap_or(usize::MAX);
         Self {
-            head: Vec::new(),
-            tail: VecDeque::new(),
+            held: Held::Memory { head: Vec::new(), tail: VecDeque::new() },
             head_limit: half,
             tail_limit: half,
             total: 0,
@@ -60,27 +90,86 @@ impl Collector {
                 Some((log, limit)) if limit > 0 => Log::Waiting { log, limit },
                 _ => Log::Off,
             },
+            spill: None,
         }
+    }
+
+    /// Keeps the first and the last half of `keep` bytes: in memory up to [`IN_MEMORY_BYTES`], and in a file when more comes. If none can
+    /// be had, no more than that is kept.
+    #[must_use]
+    pub fn spilling(keep: u64, open: OpenSpill) -> Self {
+        let mut collector = Self::new(keep, None);
+        if keep > IN_MEMORY_BYTES {
+            // All of it is head until it is clear where it goes.
+            collector.head_limit = usize::try_from(IN_MEMORY_BYTES).unwrap_or(usize::MAX);
+            collector.tail_limit = 0;
+            collector.spill = Some((open, keep));
+        }
+        collector
     }
 
     /// Takes the next bytes.
     pub fn push(&mut self, data: &Bytes) {
         if self.total + data.len() as u64 > (self.head_limit + self.tail_limit) as u64 {
             self.open_log();
+            self.open_spill();
         }
         self.total += data.len() as u64;
-        let mut rest = data.clone();
-        if self.head.len() < self.head_limit {
-            let fits = rest.split_to(rest.len().min(self.head_limit - self.head.len()));
-            self.head.extend_from_slice(&fits);
-        }
-        let rest = rest.split_off(rest.len().saturating_sub(self.tail_limit));
-        let over = (self.tail.len() + rest.len()).saturating_sub(self.tail_limit);
-        self.tail.drain(..over);
-        self.tail.extend(&rest[..]);
+        self.hold(data);
         if let Log::Open { .. } = self.log {
             self.write_log(data);
         }
+    }
+
+    fn hold(&mut self, data: &[u8]) {
+        let (head_limit, tail_limit) = (self.head_limit, self.tail_limit);
+        match &mut self.held {
+            Held::Memory { head, tail } => {
+                let (first, rest) = data.split_at(data.len().min(head_limit - head.len()));
+                head.extend_from_slice(first);
+                let rest = &rest[rest.len().saturating_sub(tail_limit)..];
+                let over = (tail.len() + rest.len()).saturating_sub(tail_limit);
+                tail.drain(..over);
+                tail.extend(rest);
+            }
+            Held::File { file, head, after, is_broken } => {
+                let (first, rest) = data.split_at(data.len().min(head_limit - *head));
+                let skipped = rest.len().saturating_sub(tail_limit);
+                let begin = *after + skipped as u64;
+                *after += rest.len() as u64;
+                if *is_broken {
+                    return;
+                }
+                let ring = Ring { at: head_limit as u64, length: tail_limit as u64, first: 0 };
+                let written = file.file.write_all_at(first, *head as u64).and_then(|()| {
+                    *head += first.len();
+                    let mut rest = &rest[skipped..];
+                    for (place, count) in ring.pieces(begin, rest.len() as u64) {
+                        let (piece, later) = rest.split_at(usize::try_from(count).unwrap_or(rest.len()));
+                        file.file.write_all_at(piece, place)?;
+                        rest = later;
+                    }
+                    Ok(())
+                });
+                *is_broken = written.is_err();
+            }
+        }
+    }
+
+    /// Decides where what is more than memory is to hold goes.
+    fn open_spill(&mut self) {
+        let Some((open, keep)) = self.spill.take() else { return };
+        let Held::Memory { head, .. } = &mut self.held else { return };
+        let so_far = std::mem::take(head);
+        let half = |bytes: u64| usize::try_from(bytes / 2).unwrap_or(usize::MAX);
+        match open(keep) {
+            Some(file) => {
+                (self.head_limit, self.tail_limit) = (half(keep), half(keep));
+                self.held = Held::File { file, head: 0, after: 0, is_broken: false };
+            }
+            None => (self.head_limit, self.tail_limit) = (half(IN_MEMORY_BYTES), half(IN_MEMORY_BYTES)),
+        }
+        self.hold(&so_far);
     }
 
     /// Begins the log with everything that came before, which is all still here.
@@ -106,9 +195,13 @@ impl Collector {
         }
     }
 
-    /// Everything that is kept, which is everything that came until the first byte is left out.
+    /// Everything that is kept in memory, which is everything that came until the first byte is left out.
     fn kept(&self) -> Vec<u8> {
-        self.head.iter().chain(&self.tail).copied().collect()
+        match &self.held {
+            Held::Memory { head, tail } => head.iter().chain(tail).copied().collect(),
+            // A stream with a log has no file besides.
+            Held::File { .. } => Vec::new(),
+        }
     }
 
     /// Memory that is held for what is kept, in bytes.
@@ -116,7 +209,10 @@ impl Collector {
     #[doc(hidden)]
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.head.capacity() + self.tail.capacity()
+        match &self.held {
+            Held::Memory { head, tail } => head.capacity() + tail.capacity(),
+            Held::File { .. } => 0,
+        }
     }
 
     /// All bytes that came, kept or not.
@@ -128,23 +224,57 @@ impl Collector {
     /// The last bytes that are kept, for a look at what went wrong.
     #[must_use]
     pub fn last(&self, count: usize) -> Vec<u8> {
-        let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
-        let from_head = self.head.len() - self.head.len().min(count.saturating_sub(self.tail.len()));
-        self.head[from_head..].iter().chain(from_tail).copied().collect()
+        let (head, tail) = match &self.held {
+            Held::Memory { head, tail } => (head, tail),
+            Held::File { file, head, after, is_broken } => {
+                let (ring, tail) = Self::ring_of(self.head_limit, self.tail_limit, *after, *is_broken);
+                let lengths = (*head as u64, tail);
+                let at = (lengths.0 + lengths.1).saturating_sub(count as u64);
+                // It is there for people only.
+                return read(&file.file, lengths, ring, at, count).unwrap_or_default();
+            }
+        };
+        let from_tail = tail.range(tail.len().saturating_sub(count)..);
+        let from_head = head.len() - head.len().min(count.saturating_sub(tail.len()));
+        head[from_head..].iter().chain(from_tail).copied().collect()
+    }
+
+    /// Where the tail is in its file, and how long it is.
+    fn ring_of(head_limit: usize, tail_limit: usize, after: u64, is_broken: bool) -> (Ring, u64) {
+        let after = if is_broken { 0 } else { after };
+        Ring::last(head_limit as u64, tail_limit as u64, after)
     }
 
     /// The stream as the result shows it.
     #[must_use]
     pub fn finish(self) -> StreamOutput {
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
-        let mut output = StreamOutput::new(&self.head, &tail, self.total);
-        output.log = match self.log {
+        let log = match &self.log {
             Log::Open { log, .. } | Log::Stopped { log } => {
                 Some(log.dir.path(&log.name).to_string_lossy().into_owned())
             }
             Log::Off | Log::Waiting { .. } => None,
         };
+        let (head, tail) = match self.held {
+            Held::Memory { head, tail } => (head, Vec::from(tail)),
+            Held::File { .. } => (Vec::new(), Vec::new()),
+        };
+        let mut output = StreamOutput::new(&head, &tail, self.total);
+        output.log = log;
         output
+    }
+
+    /// The stream as it is kept, for a result that is read piece by piece.
+    #[must_use]
+    pub fn keep(self) -> Kept {
+        let Held::File { file, head, after, is_broken } = self.held else {
+            return Kept::InMemory(self.finish());
+        };
+        let (ring, tail) = Self::ring_of(self.head_limit, self.tail_limit, after, is_broken);
+        match KeptFile::new(file, head as u64, tail, ring, self.total) {
+            Ok(kept) => Kept::InFile(Arc::new(kept)),
+            // What cannot be read is left out, and counts as such.
+            Err(_) => Kept::InMemory(StreamOutput::new(&[], &[], self.total)),
+        }
     }
 }
 
@@ -197,6 +327,78 @@ mod tests {
         assert!(output.truncated);
         assert_eq!(output.decode().unwrap(), b"abcdklmn");
         assert_eq!(std::fs::read(&path).unwrap(), b"abcdefghijklmn");
+    }
+
+    /// What a collector with a file gives, and what one in memory gives.
+    fn both(keep: u64, pieces: &[Vec<u8>]) -> (StreamOutput, StreamOutput) {
+        let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
+        let mut spilling = Collector::spilling(keep, Box::new(open));
+        let mut plain = Collector::new(keep, None);
+        for piece in pieces {
+            spilling.push(&Bytes::copy_from_slice(piece));
+            plain.push(&Bytes::copy_from_slice(piece));
+        }
+        assert_eq!(spilling.last(1000), plain.last(1000));
+        let kept = spilling.keep();
+        if let Kept::InFile(file) = &kept {
+            let (mut text, mut at) = (String::new(), 0);
+            while let Some((piece, next)) = file.piece(at).unwrap() {
+                text.push_str(&piece);
+                at = next;
+            }
+            let frame = file.frame();
+            let is_text = frame.text.is_some();
+            let told = StreamOutput {
+                text: is_text.then(|| text.clone()),
+                base64: (!is_text).then_some(text),
+                ..frame
+            };
+            assert_eq!(told, kept.cut(u64::MAX).unwrap());
+        }
+        (kept.cut(u64::MAX).unwrap(), plain.finish())
+    }
+
+    #[test]
+    fn a_file_keeps_what_memory_would() {
+        let text = |bytes: usize| "aäü€😀".bytes().cycle().take(bytes).collect::<Vec<_>>();
+        let binary = |bytes: usize| (0..=255).cycle().take(bytes).collect::<Vec<u8>>();
+        for keep in [70_000, 100_001, 1 << 20] {
+            for total in [10, 65_536, 65_537, 99_999, 100_003, 700_001, (1 << 20) + 5] {
+                for stream in [text(total), binary(total)] {
+                    for piece in [total, 997, 65_536, 70_001] {
+                        let pieces: Vec<_> = stream.chunks(piece).map(<[u8]>::to_vec).collect();
+                        let (kept, expected) = both(keep, &pieces);
+                        assert_eq!(kept, expected, "keep {keep}, total {total}, pieces of {piece}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_room_for_a_file_little_is_kept() {
+        let mut collector = Collector::spilling(1 << 20, Box::new(|_| None));
+        let stream: Vec<u8> = (0..200_000_u32).map(|at| b'a' + u8::try_from(at / 10_000).unwrap()).collect();
+        stream.chunks(1000).for_each(|piece| collector.push(&Bytes::copy_from_slice(piece)));
+        assert!(collector.held_bytes() <= 4 * 65_536, "{}", collector.held_bytes());
+        let kept = collector.keep().cut(u64::MAX).unwrap();
+        assert_eq!((kept.total_bytes, kept.kept_head_bytes, kept.kept_tail_bytes), (200_000, 32_768, 32_768));
+        let bytes = kept.decode().unwrap();
+        assert!(bytes[..32_768] == stream[..32_768] && bytes[32_768..] == stream[200_000 - 32_768..]);
+    }
+
+    #[test]
+    fn what_is_kept_can_be_cut() {
+        for total in [1000, 100_000, 3_000_000] {
+            let (whole, _) = both(2_000_000, &[vec![b'x'; total]]);
+            let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
+            let mut collector = Collector::spilling(2_000_000, Box::new(open));
+            collector.push(&Bytes::from(vec![b'x'; total]));
+            let kept = collector.keep();
+            let cut = kept.cut(500).unwrap();
+            assert_eq!((cut.total_bytes, cut.decode().unwrap().len()), (whole.total_bytes, 500));
+            assert_eq!((cut.truncated, cut.kept_head_bytes), (true, 250));
+        }
     }
 
     #[test]

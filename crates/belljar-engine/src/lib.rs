@@ -10,6 +10,7 @@ pub mod conformance;
 mod engine;
 mod engine_error;
 mod judge;
+mod kept;
 mod log_dir;
 mod run;
 mod tunnel;
@@ -18,10 +19,11 @@ pub use client::{
     Archive, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, ProcessEvent, Search,
     Tunnel, Watch, events,
 };
-pub use collect::{Collector, LogFile};
+pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
 pub use judge::{Judgement, judge};
+pub use kept::{Kept, KeptFile, Spill};
 pub use log_dir::LogDir;
 pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
 pub use tunnel::TunnelIo;

@@ -24,6 +24,14 @@ impl Encoding {
         }
     }
 
+    /// Writes bytes as text of this form; none when they are not UTF-8 although they should be.
+    pub fn text(self, bytes: Vec<u8>) -> Option<String> {
+        match self {
+            Self::Utf8 => String::from_utf8(bytes).ok(),
+            Self::Base64 => Some(STANDARD.encode(bytes)),
+        }
+    }
+
     /// Gives back the bytes of a text; none when it is not base64 although it should be.
     pub fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
