@@ -21,6 +21,9 @@ pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
 pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
 pub(crate) const ISOLATION: &str = "isolation";
 
+/// What the end of a sandbox is called, of which the record finds room on a full disk too.
+pub(crate) const KILL: &str = "sandbox.kill";
+
 /// Something for the trail that happens in a facade, such as a file that is written.
 #[derive(Debug, Clone)]
 pub struct Deed<'a> {
@@ -53,6 +56,9 @@ impl Keeper {
     /// # Errors
     /// The store failed. What was done without a record must not be told as done.
     pub async fn record(&self, caller: &Caller, deed: Deed<'_>) -> Result<()> {
+        if deed.outcome != "ok" && self.note_refused(caller, deed.action, deed.outcome) {
+            return Ok(());
+        }
         let mut record = NewRecord::new(Timestamp::now(), &caller.tenant, deed.action, deed.outcome);
         record.key_id = Some(caller.key.clone());
         record.actor = caller.client.clone();
@@ -68,7 +74,16 @@ impl Keeper {
             }
         }
         let begin = std::time::Instant::now();
-        let appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
+        let ends = deed.action == KILL;
+        let again = ends.then(|| record.clone());
+        let mut appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
+        if let (Err(error), Some(record)) = (&appended, again)
+            && error.is_full()
+        {
+            // The room may have been given away already, for the sandbox's own record.
+            self.inner.store.release_reserve().await;
+            appended = self.inner.audit.append(record).await;
+        }
         self.inner.metrics.audited(begin.elapsed());
         match appended {
             // The last records are being written; nothing is done any more that would need one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
-use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, Usage, v1};
+use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, Kept, Usage, v1};
 use belljar_model::{CodeExecution, CodeStatus, Outcome, SandboxState, Survival};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -15,8 +15,8 @@ use tracing::Instrument as _;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::exec::{hex, outcome_name};
-use crate::idempotency::Once;
+use crate::exec::{MAX_ANSWER_BYTES, hex, outcome_name};
+use crate::idempotency::{EXEC, Once};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, to_program};
 use crate::request::Idempotency;
@@ -31,8 +31,14 @@ const MAX_BESIDE_CODE_BYTES: usize = 128 << 10;
 /// Between the interrupt of code that takes too long and the end of its interpreter.
 const CODE_GRACE: Duration = Duration::from_secs(5);
 
+/// The most bytes of each stream that a result holds; head and tail are kept of what is longer.
+const MAX_KEPT_BYTES: u64 = 1 << 20;
+
 /// How much longer than code may take the keeper waits for the guest to say that it is over.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most results that are named in an answer without them.
+const MAX_NAMED: usize = 16;
 
 /// How often the keeper looks whether its patience is at its end.
 const TICK: Duration = Duration::from_secs(1);
@@ -122,11 +128,12 @@ impl Keeper {
         gone: oneshot::Receiver<()>,
     ) -> Result<CodeExecution> {
         check_code(&request)?;
+        self.check_reserve("run code").await?;
         let entered = self.enter(caller, id).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {
-                let what = format!("exec/{}", entered.id());
+                let what = format!("{EXEC}{}", entered.id());
                 match self.claim(&caller.tenant, &what, idempotency).await? {
                     Once::First(claim) => Some(claim),
                     Once::Before(answer) => return read(&answer),
@@ -164,8 +171,7 @@ impl Keeper {
         recorded?;
         let done = outcome?;
         if let Some(claim) = once {
-            // Numbers and text only: that cannot fail.
-            claim.finish(&serde_json::to_vec(&done.execution).unwrap_or_default()).await?;
+            claim.finish(&answer(&done.execution, self.has_disk())).await?;
         }
         Ok(done.execution)
     }
@@ -180,7 +186,10 @@ impl Keeper {
     ) -> Result<Done> {
         let mut watch = Watch {
             collector: CodeCollector::new(
-                request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
+                request
+                    .keep_bytes
+                    .unwrap_or_else(|| entered.spec().limits.output.bytes())
+                    .min(MAX_KEPT_BYTES),
             ),
             hash: Sha256::new(),
             events,
@@ -362,6 +371,11 @@ impl Watch {
 
 /// Checks what can be told without the sandbox.
 fn check_code(request: &CodeRequest) -> Result<()> {
+    if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
+        let reason =
+            format!("{asked} bytes are too many; a result keeps at most {MAX_KEPT_BYTES} of each stream");
+        return Err(KeeperError::field("output", reason));
+    }
     let code = &request.code;
     if code.len() > MAX_CODE_BYTES {
         let reason = format!("it has {} bytes; at most {MAX_CODE_BYTES} are allowed", code.len());
@@ -516,6 +530,35 @@ fn metric(execution: &CodeExecution) -> &'static str {
         CodeStatus::Died => Outcome::signalled(9),
     };
     outcome_name(&outcome)
+}
+
+/// An execution as it is kept for a request that comes again. Of much output little is, and what was shown is named only; so it is where
+/// the disk is nearly full.
+fn answer(execution: &CodeExecution, has_disk: bool) -> Vec<u8> {
+    // Numbers and text only: that cannot fail.
+    let write = |execution: &CodeExecution| serde_json::to_vec(execution).unwrap_or_default();
+    let whole = write(execution);
+    if has_disk && whole.len() <= MAX_ANSWER_BYTES {
+        return whole;
+    }
+    let mut little = execution.clone();
+    for stream in [&mut little.stdout, &mut little.stderr] {
+        let kept = Kept::InMemory(std::mem::take(stream));
+        *stream = kept.cut(if has_disk { 4 << 10 } else { 0 }).unwrap_or_default();
+    }
+    little.results.truncate(MAX_NAMED);
+    for result in &mut little.results {
+        let forms = std::mem::take(&mut result.data);
+        result.metadata = None;
+        result.cut.extend(
+            forms.keys().map(|mime| format!("{mime}: it is not kept for a request that comes again")),
+        );
+    }
+    if let Some(error) = &mut little.error {
+        error.traceback.clear();
+        error.value = error.value.chars().take(1000).collect();
+    }
+    write(&little)
 }
 
 fn read(kept: &[u8]) -> Result<CodeExecution> {

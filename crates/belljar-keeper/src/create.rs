@@ -68,6 +68,7 @@ impl Keeper {
     }
 
     async fn create_to_its_end(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        self.check_reserve("make a sandbox").await?;
         let outcome = self.create_once(caller, request).instrument(step!("keeper.create")).await;
         let (sandbox, details) = match &outcome {
             Ok(created) if created.existing => return outcome,

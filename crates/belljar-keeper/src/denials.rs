@@ -1,16 +1,16 @@
-//! Keys that were refused, for the trail. Whoever knocks often fills a line, not the disk: what is alike is counted, and told
-//! once in a while.
+//! Keys that were refused, and requests of good keys, for the trail. Whoever knocks often fills a line, not the disk: what is alike is
+//! counted, and told once in a while.
 //!
 //! ```text
 //!   note ──► counted by reason, address and key ──► soon, and then once an interval: one record each
 //!              └─ too many addresses ──► counted together, by reason
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_store::{KeyRow, NewRecord, is_without};
 use jiff::Timestamp;
@@ -28,6 +28,10 @@ const ACTION: &str = "auth.denied";
 /// Source: docs/audit.md; held by `c16b_a_flood_of_wrong_keys_is_counted_and_not_written`.
 const MAX_NAMED: usize = 16;
 
+/// The most requests of one key in an interval that get a record each when they are refused. All others are counted by action and outcome.
+/// Source: docs/audit.md; held by `c25_a_flood_of_refused_requests_is_counted`.
+const MAX_RECORDED: u32 = 60;
+
 /// How long what is alike is counted before it is written again.
 const INTERVAL: Duration = Duration::from_secs(60);
 
@@ -41,6 +45,8 @@ const OTHERS: &str = "others";
 #[derive(Default)]
 pub(crate) struct Denials {
     noted: Mutex<BTreeMap<Denial, Count>>,
+    /// Requests of each key that were refused in this interval, with a record each so far.
+    recorded: Mutex<HashMap<String, (Instant, u32)>>,
     /// Held while they are written, so that whoever comes next waits until they are.
     telling: tokio::sync::Mutex<()>,
     wake: Notify,
@@ -49,8 +55,9 @@ pub(crate) struct Denials {
 /// What is alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Denial {
+    action: &'static str,
     reason: &'static str,
-    outcome: &'static str,
+    outcome: String,
     /// The client's address, without its port.
     peer: String,
     /// The id of the key, if there is one; and its tenant.
@@ -88,6 +95,15 @@ impl Denials {
         self.wake.notify_one();
     }
 
+    /// Whether one more refused request of a key gets a record of its own.
+    fn has_record(&self, key: &str) -> bool {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
+        let (_, count) = recorded.entry(key.to_owned()).or_insert_with(|| (Instant::now(), 0));
+        *count = count.saturating_add(1);
+        *count <= MAX_RECORDED || is_without("refusal-bound")
+    }
+
     /// Wakes the task that tells them, which then sees that the keeper ends.
     pub(crate) fn end(&self) {
         self.wake.notify_one();
@@ -113,7 +129,13 @@ impl Keeper {
             Denied::Unavailable => return,
         };
         let key = row.map(|row| (row.id.clone(), row.tenant.clone()));
-        let denial = Denial { reason, outcome: "unauthenticated", peer: address(client), key };
+        let denial = Denial {
+            action: ACTION,
+            reason,
+            outcome: "unauthenticated".to_owned(),
+            peer: address(client),
+            key,
+        };
         self.inner.denials.note(denial, request_id, None);
     }
 
@@ -133,8 +155,30 @@ impl Keeper {
     pub(crate) fn note_forbidden(&self, caller: &Caller, wanted: &'static str) {
         let reason = if caller.only.is_some() { "token" } else { "role" };
         let key = Some((caller.key.clone(), caller.tenant.clone()));
-        let denial = Denial { reason, outcome: "forbidden", peer: address(&caller.client), key };
+        let denial = Denial {
+            action: ACTION,
+            reason,
+            outcome: "forbidden".to_owned(),
+            peer: address(&caller.client),
+            key,
+        };
         self.inner.denials.note(denial, &caller.request_id, Some(wanted));
+    }
+
+    /// Notes that a request was refused or failed, where its key has so many of those that they are counted. Says whether it was.
+    pub(crate) fn note_refused(&self, caller: &Caller, action: &'static str, outcome: &str) -> bool {
+        if self.inner.denials.has_record(&caller.key) {
+            return false;
+        }
+        let denial = Denial {
+            action,
+            reason: "repeated",
+            outcome: outcome.to_owned(),
+            peer: address(&caller.client),
+            key: Some((caller.key.clone(), caller.tenant.clone())),
+        };
+        self.inner.denials.note(denial, &caller.request_id, None);
+        true
     }
 
     /// Writes refusals into the trail, in a task of its own.
@@ -167,7 +211,7 @@ impl Keeper {
 fn record(denial: Denial, count: Count) -> NewRecord {
     let (key, tenant) = denial.key.unzip();
     let tenant = tenant.unwrap_or_default();
-    let mut record = NewRecord::new(Timestamp::now(), &tenant, ACTION, denial.outcome);
+    let mut record = NewRecord::new(Timestamp::now(), &tenant, denial.action, &denial.outcome);
     record.key_id = key;
     record.actor = denial.peer;
     record.request_id = count.request_id;
@@ -190,7 +234,13 @@ mod tests {
     use super::*;
 
     fn denial(peer: &str, reason: &'static str) -> Denial {
-        Denial { reason, outcome: "unauthenticated", peer: address(peer), key: None }
+        Denial {
+            action: ACTION,
+            reason,
+            outcome: "unauthenticated".to_owned(),
+            peer: address(peer),
+            key: None,
+        }
     }
 
     #[test]

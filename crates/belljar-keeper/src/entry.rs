@@ -1,7 +1,7 @@
 //! One sandbox that is not gone, as the keeper has it in memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     /// What is known of its interpreters. Held while one is sent.
     pub(crate) warm: Arc<tokio::sync::Mutex<Warm>>,
     users: AtomicUsize,
+    /// Answers to executions that were kept for requests that come again.
+    pub(crate) answers: Arc<AtomicU32>,
     log: Mutex<Log>,
     /// The end of what its programs wrote.
     last_output: Mutex<Vec<u8>>,
@@ -97,6 +99,7 @@ impl Entry {
             }),
             warm: Arc::default(),
             users: AtomicUsize::new(0),
+            answers: Arc::default(),
             log: Mutex::new(Log::default()),
             last_output: Mutex::default(),
         })

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Collector, Execution, Judgement, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, v1};
-use belljar_model::{HintReader, Outcome, Role, SandboxSpec, Timeout};
+use belljar_engine::{
+    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, v1,
+};
+use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
+use belljar_store::is_without;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -14,7 +17,7 @@ use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
 use crate::error::KeeperError;
-use crate::idempotency::Once;
+use crate::idempotency::{EXEC, Once};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
@@ -22,6 +25,12 @@ use crate::steps::step;
 
 /// The most bytes of input that come with a request: what the guest takes with a start, and no more.
 pub const MAX_STDIN_BYTES: usize = 1 << 20;
+
+/// The most bytes of each stream that a result holds; head and tail are kept of what is longer. The rest is for who takes it as it comes.
+pub const MAX_KEPT_BYTES: u64 = 16 << 20;
+
+/// The most bytes of an answer that is kept for a request that comes again: of more output than that, head and tail are.
+pub(crate) const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// How much longer than a command's time the keeper waits for the guest to say that it is over.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -101,20 +110,26 @@ impl Keeper {
         request: ExecRequest,
         events: Option<mpsc::Sender<ExecEvent>>,
     ) -> Result<ExecResult> {
+        if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
+            let reason =
+                format!("{asked} bytes are too many; a result keeps at most {MAX_KEPT_BYTES} of each stream");
+            return Err(KeeperError::field("output", reason));
+        }
+        self.check_reserve("run a command").await?;
         let entered = self.enter(caller, id).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {
-                let what = format!("exec/{}", entered.id());
+                let what = format!("{EXEC}{}", entered.id());
                 match self.claim(&caller.tenant, &what, idempotency).await? {
                     Once::First(claim) => Some(claim),
-                    Once::Before(answer) => return ExecResult::read(&answer),
+                    Once::Before(answer) => return read_answer(&answer),
                 }
             }
         };
         self.inner.spent.execute(caller)?;
         let digest = command_digest(&request);
-        let running = self.run(&entered, &request, events);
+        let running = self.run(caller, &entered, &request, events);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
@@ -129,18 +144,19 @@ impl Keeper {
         self.audit(caller, "exec", Some(entered.id()), &outcome, details).await?;
         let (result, _) = outcome?;
         if let Some(claim) = once {
-            claim.finish(&result.write()).await?;
+            claim.finish(&answer(&result, self.has_disk())).await?;
         }
         Ok(result)
     }
 
     async fn run(
         &self,
+        caller: &Caller,
         entered: &Entered,
         request: &ExecRequest,
         events: Option<mpsc::Sender<ExecEvent>>,
     ) -> Result<(ExecResult, String)> {
-        let keep = request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes());
+        let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
         let begin = Instant::now();
         let (before, running) =
@@ -150,7 +166,7 @@ impl Keeper {
         if let Some(events) = &events {
             let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         }
-        let mut collected = Collected::new(keep);
+        let mut collected = Collected::new(keep, || self.output_file(caller));
         let watch = running.watch(&entered.entry, &mut collected, events).instrument(step!("guest.wait"));
         let ended = match timeout {
             Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + PATIENCE, watch).await,
@@ -185,8 +201,8 @@ impl Keeper {
                 HintReader::Program,
             ),
             outcome: judgement.outcome,
-            stdout: collected.stdout.finish(),
-            stderr: collected.stderr.finish(),
+            stdout: collected.stdout.keep(),
+            stderr: collected.stderr.keep(),
             wall,
             cpu: exited.as_ref().map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
             peak_memory_bytes: exited.as_ref().map(|end| end.max_rss),
@@ -217,6 +233,14 @@ impl Keeper {
     /// # Errors
     /// It cannot be started.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
+        if let Some(asked) = request.keep_bytes.filter(|asked| *asked > OutputSize::MAX.bytes()) {
+            let reason = format!(
+                "{asked} bytes are too many; at most {} are kept of each stream",
+                OutputSize::MAX.bytes()
+            );
+            return Err(KeeperError::field("output", reason));
+        }
+        self.check_reserve("run a command").await?;
         let entered = self.enter(caller, id).await?;
         self.inner.spent.execute(caller)?;
         let details = vec![(CODE_DIGEST, command_digest(&request))];
@@ -401,6 +425,11 @@ impl Drop for Running {
     }
 }
 
+/// How much of each stream the guest is to keep.
+fn kept_bytes(entered: &Entered, request: &ExecRequest) -> u64 {
+    request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes())
+}
+
 /// Bytes of input that travel with the start itself: the most that the guest takes there.
 const INLINE_STDIN_BYTES: usize = 64 * 1024;
 
@@ -424,7 +453,7 @@ fn start_request(
         timeout_ms: timeout
             .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
         grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
-        keep_bytes: request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
+        keep_bytes: kept_bytes(entered, request),
         detach,
         ..Default::default()
     };
@@ -476,7 +505,7 @@ fn session_request(
         timeout_ms: timeout
             .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
         grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
-        keep_bytes: request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes()),
+        keep_bytes: kept_bytes(entered, request),
         ..Default::default()
     })
 }
@@ -489,8 +518,16 @@ struct Collected {
 }
 
 impl Collected {
-    fn new(keep: u64) -> Self {
-        Self { stdout: Collector::new(keep, None), stderr: Collector::new(keep, None), hash: Sha256::new() }
+    fn new(keep: u64, file: impl Fn() -> OpenSpill) -> Self {
+        if is_without("output-files") {
+            let new = || Collector::new(keep, None);
+            return Self { stdout: new(), stderr: new(), hash: Sha256::new() };
+        }
+        Self {
+            stdout: Collector::spilling(keep, file()),
+            stderr: Collector::spilling(keep, file()),
+            hash: Sha256::new(),
+        }
     }
 
     fn push(&mut self, stream: v1::Stream, data: &Bytes) {
@@ -549,20 +586,26 @@ pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
     }
 }
 
-impl ExecResult {
-    /// As it is kept for a request that comes again.
-    fn write(&self) -> Vec<u8> {
-        // Numbers and text only: that cannot fail.
-        serde_json::to_vec(self).unwrap_or_default()
+/// A result as it is kept for a request that comes again. Of a long output little is, and none where the disk is nearly full.
+fn answer(result: &ExecResult, has_disk: bool) -> Vec<u8> {
+    if is_without("answer-bound") {
+        return serde_json::to_vec(&result.clone().cut(u64::MAX)).unwrap_or_default();
     }
+    let sizes: &[u64] = if has_disk { &[48 << 10, 4 << 10, 0] } else { &[0] };
+    // Numbers and text only: that cannot fail.
+    let mut written =
+        sizes.iter().map(|most| serde_json::to_vec(&result.clone().cut(*most)).unwrap_or_default());
+    let fitting = written.find(|answer| answer.len() <= MAX_ANSWER_BYTES);
+    fitting.unwrap_or_default()
+}
 
-    fn read(kept: &[u8]) -> Result<Self> {
-        serde_json::from_slice(kept).map_err(|source| KeeperError::Record {
-            what: "result of an execution",
-            id: String::new(),
-            source,
-        })
-    }
+fn read_answer(kept: &[u8]) -> Result<ExecResult> {
+    let read = serde_json::from_slice::<ExecResult<StreamOutput>>(kept);
+    read.map(|result| result.with(Kept::InMemory)).map_err(|source| KeeperError::Record {
+        what: "result of an execution",
+        id: String::new(),
+        source,
+    })
 }
 
 impl Caller {

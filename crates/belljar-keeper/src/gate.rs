@@ -6,10 +6,13 @@
 //!   key b: ●●●         ──►                             ──► at most `limit` under way
 //!   key c: ●
 //! ```
+//!
+//! Where the queue is full, the key with the most waiting gives way: its newest one is sent away for one of a key that has fewer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use belljar_store::is_without;
 use tokio::sync::oneshot;
 
 /// The gate. Clones share it.
@@ -44,6 +47,31 @@ pub(crate) struct TooMany {
     pub(crate) waiting: usize,
 }
 
+impl State {
+    /// Makes room in the queue for one of `key`, and says whether that went.
+    fn make_room(&mut self, key: &str) -> bool {
+        // Who has gone away takes none.
+        for queue in self.queues.values_mut() {
+            queue.retain(|place| !place.is_closed());
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        self.turns.retain(|key| self.queues.contains_key(key));
+        self.waiting = self.queues.values().map(VecDeque::len).sum();
+        if self.waiting < self.most_waiting {
+            return true;
+        }
+        let own = self.queues.get(key).map_or(0, VecDeque::len);
+        let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
+        let Some(longest) = longest.filter(|queue| queue.len() > own + 1 && !is_without("fair-queue")) else {
+            return false;
+        };
+        // At least one stays, and with it the key's turn.
+        drop(longest.pop_back());
+        self.waiting -= 1;
+        true
+    }
+}
+
 impl Gate {
     /// Lets `limit` through at once, and `most_waiting` wait.
     pub(crate) fn new(limit: usize, most_waiting: usize) -> Self {
@@ -66,7 +94,7 @@ impl Gate {
                 state.under_way += 1;
                 return Ok(Permit { gate: self.clone() });
             }
-            if state.waiting >= state.most_waiting {
+            if state.waiting >= state.most_waiting && !state.make_room(key) {
                 return Err(TooMany { waiting: state.waiting });
             }
             let (sender, place) = oneshot::channel();
@@ -79,7 +107,7 @@ impl Gate {
             place
         };
         // The sender is kept until it is used: each place in the queue gets its turn.
-        place.await.map_err(|_| TooMany { waiting: 0 })
+        place.await.map_err(|_| TooMany { waiting: self.lock().waiting })
     }
 
     /// Passes only if nobody waits: for work that must not get in anybody's way.
@@ -270,6 +298,36 @@ mod tests {
         drop(held);
         drop(waiting.await.unwrap().unwrap());
         assert!(gate.pass_if_free().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_fills_the_queue_gives_way() {
+        let gate = Gate::new(1, 4);
+        let held = gate.pass("a").await.unwrap();
+        let mut greedy = Vec::new();
+        for _ in 0..4 {
+            greedy.push(tokio_test_spawn(&gate, "a"));
+            settle().await;
+        }
+        assert!(gate.pass("a").await.is_err(), "its own queue is full");
+        let mut modest = Vec::new();
+        for _ in 0..2 {
+            modest.push(tokio_test_spawn(&gate, "b"));
+            settle().await;
+        }
+        assert_eq!(gate.load(), (1, 4));
+        assert!(gate.pass("b").await.is_err(), "no more than its share");
+        // Places of those who went away are free.
+        modest.pop().unwrap().abort();
+        settle().await;
+        modest.push(tokio_test_spawn(&gate, "c"));
+        settle().await;
+        drop(held);
+        let waiting = greedy.into_iter().chain(modest);
+        let passed = waiting.map(async |waiting| waiting.await.unwrap().map(drop).is_ok());
+        let passed = futures::future::join_all(passed).await;
+        assert_eq!(passed, [true, true, false, false, true, true]);
+        assert_eq!(gate.load(), (0, 0));
     }
 
     fn tokio_test_spawn(gate: &Gate, key: &'static str) -> tokio::task::JoinHandle<Result<Permit, TooMany>> {

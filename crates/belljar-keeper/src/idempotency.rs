@@ -1,8 +1,13 @@
 //! Requests that happen once, however often they are sent.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use belljar_model::SandboxId;
 use belljar_store::{Claimed, Store, StoreError, is_without};
 use jiff::Timestamp;
 
+use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::request::Idempotency;
@@ -21,7 +26,14 @@ pub(crate) struct Claim {
     scope: String,
     key: String,
     answered: bool,
+    /// Answers of the same sandbox so far, where those are bounded.
+    count: Option<Arc<AtomicU32>>,
 }
+
+/// The most answers of one sandbox's executions that are kept, and how many more there may be before the oldest ones go.
+const MAX_ANSWERS: u32 = 128;
+/// See [`MAX_ANSWERS`].
+const ANSWERS_SLACK: u32 = 32;
 
 impl Keeper {
     /// Looks whether the request has been made before. `what` is [`CREATE`] or `exec/<sandbox>`.
@@ -48,7 +60,11 @@ impl Keeper {
         let key = request.key.clone();
         match claimed {
             Claimed::New => {
-                Ok(Once::First(Claim { store: self.inner.store.clone(), scope, key, answered: false }))
+                let count = what
+                    .strip_prefix(EXEC)
+                    .and_then(|id| id.parse().ok())
+                    .and_then(|id| self.answers_of(&id));
+                Ok(Once::First(Claim { store: self.inner.store.clone(), scope, key, answered: false, count }))
             }
             Claimed::Done { response } if response == INTERRUPTED => Err(KeeperError::Interrupted { key }),
             Claimed::Done { response } => Ok(Once::Before(response)),
@@ -59,6 +75,18 @@ impl Keeper {
 }
 
 impl Keeper {
+    /// The count of a sandbox's answers.
+    fn answers_of(&self, id: &SandboxId) -> Option<Arc<AtomicU32>> {
+        let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(id).map(|entry| Arc::clone(&entry.answers))
+    }
+
+    /// Forgets the answers to executions in a sandbox that is gone: the same requests are answered with that now.
+    pub(crate) async fn forget_answers(&self, entry: &Entry) -> Result<()> {
+        let what = format!("{EXEC}{}", entry.id);
+        Ok(self.inner.store.idempotency().forget_older(&scope(&entry.tenant, &what), 0).await?)
+    }
+
     /// Who is noted as the one that answers.
     fn claim_owner(&self, create: bool) -> String {
         let name = self.inner.config.now().name.clone();
@@ -90,6 +118,9 @@ fn scope(tenant: &str, what: &str) -> String {
     format!("{tenant}/{what}")
 }
 
+/// What a request to run something is called, before the sandbox's id.
+pub(crate) const EXEC: &str = "exec/";
+
 /// What a request to make a sandbox is called.
 pub(crate) const CREATE: &str = "create";
 
@@ -100,7 +131,12 @@ impl Claim {
     /// Keeps the answer.
     pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
         self.answered = true;
-        Ok(self.store.idempotency().finish(&self.scope, &self.key, answer).await?)
+        self.store.idempotency().finish(&self.scope, &self.key, answer).await?;
+        let count = self.count.as_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
+        if count.is_some_and(|count| count.is_multiple_of(ANSWERS_SLACK)) {
+            self.store.idempotency().forget_older(&self.scope, MAX_ANSWERS).await?;
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use belljar_engine::Kept;
 use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
 use belljar_store::TemplateKind;
 use jiff::Timestamp;
@@ -58,9 +59,9 @@ pub struct SandboxInfo {
     pub start: Duration,
 }
 
-/// What came of a command.
+/// What came of a command, with its output in one form or another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExecResult {
+pub struct ExecResult<Output = Kept> {
     /// The process's number in the sandbox.
     pub process: u64,
     /// Which sandbox.
@@ -72,9 +73,9 @@ pub struct ExecResult {
     /// The signal that ended it.
     pub signal: Option<i32>,
     /// Its standard output; a terminal's output too.
-    pub stdout: StreamOutput,
+    pub stdout: Output,
     /// Its standard error.
-    pub stderr: StreamOutput,
+    pub stderr: Output,
     /// From start to end.
     pub wall: Duration,
     /// Processor time.
@@ -87,6 +88,35 @@ pub struct ExecResult {
     pub hint: Option<String>,
     /// Whether the session that it ran in goes on.
     pub session_kept: Option<bool>,
+}
+
+impl<Output> ExecResult<Output> {
+    /// The same with its output in another form.
+    pub fn with<Other>(self, change: impl Fn(Output) -> Other) -> ExecResult<Other> {
+        ExecResult {
+            process: self.process,
+            sandbox: self.sandbox,
+            outcome: self.outcome,
+            exit_code: self.exit_code,
+            signal: self.signal,
+            stdout: change(self.stdout),
+            stderr: change(self.stderr),
+            wall: self.wall,
+            cpu: self.cpu,
+            peak_memory_bytes: self.peak_memory_bytes,
+            left_behind: self.left_behind,
+            hint: self.hint,
+            session_kept: self.session_kept,
+        }
+    }
+}
+
+impl ExecResult {
+    /// The same with at most `most` bytes of each stream, head and tail. What cannot be read any more counts as left out.
+    #[must_use]
+    pub fn cut(self, most: u64) -> ExecResult<StreamOutput> {
+        self.with(|kept| kept.cut(most).unwrap_or_else(|_| StreamOutput::new(&[], &[], kept.total_bytes())))
+    }
 }
 
 /// A template.

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use crate::audit::KILL;
 use crate::caller::Caller;
 use crate::collect::Archives;
 use crate::config::Current;
@@ -25,6 +26,7 @@ use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::outputs::Outputs;
 use crate::pool::{Pools, has_ended};
 use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
@@ -54,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,
     pub(crate) spent: Spent,
+    /// Files of outputs whose answers have not been sent.
+    pub(crate) outputs: Outputs,
     pub(crate) metrics: Metrics,
     pub(crate) archives: Archives,
     /// Whose code was run lately.
@@ -261,7 +265,7 @@ impl Keeper {
         };
         let ending = self.end(&entry, &reason);
         let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
-        self.audit(caller, "sandbox.kill", Some(&entry.id), &ended, Vec::new()).await?;
+        self.audit(caller, KILL, Some(&entry.id), &ended, Vec::new()).await?;
         ended
     }
 
@@ -305,11 +309,17 @@ impl Keeper {
     pub(crate) async fn gone(&self, entry: &Arc<Entry>) -> Result<()> {
         let reason = entry.live().row.reason.clone().unwrap_or_default();
         let log = entry.post_mortem(&reason);
+        // Secrets in its environment are of no more use.
+        let mut spec = (*entry.live().spec).clone();
+        spec.env.clear();
+        let spec = serde_json::to_string(&spec).unwrap_or_default();
         let gone = |log: String| {
+            let spec = spec.clone();
             |row: &mut SandboxRow| {
                 row.state = SandboxState::Gone;
                 row.ended_at = Some(Timestamp::now());
                 row.deadline_at = None;
+                row.spec = spec;
                 row.log = log;
             }
         };
@@ -318,6 +328,10 @@ impl Keeper {
             self.write(entry, gone(String::new())).await?;
         }
         self.inner.metrics.ended();
+        if let Err(error) = self.forget_answers(entry).await {
+            // They go when they expire.
+            tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot forget answers");
+        }
         self.let_go(entry);
         Ok(())
     }
@@ -550,7 +564,13 @@ impl Keeper {
         );
         let begin = Instant::now();
         let sandboxes = self.inner.store.sandboxes();
-        let updated = sandboxes.update(&mut row).instrument(step!("store.update")).await;
+        let mut updated = sandboxes.update(&mut row).instrument(step!("store.update")).await;
+        if matches!(&updated, Err(error) if error.is_full()) && self.inner.store.release_reserve().await {
+            tracing::warn!(
+                "the disk of the store is full: what was set aside for that is in use, and nothing new is begun"
+            );
+            updated = sandboxes.update(&mut row).await;
+        }
         self.inner.metrics.stored(begin.elapsed());
         match updated {
             Err(StoreError::Conflict { .. }) => {

@@ -64,11 +64,19 @@ pub enum Denied {
 }
 
 /// Keys that were seen lately, by their hash.
-#[derive(Default)]
 pub(crate) struct Keys {
     seen: Mutex<HashMap<[u8; 32], Seen>>,
     touched: Mutex<HashMap<String, (Instant, Timestamp)>>,
     tenants: AtomicUsize,
+    /// Tells which key was revoked.
+    revoked: tokio::sync::broadcast::Sender<String>,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        let revoked = tokio::sync::broadcast::Sender::new(256);
+        Self { seen: Mutex::default(), touched: Mutex::default(), tenants: AtomicUsize::new(0), revoked }
+    }
 }
 
 #[derive(Clone)]
@@ -346,10 +354,20 @@ impl Keeper {
             Err(error) => Err(error.into()),
         };
         self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
+        if revoked.is_ok() {
+            // Nobody may be there to hear it.
+            let _ = self.inner.keys.revoked.send(id.to_owned());
+        }
         self.audit(caller, "key.revoke", None, &revoked, vec![("key", id.chars().take(64).collect())])
             .await?;
         revoked?;
         self.count_tenants().await
+    }
+
+    /// The ids of keys that are revoked from now on, by this server: what they hold open is to end.
+    #[must_use]
+    pub fn revocations(&self) -> tokio::sync::broadcast::Receiver<String> {
+        self.inner.keys.revoked.subscribe()
     }
 
     /// Counts the tenants that have keys which work.

@@ -21,6 +21,7 @@ mod keeper;
 mod keys;
 mod look;
 mod metrics;
+mod outputs;
 mod pool;
 mod ports;
 mod program;
@@ -45,7 +46,7 @@ pub use config::{HeadRoom, KeeperConfig};
 pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{KeeperError, chain};
-pub use exec::{ExecEvent, MAX_STDIN_BYTES, Started};
+pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
     DiskUse, ExecResult, KeyInfo, KeyUsage, LogEntry, PublishedPort, SandboxInfo, SandboxMetrics,
     TemplateInfo,

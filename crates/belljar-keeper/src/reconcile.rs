@@ -29,6 +29,7 @@ use crate::gate::Gate;
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::outputs::Outputs;
 use crate::pool::Pools;
 use crate::quota::Spent;
 use crate::request::{Settings, resolve};
@@ -73,6 +74,7 @@ impl Keeper {
             keys: Keys::default(),
             denials: Denials::default(),
             tokens: Tokens::new(secret),
+            outputs: Outputs::default(),
             spent: Spent::default(),
             metrics: Metrics::new(),
             archives: Archives::default(),
@@ -241,6 +243,8 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
+        store.shrink().await?;
+        store.restore_reserve().await;
         for entry in self.entries() {
             let sandbox = entry.live().sandbox.clone();
             if let Some(sandbox) = sandbox.filter(|_| entry.state() == SandboxState::Running) {

@@ -25,7 +25,6 @@ use crate::collect::Busy;
 use crate::create::{Order, fill_random};
 use crate::error::KeeperError;
 use crate::exec::hex;
-use crate::head_room::Left;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
@@ -263,9 +262,15 @@ impl Keeper {
         Ok(Model { spec, lifetime, labels, template, archive })
     }
 
+    /// Checks that the machine has more than its head-room, of the disk too.
+    fn check_disk(&self) -> Result<()> {
+        let config = self.inner.config.now();
+        crate::head_room::Left::look(&config.state_dir).check(&config.head_room)
+    }
+
     /// Packs the home directory into a file.
     async fn pack(&self, entered: &Entered, path: PathBuf) -> Result<Archive> {
-        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
+        self.check_disk()?;
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| KeeperError::File { action, path, source }
@@ -293,6 +298,10 @@ impl Keeper {
                 Ok(None) => break,
                 Err(error) => return Err(entered.explain(error).await),
             };
+            if archive.bytes >> 22 != (archive.bytes + piece.len() as u64) >> 22 {
+                // Others write at the same time: none of them may take the last room.
+                self.check_disk()?;
+            }
             archive.bytes += piece.len() as u64;
             hash.update(&piece);
             file.write_all(&piece).await.map_err(failed("write", &archive.path))?;

@@ -9,7 +9,7 @@ use belljar_keeper::{
 };
 use belljar_model::{Outcome, SandboxState, SpecFile};
 
-use crate::world::{PATIENCE, World, plain, shell, text, until, user};
+use crate::world::{PATIENCE, World, kept, plain, shell, text, until, user};
 
 pub(crate) async fn created_used_and_ended(world: World) {
     let ann = user("ann");
@@ -18,7 +18,7 @@ pub(crate) async fn created_used_and_ended(world: World) {
     assert!(info.expires_at.unwrap() > info.created_at && info.isolation.is_some());
     let result = world.sh(&ann, info.id.as_str(), "echo hello; echo bad >&2; exit 3").await;
     assert_eq!((text(&result), result.exit_code), ("hello\n", Some(3)));
-    assert_eq!(result.stderr.text.as_deref(), Some("bad\n"));
+    assert_eq!(kept(&result.stderr).text.as_deref(), Some("bad\n"));
     world.keeper.kill(&ann, info.id.as_str()).await.unwrap();
     let gone = world.keeper.get(&ann, info.id.as_str()).await.unwrap_err();
     assert_eq!((gone.code(), gone.to_string().contains("on request")), ("sandbox_gone", true), "{gone}");
@@ -367,9 +367,9 @@ pub(crate) async fn big_input_and_output_come_through(world: World) {
         ..shell("tee copy | cat; wc -c < copy >&2")
     };
     let result = world.keeper.exec(&ann, &id, request, None).await.unwrap();
-    assert_eq!(result.stdout.total_bytes, 500_000);
-    assert!(result.stdout.truncated && text(&result).len() == 1000);
-    assert_eq!(result.stderr.text.as_deref().map(str::trim), Some("500000"));
+    assert_eq!(result.stdout.total_bytes(), 500_000);
+    assert!(kept(&result.stdout).truncated && text(&result).len() == 1000);
+    assert_eq!(kept(&result.stderr).text.as_deref().map(str::trim), Some("500000"));
     let late = ExecRequest { timeout: Some(Duration::from_millis(200)), ..shell("sleep 10") };
     let result = world.keeper.exec(&ann, &id, late, None).await.unwrap();
     assert_eq!(result.outcome, Outcome::TimedOut);

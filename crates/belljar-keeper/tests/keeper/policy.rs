@@ -230,7 +230,8 @@ pub(crate) async fn the_same_key_runs_once(world: World) {
     };
     let first = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
     let second = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
-    assert_eq!((text(&first).trim(), &first), ("1", &second));
+    assert_eq!((text(&first).trim(), text(&second)), ("1", text(&first)));
+    assert_eq!((first.process, first.wall), (second.process, second.wall));
     assert_eq!(text(&world.sh(&ann, &id, "wc -l < f").await).trim(), "1");
 }
 

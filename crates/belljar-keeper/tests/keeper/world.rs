@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_engine::Kept;
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
     Quotas, SandboxInfo,
 };
 use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Role, SpecFile};
+use belljar_model::{EngineKind, Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 
 pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -110,7 +111,15 @@ pub(crate) fn shell(line: &str) -> ExecRequest {
 }
 
 pub(crate) fn text(result: &ExecResult) -> &str {
-    result.stdout.text.as_deref().unwrap_or_default()
+    kept(&result.stdout).text.as_deref().unwrap_or_default()
+}
+
+/// What is kept of a stream, which is little in these tests.
+pub(crate) fn kept(stream: &Kept) -> &StreamOutput {
+    match stream {
+        Kept::InMemory(output) => output,
+        Kept::InFile(file) => panic!("{file:?} is not in memory"),
+    }
 }
 
 /// Waits until `done` says so.

@@ -1,0 +1,129 @@
+//! Files for outputs that are more than memory is to hold, until their answers have been sent.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use belljar_engine::{OpenSpill, Spill};
+use belljar_store::StoreError;
+
+use crate::caller::Caller;
+use crate::keeper::{Keeper, Result};
+
+/// Bytes of such files at once: of one key.
+const MAX_OF_KEY: u64 = 1 << 30;
+
+/// Of all keys together.
+const MAX_OF_ALL: u64 = 4 << 30;
+
+/// What such files may come to take, by key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outputs(Arc<Mutex<HashMap<String, u64>>>);
+
+impl Outputs {
+    /// Room for so many bytes, if there is.
+    fn take(&self, key: &str, bytes: u64) -> Option<Room> {
+        let mut taken = self.taken();
+        let all: u64 = taken.values().sum();
+        let of_key = taken.get(key).copied().unwrap_or_default();
+        if all + bytes > MAX_OF_ALL || of_key + bytes > MAX_OF_KEY {
+            return None;
+        }
+        taken.insert(key.to_owned(), of_key + bytes);
+        Some(Room { outputs: self.clone(), key: key.to_owned(), bytes })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room that a file takes, for as long as this is held.
+struct Room {
+    outputs: Outputs,
+    key: String,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut taken = self.outputs.taken();
+        if let Some(bytes) = taken.get_mut(&self.key) {
+            *bytes = bytes.saturating_sub(self.bytes);
+            if *bytes == 0 {
+                taken.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// What gives an output of this caller a file, if its key, the server and the disk have room for one.
+    pub(crate) fn output_file(&self, caller: &Caller) -> OpenSpill {
+        let (outputs, key, config) =
+            (self.inner.outputs.clone(), caller.key.clone(), self.inner.config.now());
+        Box::new(move |bytes| {
+            let room = outputs.take(&key, bytes)?;
+            if !has_disk(&config.state_dir, bytes, config.head_room.disk_bytes) {
+                return None;
+            }
+            match tempfile::tempfile_in(&config.state_dir) {
+                Ok(file) => Some(Spill { file, room: Box::new(room) }),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot make a file for an output; less of it is kept");
+                    None
+                }
+            }
+        })
+    }
+}
+
+impl Keeper {
+    /// Whether something new may be begun: what is set aside for a full disk is for what ends.
+    ///
+    /// # Errors
+    /// The store's disk is full.
+    pub(crate) async fn check_reserve(&self, action: &'static str) -> Result<()> {
+        let store = &self.inner.store;
+        if store.is_reserve_out() {
+            store.restore_reserve().await;
+            if store.is_reserve_out() {
+                return Err(StoreError::Full { action }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the disk has more than its head-room.
+    pub(crate) fn has_disk(&self) -> bool {
+        let config = self.inner.config.now();
+        has_disk(&config.state_dir, 0, config.head_room.disk_bytes)
+    }
+}
+
+/// Whether so many bytes fit onto the disk and leave its head-room.
+fn has_disk(dir: &Path, bytes: u64, head_room: u64) -> bool {
+    let Ok(disk) = rustix::fs::statvfs(dir) else { return false };
+    disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(head_room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_bounded_and_comes_back() {
+        let outputs = Outputs::default();
+        let half = MAX_OF_KEY / 2;
+        let first = outputs.take("a", half).unwrap();
+        let _second = outputs.take("a", half).unwrap();
+        assert!(outputs.take("a", 1).is_none());
+        let others: Vec<_> =
+            ["b", "c", "d"].iter().map(|key| outputs.take(key, MAX_OF_KEY).unwrap()).collect();
+        assert!(outputs.take("e", 1).is_none(), "all together are bounded too");
+        drop(first);
+        assert!(outputs.take("e", 1).is_some() && outputs.take("a", half).is_some());
+        drop(others);
+        assert_eq!(outputs.taken().len(), 1);
+    }
+}
