@@ -14,7 +14,7 @@ use tower::Service;
 
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
-use crate::serve::{Slots, Traffic};
+use crate::serve::{Flights, Slots, Traffic};
 use crate::{guard, rest, rpc};
 
 /// What the operator says about the API.
@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
+    /// Bytes of answers that clients have not taken.
+    pub(crate) flights: Flights,
     /// Connections on all listeners.
     pub(crate) connections: Slots,
     pub(crate) traffic: Arc<Traffic>,
@@ -130,9 +132,9 @@ impl Api {
         config.domain = config.domain.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
         config.hosts = canonical(&config.hosts);
         let attempts = Attempts::new(config.max_failed_attempts);
-        let streams = StreamSlots::new(config.max_streams_per_key);
         let connections = Slots::new(config.max_connections, config.max_connections_per_client);
         let stopping = CancellationToken::new();
+        let streams = StreamSlots::new(config.max_streams_per_key, stopping.clone());
         let current = RwLock::new(Arc::new(config.clone()));
         let metrics = HttpMetrics::default();
         keeper.register_metrics(|registry| metrics.register(registry));
@@ -146,6 +148,7 @@ impl Api {
             metrics,
             attempts,
             streams,
+            flights: Flights::default(),
             connections,
             traffic,
             stopping,

@@ -1,7 +1,10 @@
-//! How many streams one key may hold open.
+//! How many streams one key may hold open, and their end when the key is revoked or the server stops.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use belljar_keeper::is_without;
+use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
 
@@ -9,19 +12,41 @@ use crate::problem::{Code, Problem};
 #[derive(Clone)]
 pub(crate) struct StreamSlots {
     most: usize,
-    open: Arc<Mutex<HashMap<String, usize>>>,
+    /// Fires when the server is told to stop.
+    stopping: CancellationToken,
+    open: Arc<Mutex<HashMap<String, Open>>>,
+}
+
+/// The open streams of a key.
+struct Open {
+    count: usize,
+    /// Fires when they are to end.
+    end: CancellationToken,
 }
 
 /// One open stream. It counts for as long as this is held.
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
     key: String,
+    end: CancellationToken,
 }
 
 impl StreamSlots {
     /// At most `most` streams for each key.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, open: Arc::default() }
+    pub(crate) fn new(most: usize, stopping: CancellationToken) -> Self {
+        Self { most, stopping, open: Arc::default() }
+    }
+
+    /// Ends the open streams of a key.
+    pub(crate) fn end(&self, key: &str) {
+        let open = self.open().remove(key);
+        if let Some(open) = open.filter(|_| !is_without("revoked-streams")) {
+            open.end.cancel();
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens one more for this key.
@@ -29,24 +54,38 @@ impl StreamSlots {
     /// # Errors
     /// When there are as many as there may be.
     pub(crate) fn take(&self, key: &str) -> Result<StreamSlot, Problem> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(key.to_owned()).or_default();
-        if *count >= self.most {
+        let mut open = self.open();
+        let new = || Open { count: 0, end: self.stopping.child_token() };
+        let of_key = open.entry(key.to_owned()).or_insert_with(new);
+        if of_key.count >= self.most {
             let detail = format!("streams: {} of {} are open; close one and try again", self.most, self.most);
             return Err(Problem::new(Code::QuotaExceeded, detail)
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
-        *count += 1;
-        Ok(StreamSlot { slots: self.clone(), key: key.to_owned() })
+        of_key.count += 1;
+        Ok(StreamSlot { slots: self.clone(), key: key.to_owned(), end: of_key.end.clone() })
+    }
+}
+
+impl StreamSlot {
+    /// Waits until the stream is to end, and says why.
+    pub(crate) async fn ended(&self) -> Problem {
+        self.end.cancelled().await;
+        if self.slots.stopping.is_cancelled() {
+            Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon")
+        } else {
+            Problem::new(Code::Unauthenticated, "the key was revoked")
+        }
     }
 }
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let mut open = self.slots.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.key) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
+        let mut open = self.slots.open();
+        // Those of a key that was revoked do not count any more.
+        if let Some(of_key) = open.get_mut(&self.key).filter(|_| !self.end.is_cancelled()) {
+            of_key.count = of_key.count.saturating_sub(1);
+            if of_key.count == 0 {
                 open.remove(&self.key);
             }
         }
@@ -59,13 +98,27 @@ mod tests {
 
     #[test]
     fn slots_come_back() {
-        let slots = StreamSlots::new(2);
+        let stopping = CancellationToken::new();
+        let slots = StreamSlots::new(2, stopping);
         let first = slots.take("a").unwrap();
         let _second = slots.take("a").unwrap();
         assert_eq!(slots.take("a").err().map(|problem| problem.code()), Some(Code::QuotaExceeded));
         assert!(slots.take("b").is_ok());
         drop(first);
         assert!(slots.take("a").is_ok());
-        assert_eq!(slots.open.lock().unwrap().len(), 1);
+        assert_eq!(slots.open().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn streams_end_with_their_key_and_with_the_server() {
+        let stopping = CancellationToken::new();
+        let slots = StreamSlots::new(2, stopping.clone());
+        let (first, other) = (slots.take("a").unwrap(), slots.take("b").unwrap());
+        slots.end("a");
+        assert_eq!(first.ended().await.code(), Code::Unauthenticated);
+        drop(first);
+        assert!(!other.end.is_cancelled());
+        stopping.cancel();
+        assert_eq!(other.ended().await.code(), Code::ShuttingDown);
     }
 }

@@ -72,7 +72,8 @@ pub(super) async fn forward(
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
-        return switch(shared, answer, upgraded.filter(|_| wanted.is_some()), held);
+        let prefix = target.prefix.as_deref();
+        return switch(shared, answer, prefix, upgraded.filter(|_| wanted.is_some()), held);
     }
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers, None);
@@ -117,6 +118,7 @@ fn inwards(
 fn switch(
     shared: &Shared,
     mut answer: http::Response<hyper::body::Incoming>,
+    prefix: Option<&str>,
     outside: Option<OnUpgrade>,
     held: (Task, Entered, StreamSlot),
 ) -> Result<Response, Problem> {
@@ -143,7 +145,7 @@ fn switch(
     let (mut parts, _) = answer.into_parts();
     let protocol = headers::upgrade(&parts.headers);
     headers::strip_hop_by_hop(&mut parts.headers, protocol);
-    headers::tame(&mut parts.headers, None);
+    headers::tame(&mut parts.headers, prefix);
     parts.extensions = http::Extensions::new();
     Ok(Response::from_parts(parts, Body::empty()))
 }

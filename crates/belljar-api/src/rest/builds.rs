@@ -62,7 +62,7 @@ pub(super) async fn build(
             };
         }
     };
-    Ok(events(&shared, slot, request_id, stream))
+    Ok(events(slot, request_id, stream))
 }
 
 /// Hands out a built template as one file.

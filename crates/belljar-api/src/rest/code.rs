@@ -114,7 +114,7 @@ async fn streamed(
             Err(error) => problem_event(&error.into(), &id),
         };
     };
-    Ok(events(&shared, slot, request_id, stream))
+    Ok(events(slot, request_id, stream))
 }
 
 enum First {

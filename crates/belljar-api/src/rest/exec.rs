@@ -1,13 +1,16 @@
 //! Commands that are waited for.
 
+use axum::body::Body;
 use axum::extract::State;
+use axum::response::Response;
 use axum::response::sse::Event;
-use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{Caller, ExecEvent, ExecRequest, ExecResult};
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, header};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+use super::later::{Later, json};
 use super::types::{ExecBody, ExecResultBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson};
@@ -38,7 +41,9 @@ pub(super) async fn exec(
         return streamed(shared, caller, id, request).await;
     }
     let result = shared.keeper.exec(&caller, &id, request, None).await?;
-    Ok(axum::Json(ExecResultBody::from(result)).into_response())
+    let mut later = Later::default();
+    let body = ExecResultBody::new(result, &mut later);
+    Ok(later.answer(&body))
 }
 
 pub(super) fn wants_events(headers: &HeaderMap) -> bool {
@@ -74,6 +79,7 @@ async fn streamed(
         result = &mut running => First::Result(Box::new(result?)),
     };
     let id = request_id.clone();
+    let (long, rest) = oneshot::channel();
     let stream = async_stream::stream! {
         let mut pieces = Pieces::default();
         let mut result = None;
@@ -97,12 +103,31 @@ async fn streamed(
         for (name, piece) in pieces.finish() {
             yield event(name, &piece);
         }
-        yield match result {
-            Ok(result) => event("result", &ExecResultBody::from(result)),
-            Err(error) => problem_event(&error.into(), &id),
-        };
+        match result {
+            Ok(result) => {
+                let mut later = Later::default();
+                let body = ExecResultBody::new(result, &mut later);
+                if later.is_empty() {
+                    yield event("result", &body);
+                } else {
+                    let _ = long.send((body, later));
+                }
+            }
+            Err(error) => yield problem_event(&error.into(), &id),
+        }
     };
-    Ok(events(&shared, slot, request_id, stream))
+    let rest = async_stream::try_stream! {
+        if let Ok((body, later)) = rest.await {
+            for await piece in later.pieces(format!("event: result\ndata: {}\n\n", json(&body))) {
+                yield piece?;
+            }
+        }
+    };
+    Ok(events(slot, request_id, stream).map(|body| {
+        Body::from_stream(
+            body.into_data_stream().chain(rest.map_err(|error: std::io::Error| axum::Error::new(error))),
+        )
+    }))
 }
 
 enum First {

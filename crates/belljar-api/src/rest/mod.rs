@@ -11,6 +11,7 @@ mod disposition;
 mod exec;
 mod files;
 mod keys;
+pub(crate) mod later;
 mod openapi;
 mod ports;
 mod processes;

@@ -161,7 +161,7 @@ pub(super) async fn output(
     let until = (query.follow == Some(false) && info.running).then_some(end);
     let stream =
         output_events(shared.clone(), entered, number, query.offsets(), until, caller.request_id.clone());
-    Ok(events(&shared, slot, caller.request_id, stream))
+    Ok(events(slot, caller.request_id, stream))
 }
 
 /// The output from `offsets` on, up to the process's end or to `until`.

@@ -16,6 +16,9 @@ use crate::refusal::About;
 /// The most matches of one answer.
 const MAX_MATCHES: u32 = 10_000;
 
+/// What the names and lines of an answer may have together, in bytes. The guest decides how long they are.
+const MAX_FOUND_BYTES: usize = 4 << 20;
+
 /// Matches of one answer, if nothing is said.
 const DEFAULT_MATCHES: u32 = 1000;
 
@@ -109,8 +112,12 @@ pub(super) async fn search(
 
 async fn found(entered: &Entered, request: v1::SearchRequest) -> Result<FoundBody, GuestError> {
     let mut search = entered.guest().search(request).await?;
-    let mut matches = Vec::new();
+    let (mut matches, mut bytes) = (Vec::new(), 0);
     while let Some(found) = search.next().await? {
+        bytes += found.path.len() + found.line.len();
+        if bytes > MAX_FOUND_BYTES {
+            return Ok(FoundBody { matches, truncated: true });
+        }
         matches.push(MatchBody::from(found));
     }
     let truncated = search.summary().is_some_and(|summary| summary.more || summary.timed_out);

@@ -75,7 +75,7 @@ pub(super) async fn watch(
             next = watch.next().await;
         }
     };
-    Ok(events(&shared, slot, caller.request_id, stream))
+    Ok(events(slot, caller.request_id, stream))
 }
 
 fn told(change: &v1::WatchEvent) -> axum::response::sse::Event {

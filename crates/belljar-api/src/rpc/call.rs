@@ -79,16 +79,14 @@ impl Call {
         self.shared.streams.take(&self.caller.key).map_err(|problem| self.problem(&problem))
     }
 
-    /// A stream that ends with an error when the server is told to stop.
+    /// A stream that ends with an error when the key is revoked or the server is told to stop.
     pub(super) fn until_stopped<T: Send + 'static>(
         &self,
         slot: StreamSlot,
         stream: impl futures::Stream<Item = Result<T, ConnectError>> + Send + 'static,
     ) -> ServiceStream<T> {
-        let stopping = self.shared.stopping.clone();
-        let stopped = self.failed(KeeperError::ShuttingDown);
+        let call = self.clone();
         let stream = async_stream::stream! {
-            let _slot = slot;
             futures::pin_mut!(stream);
             loop {
                 tokio::select! {
@@ -97,8 +95,8 @@ impl Call {
                         Some(item) => yield item,
                         None => break,
                     },
-                    () = stopping.cancelled() => {
-                        yield Err(stopped);
+                    problem = slot.ended() => {
+                        yield Err(call.problem(&problem));
                         break;
                     }
                 }

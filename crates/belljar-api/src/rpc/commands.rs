@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use belljar_engine::v1;
-use belljar_keeper::{Command, ExecEvent, ExecRequest, KeeperError};
+use belljar_keeper::{Command, ExecEvent, ExecRequest, KeeperError, MAX_KEPT_BYTES};
+use belljar_model::OutputSize;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use tokio::sync::mpsc;
 
@@ -38,7 +39,7 @@ impl v1::Commands for Commands {
         }
         let id = std::mem::take(&mut request.sandbox);
         let result_only = request.result_only;
-        let mut wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
+        let mut wanted = wanted(request, MAX_KEPT_BYTES).map_err(|problem| call.problem(&problem))?;
         wanted.idempotency = idempotency;
 
         let (sender, mut receiver) = mpsc::channel(EVENTS);
@@ -95,7 +96,7 @@ impl v1::Commands for Commands {
         }
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
-        let wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
+        let wanted = wanted(request, OutputSize::MAX.bytes()).map_err(|problem| call.problem(&problem))?;
         let started =
             self.0.keeper.start(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
         Response::ok(v1::StartedCommand { process: started.process, pid: started.pid, ..Default::default() })
@@ -114,7 +115,11 @@ fn told(event: ExecEvent) -> v1::ExecEvent {
     v1::ExecEvent { event, ..Default::default() }
 }
 
-fn wanted(request: v1::ExecRequest) -> Result<ExecRequest, Problem> {
+fn wanted(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Problem> {
+    if request.output_bytes > most {
+        let reason = format!("{} bytes are too many; at most {most} are allowed", request.output_bytes);
+        return Err(Problem::field("output_bytes", reason));
+    }
     let command = match (request.command.is_empty(), request.argv.is_empty()) {
         (false, true) => Command::Shell(request.command),
         (true, false) => Command::Argv(request.argv),

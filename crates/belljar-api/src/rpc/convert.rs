@@ -301,8 +301,12 @@ pub(super) fn quotas(quotas: &keeper::Quotas) -> v1::KeyQuotas {
     }
 }
 
+/// The most bytes of each stream in a result: all of it came before.
+const MAX_KEPT_BYTES: u64 = 256 * 1024;
+
 /// What came of a command.
 pub(super) fn exec_result(result: keeper::ExecResult) -> v1::ExecResult {
+    let result = result.cut(MAX_KEPT_BYTES);
     let session_state = match result.session_kept {
         None => v1::SessionState::SESSION_STATE_UNSPECIFIED,
         Some(true) => v1::SessionState::SESSION_STATE_PRESERVED,

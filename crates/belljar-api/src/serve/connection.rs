@@ -13,14 +13,17 @@ use bytes::Bytes;
 use http::header;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::io::{Activity, UnderWay, Watched};
-use crate::guard::Peer;
+use belljar_keeper::is_without;
+
+use super::flight::{Clock, Flight, Outgoing, PIECE_BYTES, Streams};
+use super::io::{Activity, MAX_STALL, UnderWay, Watched};
+use crate::guard::{KeyId, Peer};
 
 /// The most bytes of the head of a request.
 const MAX_HEAD_BYTES: u32 = 64 * 1024;
@@ -37,7 +40,7 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// Bytes of one stream's answer that may wait to be sent.
-const MAX_SEND_BUFFER_BYTES: usize = 512 * 1024;
+const MAX_SEND_BUFFER_BYTES: usize = 4 * PIECE_BYTES;
 
 /// Streams that the client opened and reset at once, before they were looked at.
 const MAX_RESET_STREAMS: usize = 20;
@@ -60,23 +63,20 @@ const MAX_FIRST: Duration = Duration::from_secs(1);
 /// How long a connection may take to end once it was told to.
 const MAX_FINISH: Duration = Duration::from_secs(10);
 
+/// How much longer than a stream's client its connection may take nothing.
+const STALL_SLACK: Duration = Duration::from_secs(10);
+
 /// How much of a body that nobody wants is read all the same, in bytes, and for how long. A client sends its whole body before it
 /// looks for an answer, and a connection that is closed before that takes the answer with it (RFC 9112, section 9.6).
 const MAX_READ_AWAY_BYTES: u64 = 64 << 20;
 /// See [`MAX_READ_AWAY_BYTES`].
 const MAX_READ_AWAY: Duration = Duration::from_secs(30);
 
-/// Bounds of one connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// Requests, after which it is closed.
-    pub(super) requests: u64,
-}
-
 /// One connection, before it is served.
 pub(super) struct Connection {
     pub(super) router: Router,
-    pub(super) limits: Limits,
+    pub(super) activity: Arc<Activity>,
+    pub(super) flight: Arc<Flight>,
     pub(super) finish: CancellationToken,
     pub(super) peer: Peer,
 }
@@ -87,15 +87,17 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let activity = Activity::new(self.limits.requests);
+        let activity = Arc::clone(&self.activity);
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
         let (router, peer, told_to_finish) = (self.router, self.peer, self.finish);
+        let flight = Arc::clone(&self.flight);
         let counted = Arc::clone(&activity);
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let under_way = counted.begin(request.version() == http::Version::HTTP_2);
             request.extensions_mut().insert(peer.clone());
             let answer = router.clone().oneshot(read_away(request));
-            async move { answer.await.map(|response| counted_answer(response, under_way)) }
+            let flight = Arc::clone(&flight);
+            async move { answer.await.map(|response| counted_answer(response, under_way, &flight)) }
         });
         let builder = builder();
         let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
@@ -109,6 +111,7 @@ impl Connection {
             tokio::select! {
                 // What breaks a connection is the client's own affair.
                 _ = serving.as_mut() => return,
+                () = activity.evicted() => return,
                 () = finish.as_mut(), if !told => {
                     told = true;
                     serving.as_mut().graceful_shutdown();
@@ -118,6 +121,10 @@ impl Connection {
                     serving.as_mut().graceful_shutdown();
                 }
                 () = tokio::time::sleep(wait) => {
+                    // The end of an answer that was given away whole, on a stream of its own, has no clock.
+                    if self.flight.oldest().is_some_and(|oldest| oldest > MAX_STALL + STALL_SLACK) && !is_without("stream-stall") {
+                        return;
+                    }
                     let idle = activity.idle();
                     if told && idle.is_some_and(|idle| idle >= MAX_FINISH) {
                         return;
@@ -139,8 +146,8 @@ fn wait(activity: &Activity, told: bool) -> Duration {
     left.clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder() -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams { stall: MAX_STALL });
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -218,12 +225,15 @@ impl Drop for ReadAway {
 }
 
 /// The answer, which is under way until its body has been sent. After a change of protocol, that is at once.
-fn counted_answer(response: Response, under_way: UnderWay) -> Response {
-    response.map(|body| Body::new(Counted { body, _under_way: under_way }))
+fn counted_answer(response: Response, under_way: UnderWay, flight: &Arc<Flight>) -> Response {
+    let key = response.extensions().get::<KeyId>().map(|key| key.0.as_str());
+    let outgoing = Outgoing::new(flight, key);
+    response.map(|body| Body::new(Counted { body, outgoing, _under_way: under_way }))
 }
 
 struct Counted {
     body: Body,
+    outgoing: Outgoing,
     _under_way: UnderWay,
 }
 
@@ -235,14 +245,39 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let counted = &mut *self;
+        loop {
+            if !counted.outgoing.is_empty() {
+                let piece = counted.outgoing.poll_piece(context);
+                Clock::note(piece.is_ready());
+                return piece.map(|piece| Some(Ok(Frame::data(piece))));
+            }
+            let frame = Pin::new(&mut counted.body).poll_frame(context);
+            match frame.map_ok(Frame::into_data) {
+                Poll::Ready(Some(Ok(Ok(data)))) if data.is_empty() => {}
+                Poll::Ready(Some(Ok(Ok(data)))) => counted.outgoing.put(data),
+                Poll::Ready(Some(Ok(Err(other)))) => return Poll::Ready(Some(Ok(other))),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {
+                    Clock::note(false);
+                    return Poll::Pending;
+                }
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.outgoing.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        let rest = self.outgoing.len();
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 const MAX_HEAD: Duration = Duration::from_secs(10);
 
 /// How long a client may take none of what it asked for.
-const MAX_STALL: Duration = Duration::from_secs(60);
+pub(super) const MAX_STALL: Duration = Duration::from_secs(60);
 
 /// What a connection does now.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Activity {
     first: tokio::sync::Notify,
     /// Since when nothing is under way.
     idle_since: Mutex<Instant>,
+    /// Fires when it is to give way to another one.
+    evicted: tokio_util::sync::CancellationToken,
     /// Whether it speaks HTTP/2, which says by itself that it is alive.
     is_http2: std::sync::atomic::AtomicBool,
 }
@@ -43,6 +45,7 @@ impl Activity {
             full: tokio::sync::Notify::new(),
             first: tokio::sync::Notify::new(),
             idle_since: Mutex::new(Instant::now()),
+            evicted: tokio_util::sync::CancellationToken::new(),
             is_http2: false.into(),
         })
     }
@@ -71,6 +74,22 @@ impl Activity {
     /// Waits until there were as many requests as there may be.
     pub(super) async fn full(&self) {
         self.full.notified().await;
+    }
+
+    /// Has it give way to another one.
+    pub(super) fn evict(&self) {
+        self.evicted.cancel();
+    }
+
+    /// Whether it is to give way.
+    #[cfg(test)]
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.is_cancelled()
+    }
+
+    /// Waits until it is to give way.
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
     }
 
     /// For how long nothing has been under way; nothing while something is.

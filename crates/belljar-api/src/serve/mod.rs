@@ -8,6 +8,7 @@
 //! ```
 
 mod connection;
+mod flight;
 mod io;
 mod slots;
 mod tls;
@@ -19,16 +20,19 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use flight::Flights;
 pub use tls::{Tls, TlsError};
 pub use traffic::Connections;
 pub(crate) use traffic::Traffic;
 
 use crate::api::Api;
 use crate::guard::Peer;
-use connection::{Connection, Limits};
+use connection::Connection;
+use io::Activity;
 use slots::Slot;
 pub(crate) use slots::Slots;
 
@@ -68,7 +72,8 @@ impl Api {
         let server = Server {
             router: self.router(),
             slots: self.shared.connections.clone(),
-            limits: Limits { requests: config.max_requests_per_connection },
+            flights: self.shared.flights.clone(),
+            most_requests: config.max_requests_per_connection,
             tasks: TaskTracker::new(),
             finish: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -77,6 +82,7 @@ impl Api {
         };
         let accepted = tokio::select! {
             accepted = server.accept(&listener) => accepted,
+            accepted = self.end_revoked() => accepted,
             () = shutdown => Ok(()),
         };
         drop(listener);
@@ -94,6 +100,18 @@ impl Api {
         accepted
     }
 
+    /// Ends what keys hold open that are revoked.
+    async fn end_revoked(&self) -> Result<(), ServeError> {
+        let mut revocations = self.shared.keeper.revocations();
+        loop {
+            match revocations.recv().await {
+                Ok(key) => self.shared.streams.end(&key),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
     /// The connections on all listeners.
     #[must_use]
     pub fn connections(&self) -> Connections {
@@ -104,7 +122,9 @@ impl Api {
 struct Server {
     router: Router,
     slots: Slots,
-    limits: Limits,
+    flights: Flights,
+    /// Requests on one connection, after which it is closed.
+    most_requests: u64,
     tasks: TaskTracker,
     /// Fires when connections are to finish what they do.
     finish: CancellationToken,
@@ -135,13 +155,15 @@ impl Server {
 
     fn tcp(&self, stream: TcpStream, remote: std::net::SocketAddr, tls: Option<&Tls>) {
         // Over the bound: closed at once. A client that is told so may try again later.
-        let Some(slot) = self.slots.take(Some(remote.ip())) else { return };
+        let activity = Activity::new(self.most_requests);
+        let Some(slot) = self.slots.take(Some(remote.ip()), &activity) else { return };
         let _ = stream.set_nodelay(true);
         let peer =
             Peer { remote: Some(remote), local: stream.local_addr().ok(), unix: false, tls: tls.is_some() };
         let connection = Connection {
             router: self.router.clone(),
-            limits: self.limits,
+            activity,
+            flight: self.flights.connection(),
             finish: self.finish.clone(),
             peer,
         };
@@ -160,7 +182,8 @@ impl Server {
     }
 
     fn unix(&self, stream: UnixStream) {
-        let Some(slot) = self.slots.take(None) else { return };
+        let activity = Activity::new(self.most_requests);
+        let Some(slot) = self.slots.take(None, &activity) else { return };
         if self.operator_socket && !is_operator(&stream) {
             tracing::warn!("someone else than the server's own user opened the operator's socket");
             return;
@@ -168,7 +191,8 @@ impl Server {
         let peer = Peer { unix: true, ..Peer::default() };
         let connection = Connection {
             router: self.router.clone(),
-            limits: self.limits,
+            activity,
+            flight: self.flights.connection(),
             finish: self.finish.clone(),
             peer,
         };

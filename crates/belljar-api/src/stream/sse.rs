@@ -9,9 +9,8 @@ use futures::{Stream, StreamExt as _};
 use http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
 
-use crate::api::Shared;
 use crate::guard::StreamSlot;
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 
 /// How often a stream on which nothing happens says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -27,14 +26,12 @@ pub(crate) fn problem_event(problem: &Problem, request_id: &str) -> Event {
     event("error", &problem.body(request_id))
 }
 
-/// Answers with events, until there are no more or the server stops. `slot` is held as long.
-pub(crate) fn events<S>(shared: &Shared, slot: StreamSlot, request_id: String, stream: S) -> Response
+/// Answers with events, until there are no more, the key is revoked or the server stops. `slot` is held as long.
+pub(crate) fn events<S>(slot: StreamSlot, request_id: String, stream: S) -> Response
 where
     S: Stream<Item = Event> + Send + 'static,
 {
-    let stopping = shared.stopping.clone();
     let stream = async_stream::stream! {
-        let _slot = slot;
         let mut stream = std::pin::pin!(stream);
         loop {
             tokio::select! {
@@ -43,8 +40,7 @@ where
                     Some(event) => yield Ok::<_, Infallible>(event),
                     None => break,
                 },
-                () = stopping.cancelled() => {
-                    let problem = Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon");
+                problem = slot.ended() => {
                     yield Ok(problem_event(&problem, &request_id));
                     break;
                 }

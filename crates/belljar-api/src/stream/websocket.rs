@@ -70,7 +70,6 @@ const fn ending(code: u16, reason: &'static str) -> Ending {
 /// Passes on what process and client say to each other, until one of them is through or the server stops.
 pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attachment) {
     let Attachment { entered, execution, greeting, slot, request_id } = attachment;
-    let _slot = slot;
     let (mut sink, source) = socket.split();
     let process = execution.id;
     let (notes, mut noted) = mpsc::channel(NOTES);
@@ -86,7 +85,10 @@ pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attach
         tokio::select! {
             ended = outgoing => ended.err().unwrap_or(ending(close_code::NORMAL, "the process has ended")),
             ended = incoming => ended,
-            () = shared.stopping.cancelled() => ending(close_code::AWAY, "the server is shutting down"),
+            problem = slot.ended() => match problem.code() {
+                Code::ShuttingDown => ending(close_code::AWAY, "the server is shutting down"),
+                _ => ending(close_code::POLICY, "the key was revoked"),
+            },
         }
     };
     let frame = CloseFrame { code: ending.code, reason: ending.reason.into() };

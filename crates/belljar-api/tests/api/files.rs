@@ -427,6 +427,10 @@ async fn files_are_found_and_get_modes(world: World) {
     assert_eq!(paths(&find(json!({"content": "^t.o$", "regex": true, "hidden": true})).await), 2);
     let first = find(json!({"content": "two", "limit": 1})).await;
     assert_eq!((paths(&first), &first["truncated"]), (1, &json!(true)));
+    sh(&user, &id, "python3 -c \"open('long', 'w').write(('a' * 1000 + '\\\\n') * 8000)\"").await;
+    let long = find(json!({"path": "long", "content": "a", "limit": 10000})).await;
+    let mebibytes = (paths(&long) * 1000) >> 20;
+    assert_eq!((mebibytes, &long["truncated"]), (3, &json!(true)), "{} matches", paths(&long));
     user.post(&format!("{files}/search"), &json!({"limit": 0})).await.refused(
         400,
         "invalid_field",

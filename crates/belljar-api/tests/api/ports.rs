@@ -308,7 +308,8 @@ def serve(c):
         if not line: break
         k, v = line.split(':', 1); head[k.lower()] = v.strip()
     accept = base64.b64encode(hashlib.sha1((head['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode()
-    c.sendall(f'HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n'.encode())
+    c.sendall(f'HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: {accept}\r\n'
+        'set-cookie: a=b; path=/\r\nclear-site-data: "*"\r\nstrict-transport-security: max-age=9\r\n\r\n'.encode())
     while True:
         h = f.read(2)
         if len(h) < 2: return
@@ -337,6 +338,11 @@ async fn websockets_pass(world: World) {
     let (mut socket, answer) =
         tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
     assert_eq!(answer.status(), 101);
+    // What a page below a path may not say of the whole host, an answer that ends HTTP may not either.
+    assert_eq!(answer.headers()["set-cookie"], format!("a=b; Path=/v1/sandboxes/{id}/ports/8000/proxy/"));
+    for name in ["clear-site-data", "strict-transport-security"] {
+        assert!(!answer.headers().contains_key(name), "{name}");
+    }
     for text in ["one", "two", &"x".repeat(30_000)] {
         socket.send(Message::text(text)).await.unwrap();
         let back =

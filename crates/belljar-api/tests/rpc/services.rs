@@ -518,6 +518,7 @@ async fn commands_end_in_a_judged_result(world: World) {
         ("command", (|request| request.command = Default::default()) as fn(&mut v1::ExecRequest)),
         ("argv", |request| request.argv = vec!["true".into()]),
         ("stdin_open", |request| request.stdin_open = true),
+        ("output_bytes", |request| request.output_bytes = 99_999_999_999_999),
         ("stdin", |request| request.stdin = vec![0; (1 << 20) + 1].into()),
         ("terminal.rows", |request| request.terminal = v1::Terminal::default().into()),
         ("env", |request| request.env = [("A=B".to_owned(), String::new())].into_iter().collect()),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::later::Later;
 use super::bytes::base64_of;
 use super::process::signal_text;
 use super::{Scalar, Span, TerminalBody, UniqueMap, object};
@@ -243,8 +244,9 @@ impl From<StreamOutput> for StreamOutputBody {
     }
 }
 
-impl From<ExecResult> for ExecResultBody {
-    fn from(result: ExecResult) -> Self {
+impl ExecResultBody {
+    /// What came of a command. What is in files goes to `later`.
+    pub(crate) fn new(result: ExecResult, later: &mut Later) -> Self {
         Self {
             schema: RESULT_SCHEMA,
             process: result.process,
@@ -252,8 +254,8 @@ impl From<ExecResult> for ExecResultBody {
             outcome: result.outcome,
             exit_code: result.exit_code,
             signal: result.signal.map(signal_text),
-            stdout: result.stdout.into(),
-            stderr: result.stderr.into(),
+            stdout: later.put(result.stdout).into(),
+            stderr: later.put(result.stderr).into(),
             wall_ms: milliseconds(result.wall),
             cpu_ms: result.cpu.map(milliseconds),
             peak_memory_bytes: result.peak_memory_bytes,

@@ -1,0 +1,312 @@
+//! Bytes of answers that clients have not taken yet: so many of a connection, of a key and of all together are in memory at
+//! once, and none for ever.
+//!
+//! The body of an answer waits for room before it gives its next bytes away, and has the room back when they have left for the
+//! socket. A connection of which nothing is in flight never waits: whoever takes what it asks for is not held up by others who do not.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::rt::Executor;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes in flight at once: of one connection.
+const OF_CONNECTION: usize = 2 << 20;
+
+/// Of one key.
+const OF_KEY: usize = 8 << 20;
+
+/// Of all clients together.
+const OF_ALL: usize = 32 << 20;
+
+/// The most bytes of an answer that are given away at once.
+pub(super) const PIECE_BYTES: usize = 64 * 1024;
+
+/// Bytes in flight, of all connections.
+#[derive(Clone)]
+pub(crate) struct Flights {
+    all: Arc<Semaphore>,
+    keys: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(OF_ALL)), keys: Arc::default() }
+    }
+}
+
+impl Flights {
+    /// Those of one connection.
+    pub(super) fn connection(&self) -> Arc<Flight> {
+        Arc::new(Flight {
+            flights: self.clone(),
+            own: Arc::new(Semaphore::new(OF_CONNECTION)),
+            since: Mutex::default(),
+        })
+    }
+
+    fn key(&self, key: &str) -> Arc<Semaphore> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = keys.get(key).and_then(Weak::upgrade) {
+            return known;
+        }
+        keys.retain(|_, semaphore| semaphore.strong_count() > 0);
+        let semaphore = Arc::new(Semaphore::new(OF_KEY));
+        keys.insert(key.to_owned(), Arc::downgrade(&semaphore));
+        semaphore
+    }
+}
+
+/// Bytes in flight, of one connection.
+pub(super) struct Flight {
+    flights: Flights,
+    own: Arc<Semaphore>,
+    since: Mutex<Since>,
+}
+
+/// Since when each piece is in flight.
+#[derive(Default)]
+struct Since {
+    last: u64,
+    pieces: BTreeMap<u64, Instant>,
+}
+
+type Room = Vec<OwnedSemaphorePermit>;
+
+impl Flight {
+    /// For how long the oldest piece has been in flight.
+    pub(super) fn oldest(&self) -> Option<Duration> {
+        self.since().pieces.first_key_value().map(|(_, since)| since.elapsed())
+    }
+
+    /// Room for a piece of an answer to this key, once there is.
+    async fn room(self: Arc<Self>, key: Option<Arc<Semaphore>>, bytes: u32) -> Room {
+        let is_first = self.own.available_permits() == OF_CONNECTION;
+        let mut room = Vec::with_capacity(3);
+        let shared = [key, Some(Arc::clone(&self.flights.all))];
+        let shared = shared.into_iter().flatten().filter(|_| !is_first);
+        for semaphore in std::iter::once(Arc::clone(&self.own)).chain(shared) {
+            // Nobody closes them.
+            room.extend(semaphore.acquire_many_owned(bytes).await);
+        }
+        room
+    }
+
+    /// The same bytes, which count until nobody holds them any more.
+    fn track(self: &Arc<Self>, bytes: Bytes, room: Room) -> Bytes {
+        let mut since = self.since();
+        since.last += 1;
+        let number = since.last;
+        since.pieces.insert(number, Instant::now());
+        drop(since);
+        Bytes::from_owner(Tracked { bytes, flight: Arc::clone(self), number, _room: room })
+    }
+
+    fn since(&self) -> MutexGuard<'_, Since> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Tracked {
+    bytes: Bytes,
+    flight: Arc<Flight>,
+    number: u64,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Tracked {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.flight.since().pieces.remove(&self.number);
+    }
+}
+
+/// What the body of one answer gives away.
+pub(super) struct Outgoing {
+    flight: Arc<Flight>,
+    key: Option<Arc<Semaphore>>,
+    /// Bytes that were not given away yet.
+    rest: Bytes,
+    /// What waits for room: it is for the first bytes of the rest.
+    waiting: Option<Pin<Box<dyn Future<Output = Room> + Send>>>,
+}
+
+impl Outgoing {
+    pub(super) fn new(flight: &Arc<Flight>, key: Option<&str>) -> Self {
+        let key = key.map(|key| flight.flights.key(key));
+        Self { flight: Arc::clone(flight), key, rest: Bytes::new(), waiting: None }
+    }
+
+    /// Whether all that was put has been given away.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// How much that is, in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.rest.len() as u64
+    }
+
+    pub(super) fn put(&mut self, bytes: Bytes) {
+        self.rest = bytes;
+    }
+
+    /// The next piece of what was put, when there is room for it.
+    pub(super) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
+        let count = self.rest.len().min(PIECE_BYTES);
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let flight = Arc::clone(&self.flight);
+            Box::pin(flight.room(self.key.clone(), u32::try_from(count).unwrap_or(u32::MAX)))
+        });
+        let room = std::task::ready!(waiting.as_mut().poll(context));
+        self.waiting = None;
+        Poll::Ready(self.flight.track(self.rest.split_to(count), room))
+    }
+}
+
+tokio::task_local! {
+    static CLOCK: Arc<Clock>;
+}
+
+/// Since when the client of an HTTP/2 stream has not taken what was given away last.
+#[derive(Default)]
+pub(super) struct Clock(Mutex<Option<Instant>>);
+
+impl Clock {
+    fn since(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether bytes were given away, or are waited for, by the body that is polled now.
+    pub(super) fn note(is_given: bool) {
+        let now = is_given.then(Instant::now);
+        // Without one it is HTTP/1, of which the socket shows all.
+        let _ = CLOCK.try_with(|clock| *clock.0.lock().unwrap_or_else(PoisonError::into_inner) = now);
+    }
+}
+
+/// Runs the streams of HTTP/2 connections, and ends one whose client takes nothing for `stall`. The stream is reset by that, and what was
+/// to be sent on it is thrown away.
+#[derive(Clone, Copy)]
+pub(super) struct Streams {
+    pub(super) stall: Duration,
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let clock = Arc::new(Clock::default());
+        let watched = Watched {
+            stream: Some(Box::pin(stream)),
+            clock: Arc::clone(&clock),
+            late: None,
+            stall: self.stall,
+        };
+        tokio::spawn(CLOCK.scope(clock, watched));
+    }
+}
+
+struct Watched<F> {
+    stream: Option<Pin<Box<F>>>,
+    clock: Arc<Clock>,
+    late: Option<Pin<Box<Sleep>>>,
+    stall: Duration,
+}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(stream) = &mut self.stream else { return Poll::Ready(()) };
+        if stream.as_mut().poll(context).is_ready() {
+            self.stream = None;
+            return Poll::Ready(());
+        }
+        let Some(at) = self.clock.since().map(|since| since + self.stall) else {
+            self.late = None;
+            return Poll::Pending;
+        };
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if late.deadline() != at {
+            late.as_mut().reset(at);
+        }
+        std::task::ready!(late.as_mut().poll(context));
+        if belljar_keeper::is_without("stream-stall") {
+            return Poll::Pending;
+        }
+        self.stream = None;
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    async fn take(outgoing: &mut Outgoing) -> Bytes {
+        poll_fn(|context| outgoing.poll_piece(context)).await
+    }
+
+    fn now_or_never(outgoing: &mut Outgoing) -> Option<Bytes> {
+        // A test is one task, which would have to yield now and then.
+        futures::FutureExt::now_or_never(tokio::task::unconstrained(take(outgoing)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_so_much_in_flight_and_no_more() {
+        let flight = Flights::default().connection();
+        let mut outgoing = Outgoing::new(&flight, Some("a"));
+        outgoing.put(vec![b'x'; OF_CONNECTION * 2].into());
+        let mut held = Vec::new();
+        while let Some(piece) = now_or_never(&mut outgoing) {
+            assert!(piece.len() <= PIECE_BYTES);
+            held.push(piece);
+        }
+        assert_eq!(held.iter().map(Bytes::len).sum::<usize>(), OF_CONNECTION);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(flight.oldest(), Some(Duration::from_secs(7)));
+        held.remove(0);
+        assert!(now_or_never(&mut outgoing).is_some());
+        held.clear();
+        assert_eq!(flight.oldest(), None);
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_holds_nobody_else_up() {
+        let flights = Flights::default();
+        let mut held = Vec::new();
+        // Many connections of many keys, none of which takes anything.
+        for number in 0..40 {
+            let flight = flights.connection();
+            let mut outgoing = Outgoing::new(&flight, Some(&format!("key{}", number / 6)));
+            outgoing.put(vec![b'x'; OF_CONNECTION * 2].into());
+            while let Some(piece) = now_or_never(&mut outgoing) {
+                held.push(piece);
+            }
+        }
+        let all: usize = held.iter().map(Bytes::len).sum();
+        assert!(all <= OF_ALL + 40 * PIECE_BYTES, "{all}");
+        let flight = flights.connection();
+        let mut honest = Outgoing::new(&flight, Some("honest"));
+        honest.put(vec![b'x'; 4 << 20].into());
+        // Each piece is taken before the next one.
+        for _ in 0..64 {
+            assert!(now_or_never(&mut honest).is_some());
+        }
+        assert!(honest.is_empty());
+    }
+}
