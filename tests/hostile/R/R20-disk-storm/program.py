@@ -41,6 +41,15 @@ if sys.argv[1] == "quota":
     probe.say("files of one byte", one_byte_each())
     probe.say("one byte in each page", scattered())
     sys.exit(0)
+if sys.argv[1] == "flushes":
+    # A file of the host that can be read: each call may become a flush of its disk.
+    end, file = time.monotonic() + 1.5, os.open("/bin/sh", os.O_RDONLY)
+    while time.monotonic() < end:
+        os.fsync(file)
+        os.fdatasync(file)
+        os.sync()
+    probe.say("flushes", "ok")
+    sys.exit(0)
 end = time.monotonic() + 1.5
 for kind in range(3):
     if os.fork() == 0:
