@@ -29,6 +29,9 @@ import report
 HERE = pathlib.Path(__file__).resolve().parent
 BURST = 100
 STAGGER_S = 0.2
+CALLERS = 64
+# What `output` may be at most: each answer is that long.
+FULL_MIB = 16
 FILE_MIB = 64
 START_LIMIT_S = 30
 
@@ -70,14 +73,15 @@ class Service:
         sys.exit(f"the server did not start: {pathlib.Path(self.home, 'stderr').read_text()}")
 
     def call(self, method, path, body=None, headers=None):
-        """One request on this thread's connection; the answer's status and body."""
+        """One request on this thread's connection; the answer's status and body. A thread may have a key of its own."""
         connection = getattr(self.local, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.local.connection = connection
-        headers = {"Authorization": f"Bearer {self.key}", **(headers or {})}
+        key = getattr(self.local, "key", self.key)
+        headers = {"Authorization": f"Bearer {key}", **(headers or {})}
         if isinstance(body, dict):
             body = json.dumps(body)
             headers["Content-Type"] = "application/json"
@@ -279,6 +283,75 @@ def executions(service, seconds=5):
     return rates
 
 
+def memory_mib(pid, what):
+    """A figure of proc_pid_status(5): VmRSS now, VmHWM at most."""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{what}:\s+(\d+) kB", text, re.M).group(1)) / 1024
+
+
+def hostile(service, rounds):
+    """Callers of one key who have full outputs, all the time; the server's memory, and how long another key waits beside them."""
+    keys = {}
+    for name in ("honest", "hostile"):
+        made = service.expect(201, "POST", "/v1/keys", {"name": name, "role": "user"})
+        keys[name] = made["key"]
+    service.local.key = keys["honest"]
+    mine = service.create(timeout=3600)["id"]
+
+    def times(least):
+        taken = []
+        until = time.perf_counter() + least
+        while len(taken) < rounds or time.perf_counter() < until:
+            begin = time.perf_counter()
+            service.run(mine, "/bin/true")
+            taken.append(time.perf_counter() - begin)
+        return taken
+
+    times(0)
+    alone = times(0)
+    pathlib.Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")
+    before = memory_mib(service.process.pid, "VmRSS")
+    over, answered = threading.Event(), []
+    body = {"argv": ["head", "-c", str(FULL_MIB << 20), "/dev/zero"], "output": f"{FULL_MIB}m"}
+    ready = threading.Barrier(CALLERS + 1)
+
+    def work():
+        service.local.key = keys["hostile"]
+        sandbox = None
+        while sandbox is None:
+            status, answer = service.call("POST", "/v1/sandboxes", {"timeout": 3600})
+            sandbox = json.loads(answer)["id"] if status == 201 else None
+        ready.wait()
+        while not over.is_set():
+            status, answer = service.call("POST", f"/v1/sandboxes/{sandbox}/exec", body)
+            answered.append((status, len(answer)))
+        service.kill(sandbox)
+
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as threads:
+        begun = [threads.submit(work) for _ in range(CALLERS)]
+        ready.wait()
+        beside = times(5)
+        most = memory_mib(service.process.pid, "VmHWM")
+        over.set()
+        for one in begun:
+            one.result()
+    time.sleep(2)
+    service.kill(mine)
+    del service.local.key
+    full = [size for status, size in answered if status == 200]
+    if not full or min(full) < FULL_MIB << 20:
+        raise measure.Failed(f"not one full answer: {answered[:5]}")
+    return {
+        "alone": alone,
+        "beside": beside,
+        "before": before,
+        "most": most,
+        "after": memory_mib(service.process.pid, "VmRSS"),
+        "full": len(full),
+        "refused": len(answered) - len(full),
+    }
+
+
 def proportional_kib(pids):
     """Memory of processes, shared pages by share (smaps_rollup, proc_pid_smaps(5))."""
     total = 0
@@ -338,6 +411,8 @@ def target(text, reached, limit, unit):
 def render(results, load, rounds):
     pooled, cold = results["pooled"], results["cold"]
     milliseconds = lambda seconds, part: measure.percentile(sorted(one * 1000 for one in seconds if one), part)
+    greed = results["hostile"]
+    slower = milliseconds(greed["beside"], 0.99) / milliseconds(greed["alone"], 0.99)
     failures = sum(one is None for one in [*pooled["burst"], *cold["burst"]])
     lines = ["# The service: results of the last run", ""]
     lines += [f"{report.machine()}, load {load:.1f} before; {rounds} rounds. Made by `make bench-service`.", ""]
@@ -350,6 +425,8 @@ def render(results, load, rounds):
         target("cold, p50 ≤ 15 ms", milliseconds(cold["sequential"], 0.5), 15, "ms"),
         [f"a burst of {BURST} without a failure", f"{failures} failures", "met" if failures == 0 else "missed"],
         target("an idle sandbox costs ≤ 4 MiB", results["idle"]["machine_mib"], 4, "MiB"),
+        target(f"the server's memory, {CALLERS} callers with full outputs, ≤ 128 MiB", greed["most"], 128, "MiB"),
+        target("an honest key's executions beside them, p99 ≤ 3 × alone", slower, 3, "×"),
     ])
     lines += ["", "## Time to the first command done", ""]
     rows = [row(f"{kind}, {how}", results[kind][how]) for kind in ("pooled", "cold") for how in ("sequential", "staggered", "burst")]
@@ -371,6 +448,14 @@ def render(results, load, rounds):
         ["an idle sandbox, its processes (PSS)", f"{lying['processes_mib']:.2f} MiB"],
         ["an idle sandbox, what the machine has less", f"{lying['machine_mib']:.2f} MiB"],
         ["idle sandboxes per GiB", f"{1024 / lying['machine_mib']:.0f}"],
+    ])
+    lines += ["", f"## One key with {CALLERS} callers, who each have outputs of {FULL_MIB} MiB, beside another key", ""]
+    both = lambda part: f"{milliseconds(greed['alone'], part):.2f} ms alone, {milliseconds(greed['beside'], part):.2f} ms beside them"
+    lines += report.table(["", ""], [
+        ["the server's memory before, at most and 2 s after (resident)", f"{greed['before']:.0f}, {greed['most']:.0f}, {greed['after']:.0f} MiB"],
+        ["full answers they had, and refusals", f"{greed['full']}, {greed['refused']}"],
+        ["the other key's executions, p50", both(0.5)],
+        ["the other key's executions, p99", both(0.99)],
     ])
     return "\n".join(lines) + "\n"
 
@@ -395,6 +480,8 @@ def measure_all(belljar, options):
                 results["files"] = {**file_speed(service), **docker_cp()}
                 results["executions"] = executions(service)
                 results["idle"] = idle(service, options.idle)
+                measure.say("full outputs")
+                results["hostile"] = hostile(service, options.rounds)
         finally:
             service.close()
     return results
