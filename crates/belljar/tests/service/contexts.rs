@@ -70,8 +70,8 @@ const PYTHON: Language = Language {
         fine("R09", "import os\nfor _ in range(2048): os.write(1, b'x' * 65536)", Out::Flood(128 << 20)),
         fine(
             "R10",
-            "import os\nos.write(1, b'y' * 1048576)\nos.write(1, b'\\xff\\x00\\x1b]0;x\\x07')",
-            Out::Bytes((1 << 20) + 8),
+            "import os\nos.write(1, b'y' * 1048568)\nos.write(1, b'\\xff\\x00\\x1b]0;x\\x07')",
+            Out::Bytes(1 << 20),
         ),
         fine(
             "R11",
@@ -124,8 +124,8 @@ const BASH: Language = Language {
         fine("R09", "head -c 134217728 /dev/zero", Out::Flood(128 << 20)),
         fine(
             "R10",
-            "head -c 1048576 /dev/zero | tr '\\0' y; printf '\\377\\000\\033]0;x\\007'",
-            Out::Bytes((1 << 20) + 8),
+            "head -c 1048568 /dev/zero | tr '\\0' y; printf '\\377\\000\\033]0;x\\007'",
+            Out::Bytes(1 << 20),
         ),
         fine(
             "R11",
@@ -166,8 +166,8 @@ const JAVASCRIPT: Language = Language {
         ),
         fine(
             "R10",
-            "await new Promise(done => process.stdout.write(Buffer.concat([Buffer.alloc(1048576, 'y'), Buffer.from([255, 0, 27, 93, 48, 59, 120, 7])]), done)); undefined",
-            Out::Bytes((1 << 20) + 8),
+            "await new Promise(done => process.stdout.write(Buffer.concat([Buffer.alloc(1048568, 'y'), Buffer.from([255, 0, 27, 93, 48, 59, 120, 7])]), done)); undefined",
+            Out::Bytes(1 << 20),
         ),
         fine(
             "R12",
@@ -283,7 +283,7 @@ async fn carry_out(place: &Place, language: &Language, context: (&str, &str), at
     let Attack { case, code: text, .. } = attack;
     printed(&client, &place.id, context, language.mark).await;
     let (key, value) = context;
-    let body = json!({ "code": text, key: value, "timeout": timeout, "output": "4m" });
+    let body = json!({ "code": text, key: value, "timeout": timeout, "output": "1m" });
     let done = code(&client, &place.id, &body).await;
     let end = |name: &str| done[name].as_str().unwrap_or_default().to_owned();
     let (status, state) = (end("status"), end("state"));
@@ -294,7 +294,7 @@ async fn carry_out(place: &Place, language: &Language, context: (&str, &str), at
         Out::Text(text) => assert_eq!(kept, text, "{case}: {done}"),
         Out::Flood(bytes) => {
             assert_eq!((&stdout["bytes"], &stdout["truncated"]), (&json!(bytes), &json!(true)), "{case}");
-            assert!(kept.len() <= 4 << 20, "{case}: {} bytes are kept", kept.len());
+            assert!(kept.len() <= 1 << 20, "{case}: {} bytes are kept", kept.len());
         }
         Out::Bytes(bytes) => {
             let told = (&stdout["bytes"], &stdout["truncated"], &stdout["encoding"]);

@@ -13,6 +13,7 @@ mod contexts_lost;
 mod crash;
 mod doors;
 mod files;
+mod greed;
 mod load;
 mod mutations;
 mod pages;

@@ -250,10 +250,11 @@ async fn end_all(client: &Client) {
 
 /// Files in the home that a server at rest does not have.
 fn files_left(home: &Home) -> Vec<PathBuf> {
-    const AT_REST: [&str; 9] = [
+    const AT_REST: [&str; 10] = [
         "audit.jsonl",
         "belljar.db",
         "belljar.db.lock",
+        "belljar.db.reserve",
         "belljar.db-shm",
         "belljar.db-wal",
         "launcher/launcher.lock",

@@ -1,0 +1,395 @@
+//! One tenant that takes all it can get: memory by output (C24), disk by what is kept of answers and refusals (C25), turns (C26) and
+//! connections (C27); and a key that is revoked while it is in use (C28).
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::Client;
+use crate::raw::memory_kib;
+use crate::run;
+use crate::server::{Home, Server};
+
+/// What each stream of a loud command writes, in bytes: as much as a result keeps of it by default.
+const LOUD: usize = 8 << 20;
+
+/// How much more memory a server may come to use, in KiB, whoever calls it.
+const MAX_GROWTH_KIB: u64 = 64 << 10;
+
+/// A server and an administrator's client.
+async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Server, Client) {
+    let mut home = Home::new(settings);
+    home.without = without;
+    let server = home.start();
+    server.ready().await;
+    let client = server.admin();
+    (home, server, client)
+}
+
+fn loud() -> serde_json::Value {
+    // A control character is six in JSON.
+    json!({ "command": format!("head -c {LOUD} /dev/zero | tr '\\0' '\\1'") })
+}
+
+/// Has eight callers run loud commands at once, and says by how much the server's memory has grown, in KiB, at its most.
+async fn loud_callers(server: &Server, client: &Client) -> u64 {
+    let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "memory": "512m" } })).await;
+    let before = memory_kib(server.pid());
+    let callers = (0..8).map(|_| {
+        let (client, path) = (client.apart(), format!("/v1/sandboxes/{id}/exec"));
+        async move {
+            let done = client.post(&path, &loud()).await;
+            assert_eq!(done.status, 200);
+            let done = done.json();
+            let data = done["stdout"]["data"].as_str().unwrap_or_default();
+            assert!(data.len() == LOUD && data.bytes().all(|byte| byte == 1), "{} bytes", data.len());
+            assert_eq!((&done["stdout"]["truncated"], &done["stderr"]["bytes"]), (&json!(false), &json!(0)));
+        }
+    });
+    let all = futures::future::join_all(callers);
+    let mut most = before;
+    let watch = async {
+        loop {
+            most = most.max(memory_kib(server.pid()));
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = all => {}
+        () = watch => {}
+    }
+    most - before
+}
+
+#[test]
+fn c24_outputs_take_no_memory_of_the_server() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], None).await;
+        let grown = loud_callers(&server, &client).await;
+        crate::say(&format!("C24: 8 callers with outputs of {LOUD} bytes: {grown} KiB"));
+        assert!(grown < MAX_GROWTH_KIB, "{grown} KiB");
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c24_without_files_outputs_take_the_servers_memory() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let (home, server, client) =
+            start(&["sandboxes.pool=0", "head_room.disk=0"], Some("service:output-files")).await;
+        let grown = loud_callers(&server, &client).await;
+        assert!(grown > MAX_GROWTH_KIB, "{grown} KiB");
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+#[test]
+fn c24_more_than_a_result_keeps_is_refused() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let (home, server, client) = start(&["sandboxes.pool=0"], None).await;
+        let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+        for (path, output) in [("exec", "1t"), ("exec", "17m"), ("processes", "257m"), ("code", "2m")] {
+            let body = match path {
+                "code" => json!({ "code": "1", "output": output }),
+                _ => json!({ "command": "true", "output": output }),
+            };
+            let refused = client.post(&format!("/v1/sandboxes/{id}/{path}"), &body).await;
+            refused.assert(400, "invalid_field");
+            assert_eq!(refused.json()["field"], "output", "{path}: {refused:?}");
+        }
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+#[test]
+fn c24_answers_that_nobody_takes_hold_little_memory() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], None).await;
+        let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "memory": "512m" } })).await;
+        let before = memory_kib(server.pid());
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            let mut stream = TcpStream::connect(server.address).await.expect("the server is there");
+            let body = loud().to_string();
+            let head = format!(
+                "POST /v1/sandboxes/{id}/exec HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                server.address,
+                server.key,
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).await.expect("it takes a request");
+            // The beginning of the answer, and no more of it.
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).await.expect("it answers");
+            assert_eq!(&first, b"HTTP/1.1 200");
+            held.push(stream);
+        }
+        let grown = memory_kib(server.pid()).saturating_sub(before);
+        assert!(grown < MAX_GROWTH_KIB, "{grown} KiB");
+        assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
+        drop(held);
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+/// Runs loud commands with a key of idempotency each, and says by how much the store has grown, in bytes.
+async fn kept_answers(home: &Home, client: &Client) -> u64 {
+    let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "memory": "512m" } })).await;
+    let size = || {
+        let of = |name: &str| std::fs::metadata(home.path().join(name)).map_or(0, |file| file.len());
+        of("belljar.db") + of("belljar.db-wal")
+    };
+    let before = size();
+    for number in 0..4 {
+        let body = json!({ "command": "head -c 6000000 /dev/urandom" }).to_string();
+        let send = async || {
+            let request = client.request("POST", &format!("/v1/sandboxes/{id}/exec"));
+            let request = request.header("content-type", "application/json");
+            client.send(request.header("idempotency-key", format!("loud-{number}")), body.clone()).await
+        };
+        let (first, again) = (send().await.json(), send().await.json());
+        assert_eq!((&first["process"], &first["exit_code"]), (&again["process"], &again["exit_code"]));
+        assert_eq!(first["stdout"]["bytes"], again["stdout"]["bytes"]);
+        assert_eq!(first["stdout"]["truncated"], false);
+    }
+    size().saturating_sub(before)
+}
+
+#[test]
+fn c25_kept_answers_take_little_of_the_disk() {
+    if crate::skipped("C25") {
+        return;
+    }
+    run(async {
+        let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], None).await;
+        let grown = kept_answers(&home, &client).await;
+        assert!(grown < 4 << 20, "{grown} bytes");
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c25_without_the_bound_answers_fill_the_disk() {
+    if crate::skipped("C25") {
+        return;
+    }
+    run(async {
+        let (home, server, client) =
+            start(&["sandboxes.pool=0", "head_room.disk=0"], Some("service:answer-bound")).await;
+        let grown = kept_answers(&home, &client).await;
+        assert!(grown > 16 << 20, "{grown} bytes");
+        crate::crash::leave(server, &home).await;
+    });
+}
+
+/// Sends requests that are refused, and says how many records of them there are and how many they tell of.
+async fn refused_requests(without: Option<&'static str>, count: usize) -> (usize, u64) {
+    let (mut home, server, client) = start(&["sandboxes.pool=0"], without).await;
+    let user = client.with_key(&client.new_key("user", "greedy").await.1);
+    for _ in 0..count {
+        let refused = user.post("/v1/sandboxes", &json!({ "template": "no-such-one" })).await;
+        assert!(refused.status.is_client_error(), "{refused:?}");
+    }
+    // What was counted is told at the end, at the latest.
+    drop((user, client));
+    server.stop();
+    let server = home.start();
+    server.ready().await;
+    let records = server.admin().get("/v1/audit?tenant=greedy&limit=1000").await.json();
+    let records = records["records"].as_array().cloned().unwrap_or_default();
+    let told = records.iter().map(|record| record["details"]["count"].as_u64().unwrap_or(1)).sum();
+    crate::crash::leave(server, &home).await;
+    (records.len(), told)
+}
+
+#[test]
+fn c25_a_flood_of_refused_requests_is_counted() {
+    if crate::skipped("C25") {
+        return;
+    }
+    run(async {
+        let (records, told) = refused_requests(None, 300).await;
+        assert!(records < 80, "{records} records");
+        assert_eq!(told, 300);
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c25_without_the_bound_each_refused_request_is_a_record() {
+    if crate::skipped("C25") {
+        return;
+    }
+    run(async { assert_eq!(refused_requests(Some("service:refusal-bound"), 100).await, (100, 100)) });
+}
+
+/// What comes of an honest tenant's creates while another asks for all turns: how many were sent away.
+async fn turns(without: Option<&'static str>) -> usize {
+    let settings = ["sandboxes.pool=0", "sandboxes.max_starts=1", "sandboxes.max_waiting=8"];
+    let (home, server, client) = start(&settings, without).await;
+    let greedy = client.with_key(&client.new_key("user", "greedy").await.1);
+    let honest = client.with_key(&client.new_key("user", "honest").await.1);
+    let body = json!({ "timeout": 600, "limits": { "memory": "32m" } });
+    let is_over = std::cell::Cell::new(false);
+    let flood = async {
+        let one = async || {
+            let client = greedy.apart();
+            while !is_over.get() {
+                let made = client.post("/v1/sandboxes", &body).await;
+                if let Some(id) = made.json()["id"].as_str() {
+                    client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+                }
+            }
+        };
+        futures::future::join_all((0..24).map(|_| one())).await;
+    };
+    let calm = async {
+        crate::until("the queue is full", async || {
+            let text = client.get("/metrics").await.text();
+            let waiting = text.lines().find_map(|line| line.strip_prefix("belljar_starts_waiting "));
+            waiting.is_some_and(|count| count.trim().parse::<f64>().is_ok_and(|count| count >= 8.0))
+        })
+        .await;
+        let mut refused = 0;
+        for _ in 0..8 {
+            let made = honest.post("/v1/sandboxes", &body).await;
+            match made.json()["id"].as_str() {
+                Some(id) => drop(honest.call("DELETE", &format!("/v1/sandboxes/{id}")).await),
+                None => refused += 1,
+            }
+        }
+        is_over.set(true);
+        refused
+    };
+    let (refused, ()) = tokio::join!(calm, flood);
+    crate::crash::leave(server, &home).await;
+    refused
+}
+
+#[test]
+fn c26_who_asks_for_all_turns_takes_nobody_elses() {
+    if crate::skipped("C26") {
+        return;
+    }
+    run(async { assert_eq!(turns(None).await, 0) });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c26_without_fairness_a_full_queue_shuts_others_out() {
+    if crate::skipped("C26") {
+        return;
+    }
+    run(async {
+        let refused = turns(Some("service:fair-queue")).await;
+        assert!(refused > 0, "{refused} of 8 were sent away");
+    });
+}
+
+/// Whether a client finds a connection while another holds all that there are, and does nothing with them.
+async fn idle_crowd(without: Option<&'static str>) -> bool {
+    let settings =
+        ["sandboxes.pool=0", "server.max_connections=64", "server.max_connections_per_client=10000"];
+    let (home, server, client) = start(&settings, without).await;
+    let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(server.address).await.expect("the kernel takes it");
+        // Each has had an answer, and might ask for more.
+        if stream.write_all(request.as_bytes()).await.is_ok() {
+            let _ = stream.read(&mut [0; 4096]).await;
+        }
+        held.push(stream);
+    }
+    // Those that have been in use until now keep their places.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    let found = client.apart().try_call("GET", "/health").await.is_ok();
+    drop(held);
+    crate::until("there is room again", async || client.apart().try_call("GET", "/health").await.is_ok())
+        .await;
+    crate::crash::leave(server, &home).await;
+    found
+}
+
+#[test]
+fn c27_idle_connections_give_way() {
+    if crate::skipped("C27") {
+        return;
+    }
+    run(async { assert!(idle_crowd(None).await) });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c27_without_eviction_idle_connections_shut_others_out() {
+    if crate::skipped("C27") {
+        return;
+    }
+    run(async { assert!(!idle_crowd(Some("service:evict-idle")).await) });
+}
+
+/// What comes on a stream of a key after that is revoked; nothing while it stays open.
+async fn revoked_stream(without: Option<&'static str>) -> Option<String> {
+    let (home, server, client) = start(&["sandboxes.pool=0"], without).await;
+    let (key_id, key) = client.new_key("user", "first").await;
+    let user = client.with_key(&key);
+    let id = user.sandbox(&json!({ "timeout": 3600 })).await;
+    let mut stream = TcpStream::connect(server.address).await.expect("the server is there");
+    let head = format!(
+        "GET /v1/sandboxes/{id}/files/watch?path=. HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\n\
+         connection: close\r\n\r\n",
+        server.address
+    );
+    stream.write_all(head.as_bytes()).await.expect("it takes a request");
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).contains("event: ready") {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).await.expect("it answers");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&heard));
+        heard.extend_from_slice(&piece[..count]);
+    }
+    assert_eq!(client.call("DELETE", &format!("/v1/keys/{key_id}")).await.status, 204);
+    let mut rest = Vec::new();
+    let patience =
+        if without.is_some() { std::time::Duration::from_secs(2) } else { crate::client::PATIENCE };
+    let ended = tokio::time::timeout(patience, stream.read_to_end(&mut rest)).await;
+    let told = String::from_utf8_lossy(&rest).into_owned();
+    drop(stream);
+    crate::crash::leave(server, &home).await;
+    ended.is_ok().then_some(told)
+}
+
+#[test]
+fn c28_what_a_revoked_key_holds_open_ends() {
+    if crate::skipped("C28") {
+        return;
+    }
+    run(async {
+        let told = revoked_stream(None).await.expect("the stream ends");
+        assert!(told.contains("unauthenticated") && told.contains("revoked"), "{told:?}");
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c28_without_the_cut_a_revoked_key_goes_on() {
+    if crate::skipped("C28") {
+        return;
+    }
+    run(async { assert_eq!(revoked_stream(Some("service:revoked-streams")).await, None) });
+}
