@@ -1,10 +1,12 @@
 //! How a process ended: what the guest tells, checked against what the kernel can tell and against what control groups
 //! have seen. The guest is not believed an end that cannot be.
 
+use std::time::Duration;
+
 use belljar_model::{LimitKind, Outcome};
 use belljar_proto::v1;
 
-use crate::engine::Usage;
+use crate::engine::{Sandbox, Usage};
 
 const SIGKILL: i32 = 9;
 
@@ -20,6 +22,19 @@ pub struct Judgement {
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+}
+
+/// What ended a sandbox with a command in it, and what the sandbox had used by then. `patience` is how long its end is waited for.
+pub async fn judge_lost(sandbox: &Sandbox, before: &Usage, patience: Duration) -> (Outcome, Usage) {
+    let how = tokio::time::timeout(patience, sandbox.ended()).await;
+    // What its end has killed is known then.
+    let usage = sandbox.usage().await;
+    let outcome = if usage.oom_kills > before.oom_kills {
+        Outcome::OutOfMemory
+    } else {
+        Outcome::Infrastructure { cause: how.unwrap_or_else(|_| "the guest stopped answering".to_owned()) }
+    };
+    (outcome, usage)
 }
 
 /// Judges an end, from what the sandbox had used before it and after.

@@ -22,7 +22,7 @@ pub use client::{
 pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
-pub use judge::{Judgement, judge};
+pub use judge::{Judgement, judge, judge_lost};
 pub use kept::{Kept, KeptFile, Spill};
 pub use log_dir::LogDir;
 pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};

@@ -17,7 +17,7 @@ use crate::client::{Execution, GuestError, ProcessEvent};
 use crate::collect::{Collector, LogFile};
 use crate::engine::{Sandbox, Usage};
 use crate::engine_error::EngineError;
-use crate::judge::judge;
+use crate::judge::{judge, judge_lost};
 use crate::log_dir::LogDir;
 
 /// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
@@ -380,16 +380,7 @@ impl Runner<'_> {
             }
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
-                let after = self.sandbox.usage().await;
-                phase.usage = after;
-                phase.outcome = if after.oom_kills > before.oom_kills {
-                    Outcome::OutOfMemory
-                } else {
-                    let how = tokio::time::timeout(HOST_PATIENCE, self.sandbox.ended()).await;
-                    Outcome::Infrastructure {
-                        cause: how.unwrap_or_else(|_| "the guest stopped answering".to_owned()),
-                    }
-                };
+                (phase.outcome, phase.usage) = judge_lost(self.sandbox, &before, HOST_PATIENCE).await;
             }
             Err(_) => {
                 phase.gone = true;

@@ -237,7 +237,7 @@ impl Keeper {
             Watched::Lost(error) if watch.begun.is_none() => {
                 return Err(explained(entered, error, request.context.as_deref()).await);
             }
-            Watched::Lost(error) => self.lost_code(entered, error, &before, &after, wall).await,
+            Watched::Lost(error) => self.lost_code(entered, error, &before, wall).await,
         };
         let execution = watch.collector.finish(end);
         self.warm_after(entered, &execution.context, execution.state).await;
@@ -260,7 +260,6 @@ impl Keeper {
         entered: &Entered,
         error: GuestError,
         before: &Usage,
-        after: &Usage,
         wall: Duration,
     ) -> CodeEnd {
         let ended = tokio::time::timeout(END_WAIT, entered.sandbox().ended()).await.ok();
@@ -274,7 +273,8 @@ impl Keeper {
         let how = entered.entry.live().row.reason.clone().unwrap_or(how);
         let mut end =
             CodeEnd::untold(CodeStatus::Died, Survival::Lost, format!("the sandbox has ended: {how}"), wall);
-        if after.oom_kills > before.oom_kills {
+        // What its end has killed is known now.
+        if entered.sandbox().usage().await.oom_kills > before.oom_kills {
             end.cause = Some("out_of_memory".to_owned());
         }
         end

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, v1,
+    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
 use belljar_store::is_without;
@@ -177,10 +177,10 @@ impl Keeper {
         self.inner.spent.took(&entered.entry, after.cpu.unwrap_or_default());
         let (judgement, exited) = match ended {
             Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
-            Ok(Ok(None)) => (self.lost(entered, &before, &after).await, None),
+            Ok(Ok(None)) => (self.lost(entered, &before).await, None),
             Ok(Err(error)) => match entered.explain(error).await {
                 KeeperError::Gone { .. } | KeeperError::Guest(_) => {
-                    (self.lost(entered, &before, &after).await, None)
+                    (self.lost(entered, &before).await, None)
                 }
                 error => return Err(error),
             },
@@ -217,14 +217,13 @@ impl Keeper {
     }
 
     /// The sandbox ended with the command in it.
-    async fn lost(&self, entered: &Entered, before: &Usage, after: &Usage) -> Judgement {
-        let outcome = if after.oom_kills > before.oom_kills {
-            Outcome::OutOfMemory
-        } else {
-            let how = tokio::time::timeout(PATIENCE, entered.sandbox().ended()).await;
-            let cause = how.unwrap_or_else(|_| "the guest stopped answering".to_owned());
-            Outcome::Infrastructure { cause: entered.entry.live().row.reason.clone().unwrap_or(cause) }
-        };
+    async fn lost(&self, entered: &Entered, before: &Usage) -> Judgement {
+        let (mut outcome, _) = judge_lost(entered.sandbox(), before, PATIENCE).await;
+        if let Outcome::Infrastructure { cause } = &mut outcome
+            && let Some(reason) = &entered.entry.live().row.reason
+        {
+            cause.clone_from(reason);
+        }
         Judgement { outcome, exit_code: None, signal: None }
     }
 

@@ -33,6 +33,8 @@ pub enum Report {
     Ended {
         /// The exit code, or minus the signal's number.
         status: i32,
+        /// Processes of its control groups that were killed for want of memory.
+        oom_kills: u32,
     },
     /// Everything that the sandbox held is gone.
     Cleaned {
@@ -220,7 +222,7 @@ impl Report {
                 [5, phase as u32, u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
             }
             Self::Started { pid } => [2, pid.cast_unsigned(), 0, 0],
-            Self::Ended { status } => [3, status.cast_unsigned(), 0, 0],
+            Self::Ended { status, oom_kills } => [3, status.cast_unsigned(), oom_kills, 0],
             Self::Cleaned { left, errno } => [4, left, 0, errno.cast_unsigned()],
         };
         let mut bytes = [0; REPORT_LEN];
@@ -250,7 +252,7 @@ impl Report {
                 Some(Self::Reached { phase, at_ns: u64::from_ne_bytes(at) })
             }
             [2, pid, 0, 0] => Some(Self::Started { pid: pid.cast_signed() }),
-            [3, status, 0, 0] => Some(Self::Ended { status: status.cast_signed() }),
+            [3, status, oom_kills, 0] => Some(Self::Ended { status: status.cast_signed(), oom_kills }),
             [4, left, 0, errno] => Some(Self::Cleaned { left, errno: errno.cast_signed() }),
             _ => None,
         }
@@ -292,7 +294,7 @@ mod tests {
         for report in [
             Report::Started { pid: 4_194_304 },
             Report::Reached { phase: LaunchPhase::Pivot, at_ns: 0x0123_4567_89ab_cdef },
-            Report::Ended { status: -9 },
+            Report::Ended { status: -9, oom_kills: 1 },
             Report::Cleaned { left: 2, errno: 16 },
         ] {
             assert_eq!(Report::decode(&report.encode()), Some(report));

@@ -384,7 +384,7 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
     let goes_on = host_goes_on(control);
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
     thaw(plan);
-    let ended = reap(pidfd).map(|status| Report::Ended { status });
+    let ended = reap(pidfd).map(|status| Report::Ended { status, oom_kills: oom_kills(plan) });
     if let Some(report) = ended {
         let _ = rustix::io::write(control, &report.encode());
     }
@@ -444,6 +444,25 @@ fn thaw(plan: &LaunchPlan) {
             let _ = write_file(dir.as_fd(), c"freezer.state", b"THAWED");
         }
     }
+}
+
+/// How many processes of the sandbox were killed for want of memory: the groups that count them go with it.
+fn oom_kills(plan: &LaunchPlan) -> u32 {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let of_group = |group: &CgroupPlan| {
+        let dir = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()).ok()?;
+        // Of v2 and of v1.
+        [c"memory.events", c"memory.oom_control"].into_iter().find_map(|name| oom_kills_in(dir.as_fd(), name))
+    };
+    plan.cgroups.iter().find_map(of_group).unwrap_or(0)
+}
+
+fn oom_kills_in(dir: BorrowedFd<'_>, name: &CStr) -> Option<u32> {
+    let file = rustix::fs::openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 512];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    u32::try_from(crate::cgroup_live::field(text, "oom_kill")?).ok()
 }
 
 /// Ends whatever is left, removes what was made, and says so.

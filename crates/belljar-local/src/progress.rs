@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub(crate) struct Progress {
     pub(crate) failed: Option<(belljar_linux::Step, u32, i32)>,
     pub(crate) ended: Option<i32>,
+    /// How many processes of the sandbox were killed for want of memory, once it has ended.
+    pub(crate) oom_kills: u32,
     pub(crate) cleaned: Option<(u32, i32)>,
     /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
     pub(crate) phases: Vec<(&'static str, u64)>,
@@ -29,7 +31,10 @@ impl Progress {
             Report::Failed { step, item, errno } => {
                 self.failed.get_or_insert((step, item, errno));
             }
-            Report::Ended { status } => self.ended = Some(status),
+            Report::Ended { status, oom_kills } => {
+                self.ended = Some(status);
+                self.oom_kills = oom_kills;
+            }
             Report::Cleaned { left, errno } => self.cleaned = Some((left, errno)),
             Report::Reached { phase, at_ns } => {
                 let name = LaunchPhase::ALL.iter().find(|(known, _)| *known == phase).map(|(_, name)| *name);

@@ -393,7 +393,8 @@ impl LocalWalls {
             peak_memory_bytes: usage.peak_memory,
             pids: pids.map(|pids| u32::try_from(pids).unwrap_or(u32::MAX)),
             cpu: usage.cpu_us.map(Duration::from_micros),
-            oom_kills: usage.oom_kills.unwrap_or(0),
+            // The groups go soon after the first process.
+            oom_kills: usage.oom_kills.unwrap_or_else(|| self.progress.borrow().oom_kills.into()),
             pids_denied: usage.pids_denied.unwrap_or(0),
         }
     }
