@@ -54,9 +54,11 @@ def forks(wanted):
 
 
 def settle():
+    """The zombies that are there in the end: orphans that are about to end become some for a moment."""
     deadline = time.monotonic() + 5
-    while zombies() and time.monotonic() < deadline:
+    while (count := zombies()) and time.monotonic() < deadline:
         time.sleep(0.005)
+    return count
 
 
 probe.say("children that nobody waits for", probe.in_child(hoard))
@@ -79,8 +81,7 @@ while made < 3000 and time.monotonic() < deadline:
     os.waitpid(pid, 0)
     made += 30
 probe.say("orphans", made)
-settle()
-probe.say("zombies of the first process", zombies())
+probe.say("zombies of the first process", settle())
 probe.say("processes afterwards", forks(LIMIT - 4))
 probe.errno("kill the first process", lambda: os.kill(1, signal.SIGKILL))
 probe.errno("stop the first process", lambda: os.kill(1, signal.SIGSTOP))
