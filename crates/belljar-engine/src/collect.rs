@@ -215,6 +215,12 @@ impl Collector {
         }
     }
 
+    /// Whether what is kept is in a file.
+    #[must_use]
+    pub fn has_file(&self) -> bool {
+        matches!(self.held, Held::File { .. })
+    }
+
     /// All bytes that came, kept or not.
     #[must_use]
     pub fn total(&self) -> u64 {

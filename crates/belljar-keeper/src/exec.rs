@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge, judge_lost, v1,
+    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge,
+    judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
 use belljar_store::is_without;
@@ -179,9 +180,7 @@ impl Keeper {
             Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
             Ok(Ok(None)) => (self.lost(entered, &before).await, None),
             Ok(Err(error)) => match entered.explain(error).await {
-                KeeperError::Gone { .. } | KeeperError::Guest(_) => {
-                    (self.lost(entered, &before).await, None)
-                }
+                KeeperError::Gone { .. } | KeeperError::Guest(_) => (self.lost(entered, &before).await, None),
                 error => return Err(error),
             },
             Err(_) => (Judgement { outcome: Outcome::TimedOut, exit_code: None, signal: None }, None),
@@ -189,6 +188,7 @@ impl Keeper {
         running.is_over = exited.is_some();
         let digest = collected.digest();
         let hint_text = collected.stderr.last(HINT_BYTES);
+        let (stdout, stderr) = self.kept(collected.stdout, collected.stderr).await;
         let result = ExecResult {
             process: running.id,
             sandbox: entered.id().clone(),
@@ -201,8 +201,8 @@ impl Keeper {
                 HintReader::Program,
             ),
             outcome: judgement.outcome,
-            stdout: collected.stdout.keep(),
-            stderr: collected.stderr.keep(),
+            stdout,
+            stderr,
             wall,
             cpu: exited.as_ref().map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
             peak_memory_bytes: exited.as_ref().map(|end| end.max_rss),

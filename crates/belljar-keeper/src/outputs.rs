@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use belljar_engine::{OpenSpill, Spill};
+use belljar_engine::{Collector, Kept, OpenSpill, Spill};
+use belljar_model::StreamOutput;
 use belljar_store::StoreError;
+use tokio::sync::Semaphore;
 
 use crate::caller::Caller;
 use crate::keeper::{Keeper, Result};
@@ -17,8 +19,18 @@ const MAX_OF_KEY: u64 = 1 << 30;
 const MAX_OF_ALL: u64 = 4 << 30;
 
 /// What such files may come to take, by key.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Outputs(Arc<Mutex<HashMap<String, u64>>>);
+#[derive(Debug, Clone)]
+pub(crate) struct Outputs {
+    taken: Arc<Mutex<HashMap<String, u64>>>,
+    /// Held while an output of a file is read through: one at a time leaves the machine to others.
+    reading: Arc<Semaphore>,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self { taken: Arc::default(), reading: Arc::new(Semaphore::new(1)) }
+    }
+}
 
 impl Outputs {
     /// Room for so many bytes, if there is.
@@ -34,7 +46,7 @@ impl Outputs {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,6 +70,19 @@ impl Drop for Room {
 }
 
 impl Keeper {
+    /// What is kept of the outputs of a command that has ended. Files are read through for that, where it holds nobody up.
+    pub(crate) async fn kept(&self, stdout: Collector, stderr: Collector) -> (Kept, Kept) {
+        if !stdout.has_file() && !stderr.has_file() {
+            return (stdout.keep(), stderr.keep());
+        }
+        // Nobody closes it.
+        let _reading = self.inner.outputs.reading.acquire().await;
+        let lost =
+            [stdout.total(), stderr.total()].map(|total| Kept::InMemory(StreamOutput::new(&[], &[], total)));
+        let kept = tokio::task::spawn_blocking(move || (stdout.keep(), stderr.keep()));
+        kept.await.unwrap_or_else(|_| lost.into())
+    }
+
     /// What gives an output of this caller a file, if its key, the server and the disk have room for one.
     pub(crate) fn output_file(&self, caller: &Caller) -> OpenSpill {
         let (outputs, key, config) =
