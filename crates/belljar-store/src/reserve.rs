@@ -31,6 +31,12 @@ impl Reserve {
             is_out: AtomicBool::new(false),
         };
         reserve.restore();
+        if !reserve.is_there.load(Ordering::Relaxed) {
+            tracing::warn!(
+                path = %reserve.path.display(),
+                "there is no room to set aside for a full disk: once it is full, sandboxes cannot be ended until it is not"
+            );
+        }
         reserve
     }
 

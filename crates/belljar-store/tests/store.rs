@@ -119,6 +119,7 @@ const CASES: &[(&str, Run)] = cases![
     ports::ports_are_forgotten_with_their_sandbox,
     idempotency::a_request_is_answered_once,
     idempotency::claims_are_given_back,
+    idempotency::the_last_answers_stay,
     idempotency::one_of_many_claims_wins,
     idempotency::claims_race_with_abandoning,
     backup::the_documented_way_there_and_back_works,
@@ -131,6 +132,7 @@ const CASES: &[(&str, Run)] = cases![
 /// What holds on SQLite only.
 const SQLITE_CASES: &[(&str, Run)] = cases![
     schema::files_are_their_owners_alone,
+    idempotency::the_file_shrinks,
     schema::odd_paths_are_paths,
     backup::a_backup_is_whole_while_others_write,
     backup::a_backup_replaces_nothing,

@@ -19,8 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use belljar_keeper::is_without;
-
 use super::flight::{Clock, Flight, Outgoing, PIECE_BYTES, Streams};
 use super::io::{Activity, MAX_STALL, UnderWay, Watched};
 use crate::guard::{KeyId, Peer};
@@ -122,7 +120,7 @@ impl Connection {
                 }
                 () = tokio::time::sleep(wait) => {
                     // The end of an answer that was given away whole, on a stream of its own, has no clock.
-                    if self.flight.oldest().is_some_and(|oldest| oldest > MAX_STALL + STALL_SLACK) && !is_without("stream-stall") {
+                    if self.flight.oldest().is_some_and(|oldest| oldest > MAX_STALL + STALL_SLACK) {
                         return;
                     }
                     let idle = activity.idle();
@@ -279,5 +277,64 @@ impl HttpBody for Counted {
         }
         hint.set_lower(hint.lower() + rest);
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper::client::conn::http2;
+    use hyper_util::rt::TokioExecutor;
+    use tokio::time::sleep;
+
+    use super::super::flight::Flights;
+    use super::*;
+
+    /// An answer of which a client takes nothing for longer than it may.
+    const LONG: usize = 8 << 20;
+
+    /// A client of HTTP/2, whose window is small, of a server that gives long answers. It says by itself that it is there.
+    async fn client() -> http2::SendRequest<Empty<Bytes>> {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let connection = Connection {
+            router: Router::new().route("/", get(|| async { vec![b'x'; LONG] })),
+            activity: Activity::new(u64::MAX),
+            flight: Flights::default().connection(),
+            finish: CancellationToken::new(),
+            peer: Peer::default(),
+        };
+        tokio::spawn(connection.serve(far));
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(65_535).initial_connection_window_size(4 << 20);
+        let (client, talking) = builder.handshake(TokioIo::new(near)).await.unwrap();
+        tokio::spawn(talking);
+        client
+    }
+
+    async fn asked(client: &mut http2::SendRequest<Empty<Bytes>>) -> Incoming {
+        let request = hyper::Request::get("http://localhost/").body(Empty::new()).unwrap();
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.into_body()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_whose_client_takes_nothing_is_reset_alone() {
+        let mut client = client().await;
+        let (stale, mut slow) = (asked(&mut client).await, asked(&mut client).await);
+        // The other stream's client takes something now and then.
+        let mut taken = 0;
+        for _ in 0..3 {
+            sleep(MAX_STALL - Duration::from_secs(15)).await;
+            let before = taken;
+            while taken < before + 2 * PIECE_BYTES {
+                taken += slow.frame().await.unwrap().unwrap().into_data().unwrap().len();
+            }
+        }
+        assert!(stale.collect().await.is_err());
+        taken += slow.collect().await.unwrap().to_bytes().len();
+        assert_eq!(taken, LONG);
+        assert_eq!(asked(&mut client).await.collect().await.unwrap().to_bytes().len(), LONG);
     }
 }

@@ -195,7 +195,7 @@ impl Clock {
     }
 }
 
-/// Runs the streams of HTTP/2 connections, and ends one whose client takes nothing for `stall`. The stream is reset by that, and what was
+/// Runs the streams of HTTP/2 connections, and ends one whose client takes less than a piece in `stall`. The stream is reset by that, and what was
 /// to be sent on it is thrown away.
 #[derive(Clone, Copy)]
 pub(super) struct Streams {
@@ -243,9 +243,6 @@ impl<F: Future> Future for Watched<F> {
             late.as_mut().reset(at);
         }
         std::task::ready!(late.as_mut().poll(context));
-        if belljar_keeper::is_without("stream-stall") {
-            return Poll::Pending;
-        }
         self.stream = None;
         Poll::Ready(())
     }

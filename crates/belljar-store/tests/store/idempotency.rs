@@ -3,6 +3,7 @@ use futures::future::join_all;
 
 use crate::ground::Ground;
 use crate::samples::time;
+use crate::wait::until;
 
 fn claim(key: &str, at: i64) -> Claim<'_> {
     Claim {
@@ -37,6 +38,40 @@ pub(crate) async fn a_request_is_answered_once(ground: Ground) {
     assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer });
     // It expires.
     assert_eq!(claimed(&store, Claim { now: time(100), ..other }).await, Claimed::New);
+}
+
+pub(crate) async fn the_last_answers_stay(ground: Ground) {
+    let store = ground.store().await;
+    for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        let at = i64::try_from(at).unwrap();
+        assert_eq!(claimed(&store, claim(key, at)).await, Claimed::New);
+        assert_eq!(claimed(&store, Claim { scope: "other/create", ..claim(key, at) }).await, Claimed::New);
+        if key != "a" {
+            store.idempotency().finish("acme/create", key, b"done").await.unwrap();
+        }
+    }
+    store.idempotency().forget_older("acme/create", 2).await.unwrap();
+    // What runs is no answer, and stays.
+    assert_eq!(claimed(&store, claim("a", 9)).await, Claimed::Running);
+    assert_eq!(claimed(&store, claim("b", 9)).await, Claimed::New);
+    for key in ["c", "d"] {
+        assert_eq!(claimed(&store, claim(key, 9)).await, Claimed::Done { response: b"done".to_vec() });
+    }
+    assert_eq!(claimed(&store, Claim { scope: "other/create", ..claim("b", 9) }).await, Claimed::Running);
+}
+
+pub(crate) async fn the_file_shrinks(ground: Ground) {
+    let store = ground.store().await;
+    let keys: Vec<String> = (0..100).map(|number| format!("key{number}")).collect();
+    for key in &keys {
+        assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
+        store.idempotency().finish("acme/create", key, &[b'x'; 64 << 10]).await.unwrap();
+    }
+    let size = || std::fs::metadata(ground.file()).unwrap().len();
+    until("it is in the file", || size() > 4 << 20).await;
+    assert_eq!(store.idempotency().forget_expired(time(200)).await.unwrap(), 100);
+    store.shrink().await.unwrap();
+    until("it has shrunk", || size() < 1 << 20).await;
 }
 
 pub(crate) async fn claims_are_given_back(ground: Ground) {

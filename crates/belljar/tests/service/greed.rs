@@ -1,6 +1,9 @@
 //! One tenant that takes all it can get: memory by output (C24), disk by what is kept of answers and refusals (C25), turns (C26) and
 //! connections (C27); and a key that is revoked while it is in use (C28).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -29,6 +32,23 @@ async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Serve
 fn loud() -> serde_json::Value {
     // A control character is six in JSON.
     json!({ "command": format!("head -c {LOUD} /dev/zero | tr '\\0' '\\1'") })
+}
+
+/// Takes what there is until it is enough: full outputs, answers that are kept, and refusals.
+pub(crate) async fn take(client: Client, enough: Arc<AtomicBool>) {
+    let mut number = 0;
+    while !enough.load(Ordering::Relaxed) {
+        number += 1;
+        let made =
+            client.post("/v1/sandboxes", &json!({ "timeout": 30, "limits": { "memory": "64m" } })).await;
+        let Some(id) = made.json()["id"].as_str().map(str::to_owned) else { continue };
+        let path = format!("/v1/sandboxes/{id}/exec");
+        let request = client.request("POST", &path).header("content-type", "application/json");
+        let request = request.header("idempotency-key", format!("greedy-{id}-{number}"));
+        client.send(request, loud().to_string()).await;
+        client.post("/v1/sandboxes", &json!({ "template": "no-such-one" })).await;
+        client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+    }
 }
 
 /// Has eight callers run loud commands at once, and says by how much the server's memory has grown, in KiB, at its most.

@@ -254,59 +254,73 @@ impl Drop for SmallDisk {
     }
 }
 
+/// Fills the disk of a server with a sandbox, and says what comes of ending that.
+async fn full_disk(without: Option<&'static str>) -> u16 {
+    let mut home = Home::new(&["sandboxes.pool=0", "head_room.disk=0", "head_room.inodes_percent=0"]);
+    home.without = without;
+    let disk = SmallDisk::mount(home.path());
+    let server = home.start();
+    server.ready().await;
+    let client = server.admin();
+    let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+    client.post(&format!("/v1/sandboxes/{id}/processes"), &json!({ "argv": ["sleep", "600"] })).await;
+    disk.fill();
+    // Until what the database has in hand is used up.
+    crate::until("it is full", async || {
+        let made = client.post("/v1/sandboxes", &json!({ "timeout": 60 })).await;
+        assert!(matches!(made.status.as_u16(), 201 | 503 | 507), "{made:?}");
+        made.status == 507
+    })
+    .await;
+    for path in ["/exec", "/snapshot", "/fork"] {
+        let body = if path == "/exec" { json!({ "command": "true" }) } else { json!({}) };
+        let refused = client.post(&format!("/v1/sandboxes/{id}{path}"), &body).await;
+        // Copies are told one by one, those that could not be made as well.
+        let status = match refused.status.as_u16() {
+            201 if path == "/fork" => {
+                refused.json()["sandboxes"][0]["error"]["status"].as_u64().unwrap_or_default()
+            }
+            status => status.into(),
+        };
+        assert!(matches!(status, 500 | 503 | 507), "{path}: {refused:?}");
+        assert_ne!(refused.code(), "internal", "{path}: {refused:?}");
+    }
+    assert_eq!(client.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
+    assert_eq!(client.get("/health").await.status, 200);
+    let ended = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status;
+    crate::until("its processes are gone", async || !home.alive().contains(&id)).await;
+    disk.free();
+    crate::until("the books agree", async || {
+        let again = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+        matches!(again.status.as_u16(), 204 | 404 | 410)
+    })
+    .await;
+    let next = client.sandbox(&json!({ "timeout": 3600 })).await;
+    assert_eq!(client.sh(&next, "echo lives").await, "lives\n");
+    let verified = client.call("POST", "/v1/audit/verify").await.json();
+    assert_eq!(verified["ok"], true, "{verified}");
+    assert!(!home.log().contains("panicked"), "{}", home.log());
+    crate::crash::leave(server, &home).await;
+    drop(disk);
+    ended.as_u16()
+}
+
 #[test]
 fn c14_a_full_disk_stops_what_is_new_and_not_what_ends() {
     if crate::skipped("C14") {
         return;
     }
-    run(async {
-        let mut home = Home::new(&["sandboxes.pool=0", "head_room.disk=0", "head_room.inodes_percent=0"]);
-        let disk = SmallDisk::mount(home.path());
-        let server = home.start();
-        server.ready().await;
-        let client = server.admin();
-        let id = client.sandbox(&json!({ "timeout": 3600 })).await;
-        client.post(&format!("/v1/sandboxes/{id}/processes"), &json!({ "argv": ["sleep", "600"] })).await;
-        disk.fill();
-        // Until what the database has in hand is used up.
-        crate::until("it is full", async || {
-            let made = client.post("/v1/sandboxes", &json!({ "timeout": 60 })).await;
-            assert!(matches!(made.status.as_u16(), 201 | 503 | 507), "{made:?}");
-            made.status == 507
-        })
-        .await;
-        for path in ["/exec", "/snapshot", "/fork"] {
-            let body = if path == "/exec" { json!({ "command": "true" }) } else { json!({}) };
-            let refused = client.post(&format!("/v1/sandboxes/{id}{path}"), &body).await;
-            // Copies are told one by one, those that could not be made as well.
-            let status = match refused.status.as_u16() {
-                201 if path == "/fork" => {
-                    refused.json()["sandboxes"][0]["error"]["status"].as_u64().unwrap_or_default()
-                }
-                status => status.into(),
-            };
-            assert!(matches!(status, 500 | 503 | 507), "{path}: {refused:?}");
-            assert_ne!(refused.code(), "internal", "{path}: {refused:?}");
-        }
-        assert_eq!(client.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
-        assert_eq!(client.get("/health").await.status, 200);
-        // It ends, and that is written: room for it was set aside.
-        assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
-        crate::until("its processes are gone", async || !home.alive().contains(&id)).await;
-        disk.free();
-        crate::until("the books agree", async || {
-            let again = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
-            matches!(again.status.as_u16(), 204 | 404 | 410)
-        })
-        .await;
-        let next = client.sandbox(&json!({ "timeout": 3600 })).await;
-        assert_eq!(client.sh(&next, "echo lives").await, "lives\n");
-        let verified = client.call("POST", "/v1/audit/verify").await.json();
-        assert_eq!(verified["ok"], true, "{verified}");
-        assert!(!home.log().contains("panicked"), "{}", home.log());
-        crate::crash::leave(server, &home).await;
-        drop(disk);
-    });
+    // It ends, and that is written: room for it was set aside.
+    run(async { assert_eq!(full_disk(None).await, 204) });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c25_without_the_reserve_a_full_disk_keeps_sandboxes_from_ending() {
+    if crate::skipped("C25") {
+        return;
+    }
+    run(async { assert_eq!(full_disk(Some("service:reserve")).await, 507) });
 }
 
 /// Descriptors of a server that has few.

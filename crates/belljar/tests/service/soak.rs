@@ -20,6 +20,9 @@ use crate::server::{Home, Server};
 /// Clients at once.
 const WORKERS: usize = 8;
 
+/// Callers of a tenant that takes all it can get, beside them.
+const GREEDY: usize = 2;
+
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -73,7 +76,17 @@ async fn soak(seed: u64) {
     drop(first);
     let idle = settled_descriptors(server.pid(), usize::MAX).await;
 
+    let first = server.admin();
+    let greedy = first.with_key(&first.new_key("user", "greedy").await.1);
+    drop(first);
+    // What they are answered does not matter, but what it does to the workers, the process and what is left.
+    let enough = Arc::new(AtomicBool::new(false));
+    let greed: JoinSet<()> =
+        (0..GREEDY).map(|_| crate::greed::take(greedy.apart(), Arc::clone(&enough))).collect();
+    drop(greedy);
     let (mut workers, samples) = load(&server, launcher, seed).await;
+    enough.store(true, Ordering::Relaxed);
+    greed.join_all().await;
     for (name, samples) in &samples {
         crate::say(&format!("soak: {name}: {samples}"));
     }
