@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use belljar_engine::{ErrorCode, GuestError};
 use belljar_keeper::{BuildError, KeeperError};
 use belljar_model::ModelError;
 use http::StatusCode;
@@ -28,6 +27,9 @@ impl From<KeeperError> for Problem {
             }
             KeeperError::Build(BuildError::Bundle { .. }) => {
                 Self::new(code, error.to_string()).with_field("bundle")
+            }
+            KeeperError::Guest { .. } if code == Code::NotRegular => {
+                Self::new(code, error.to_string()).with_field("path")
             }
             KeeperError::NameTaken { .. } => Self::new(code, error.to_string()).with_field("name"),
             KeeperError::Quota { retry_after, .. } => {
@@ -88,44 +90,5 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         }
         Some(field) => Problem::new(Code::InvalidField, detail).with_field(field),
         None => Problem::new(Code::InvalidField, detail),
-    }
-}
-
-/// What is asked of the guest, for errors that mean something else in each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
-    /// The content of a file: what is no regular file has a code of its own.
-    Content,
-    /// Any other deed with files.
-    File,
-    /// A process.
-    Process,
-    /// A session.
-    Session,
-    /// A port.
-    Port,
-}
-
-/// The guest's refusals that mean something else than in general.
-pub(crate) fn special(error: &KeeperError, about: About) -> Option<Code> {
-    let KeeperError::Guest(GuestError::Refused { code, message }) = error else { return None };
-    match (about, code) {
-        (About::Process, ErrorCode::NotFound) => Some(Code::ProcessNotFound),
-        (About::Session, ErrorCode::NotFound) => Some(Code::SessionNotFound),
-        (About::Port, ErrorCode::Unavailable) => Some(Code::PortNotOpen),
-        (About::Content, ErrorCode::FailedPrecondition)
-            if message.ends_with("not a regular file") || message.ends_with("it is a directory") =>
-        {
-            Some(Code::NotRegular)
-        }
-        _ => None,
-    }
-}
-
-/// The problem that an error of the keeper is where something is asked of the guest.
-pub(crate) fn problem_about(error: KeeperError, about: About) -> Problem {
-    match special(&error, about) {
-        Some(code) => Problem::new(code, error.to_string()),
-        None => error.into(),
     }
 }

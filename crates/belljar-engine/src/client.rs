@@ -2,11 +2,13 @@
 //! time: the guest is hostile once user code has run.
 
 mod archive;
+mod ask;
 mod interpreter;
 mod search;
 mod session;
 
-pub use archive::Archive;
+pub use archive::{Archive, unpacked};
+pub use ask::{Ask, Pack, Upload};
 pub use interpreter::{CodeEvent, CodeExecution};
 pub use search::Search;
 
@@ -18,8 +20,8 @@ use belljar_proto::{
     BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, ServerStream, v1,
 };
 use bytes::Bytes;
-use futures::Stream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use futures::{Stream, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// How long a call may take that does not stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -130,12 +132,6 @@ impl GuestClient {
         Self { connection, config }
     }
 
-    /// The connection itself, for who passes on calls that are not of this client.
-    #[must_use]
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     fn config(&self, timeout: Option<Duration>) -> ClientConfig {
         let config = self.config.clone();
         match timeout {
@@ -156,8 +152,8 @@ impl GuestClient {
         v1::PortsClient::new(self.connection.clone(), self.config(timeout))
     }
 
-    fn health(&self) -> v1::HealthClient<Connection> {
-        v1::HealthClient::new(self.connection.clone(), self.config(Some(CALL_TIMEOUT)))
+    fn health(&self, timeout: Option<Duration>) -> v1::HealthClient<Connection> {
+        v1::HealthClient::new(self.connection.clone(), self.config(timeout))
     }
 
     /// Asks the guest how it is.
@@ -165,7 +161,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn check(&self) -> Result<v1::CheckResponse> {
-        Ok(self.health().check(v1::CheckRequest::default()).await?.into_owned())
+        self.ask(v1::CheckRequest::default()).await
     }
 
     /// What the sandbox uses now, as the guest tells it.
@@ -173,7 +169,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn metrics(&self) -> Result<v1::MetricsResponse> {
-        Ok(self.health().metrics(v1::MetricsRequest::default()).await?.into_owned())
+        self.ask(v1::MetricsRequest::default()).await
     }
 
     /// Moves the deadline at which everything inside ends; `None` takes it away.
@@ -182,7 +178,8 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn set_deadline(&self, after: Option<Duration>) -> Result<()> {
         let after_ms = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1));
-        self.health().set_deadline(v1::SetDeadlineRequest { after_ms, ..Default::default() }).await?;
+        let health = self.health(Some(CALL_TIMEOUT));
+        health.set_deadline(v1::SetDeadlineRequest { after_ms, ..Default::default() }).await?;
         Ok(())
     }
 
@@ -191,13 +188,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn start(&self, request: v1::StartRequest) -> Result<Execution> {
-        let started = tokio::time::timeout(START_TIMEOUT, self.start_and_wait(request)).await;
-        started.unwrap_or(Err(GuestError::Protocol { what: "a process neither started nor failed to" }))
-    }
-
-    async fn start_and_wait(&self, request: v1::StartRequest) -> Result<Execution> {
-        let stream = self.processes(None).start(request).await?;
-        begun(stream).await
+        self.ask(request).await
     }
 
     /// Attaches to a running or ended process from the given offsets of stdout, stderr and terminal.
@@ -208,8 +199,7 @@ impl GuestClient {
         let [stdout_offset, stderr_offset, terminal_offset] = offsets;
         let request =
             v1::AttachRequest { id, stdout_offset, stderr_offset, terminal_offset, ..Default::default() };
-        let stream = self.processes(None).attach(request).await?;
-        Ok(Execution { stream: Box::new(stream), id, pid: 0 })
+        self.ask(request).await
     }
 
     /// Feeds a process's input until `source` ends, and closes it then if asked to. Ends early, without an error, when
@@ -221,14 +211,10 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let (failure, failed) = tokio::sync::oneshot::channel();
-        let state = Feed { source, failure: Some(failure), id, close, done: false };
-        let messages = futures::stream::unfold(state, Feed::next);
-        let response = self.processes(None).input(Box::pin(messages)).await;
-        if let Ok(error) = failed.now_or_never_ok() {
-            return Err(GuestError::Source(error));
-        }
-        Ok(response?.into_owned().bytes)
+        let message = move |data| v1::InputRequest { id, data, ..Default::default() };
+        let last = v1::InputRequest { id, close, ..Default::default() };
+        let pieces = ask::bytes_of(source).map(move |piece| piece.map(message));
+        self.ask(Upload(pieces.chain(futures::stream::iter([Ok(last)])).boxed())).await
     }
 
     /// Sends a signal to a process, and with `tree` to all that descends from it. Hands back how many there were.
@@ -237,7 +223,7 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn signal(&self, id: u64, signal: i32, tree: bool) -> Result<u32> {
         let request = v1::SignalRequest { id, signal, tree, ..Default::default() };
-        Ok(self.processes(Some(CALL_TIMEOUT)).signal(request).await?.into_owned().signalled)
+        self.ask(request).await
     }
 
     /// Changes the size of a process's terminal.
@@ -247,8 +233,7 @@ impl GuestClient {
     pub async fn resize(&self, id: u64, rows: u16, columns: u16) -> Result<()> {
         let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
         let request = v1::ResizeRequest { id, terminal: terminal.into(), ..Default::default() };
-        self.processes(Some(CALL_TIMEOUT)).resize(request).await?;
-        Ok(())
+        self.ask(request).await
     }
 
     /// Lists the processes that the guest has started.
@@ -256,8 +241,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn list_processes(&self) -> Result<Vec<v1::ProcessInfo>> {
-        let answer = self.processes(Some(CALL_TIMEOUT)).list(v1::ListProcessesRequest::default()).await?;
-        Ok(answer.into_owned().processes)
+        self.ask(v1::ListProcessesRequest::default()).await
     }
 
     /// Writes a file that is in memory. Missing parents are made.
@@ -266,19 +250,8 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn write(&self, path: &Path, mode: u32, content: Bytes) -> Result<v1::Entry> {
         let open = v1::WriteOpen { path: path_bytes(path), mode, make_parents: true, ..Default::default() };
-        let mut first = Some(open);
-        let mut pieces: Vec<v1::WriteRequest> = Vec::new();
-        let mut rest = content;
-        loop {
-            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-            let open = first.take().map_or_else(Default::default, Into::into);
-            pieces.push(v1::WriteRequest { open, data: piece, ..Default::default() });
-            if rest.is_empty() {
-                break;
-            }
-        }
-        let answer = self.files(None).write(futures::stream::iter(pieces)).await?;
-        entry(answer.into_owned().entry)
+        let content = futures::stream::iter([Ok(content)]);
+        self.ask(written(open, content)).await
     }
 
     /// Writes a file from a stream of bytes, as `open` says.
@@ -289,17 +262,7 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let first = v1::WriteRequest { open: open.into(), ..Default::default() };
-        let piece = |data| v1::WriteRequest { data, ..Default::default() };
-        let (messages, failed) = Upload::messages(first, piece, source);
-        let files = self.files(None);
-        let response = files.write(Box::pin(messages));
-        // A source that fails must not look like one that ends: the call is dropped, and the guest with it the file.
-        tokio::select! {
-            biased;
-            Ok(error) = failed => Err(GuestError::Source(error)),
-            response = response => entry(response?.into_owned().entry),
-        }
+        self.ask(written(open, ask::bytes_of(source))).await
     }
 
     /// Reads a range of a file; length 0 is up to its end.
@@ -309,14 +272,7 @@ impl GuestClient {
     pub async fn read(&self, path: &Path, offset: u64, length: u64, no_follow: bool) -> Result<Download> {
         let request =
             v1::ReadRequest { path: path_bytes(path), offset, length, no_follow, ..Default::default() };
-        let stream = self.files(None).read(request).await?;
-        let mut download = Download { stream: Box::new(stream), entry: v1::Entry::default(), first: None };
-        let Some(message) = download.message().await? else {
-            return Err(GuestError::Protocol { what: "a file's content did not begin with its entry" });
-        };
-        download.entry = entry(message.entry)?;
-        download.first = Some(message.data);
-        Ok(download)
+        self.ask(request).await
     }
 
     /// Reads a whole file of at most `limit` bytes.
@@ -342,7 +298,7 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn stat(&self, path: &Path, follow: bool) -> Result<v1::Entry> {
         let request = v1::StatRequest { path: path_bytes(path), follow, ..Default::default() };
-        entry(self.files(Some(CALL_TIMEOUT)).stat(request).await?.into_owned().entry)
+        self.ask(request).await
     }
 
     /// One page of a directory's entries, and where the next begins if there is one.
@@ -357,7 +313,7 @@ impl GuestClient {
         after: Bytes,
     ) -> Result<(Vec<v1::Entry>, Option<Bytes>)> {
         let request = v1::ListRequest { path: path_bytes(path), depth, limit, after, ..Default::default() };
-        let answer = self.files(Some(CALL_TIMEOUT)).list(request).await?.into_owned();
+        let answer = self.ask(request).await?;
         let next = (!answer.next.is_empty()).then_some(answer.next);
         Ok((answer.entries, next))
     }
@@ -368,7 +324,7 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn make_dir(&self, path: &Path, parents: bool) -> Result<v1::Entry> {
         let request = v1::MakeDirRequest { path: path_bytes(path), parents, mode: 0, ..Default::default() };
-        entry(self.files(Some(CALL_TIMEOUT)).make_dir(request).await?.into_owned().entry)
+        self.ask(request).await
     }
 
     /// Moves a file or directory.
@@ -378,7 +334,7 @@ impl GuestClient {
     pub async fn rename(&self, from: &Path, to: &Path, overwrite: bool) -> Result<v1::Entry> {
         let request =
             v1::MoveRequest { from: path_bytes(from), to: path_bytes(to), overwrite, ..Default::default() };
-        entry(self.files(Some(CALL_TIMEOUT)).r#move(request).await?.into_owned().entry)
+        self.ask(request).await
     }
 
     /// Removes a file, or a directory, with `recursive` with all that is in it.
@@ -387,8 +343,7 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn remove(&self, path: &Path, recursive: bool) -> Result<()> {
         let request = v1::RemoveRequest { path: path_bytes(path), recursive, ..Default::default() };
-        self.files(Some(CALL_TIMEOUT)).remove(request).await?;
-        Ok(())
+        self.ask(request).await
     }
 
     /// Sets permission bits and the time of the last change, each if it is given.
@@ -396,7 +351,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn set_mode(&self, request: v1::SetModeRequest) -> Result<v1::Entry> {
-        entry(self.files(Some(CALL_TIMEOUT)).set_mode(request).await?.into_owned().entry)
+        self.ask(request).await
     }
 
     /// Watches a directory. The first event says that watching has begun.
@@ -405,7 +360,7 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn watch(&self, path: &Path, recursive: bool) -> Result<Watch> {
         let request = v1::WatchRequest { path: path_bytes(path), recursive, ..Default::default() };
-        Ok(Watch { stream: Box::new(self.files(None).watch(request).await?) })
+        self.ask(request).await
     }
 
     /// The TCP ports that programs inside listen on.
@@ -413,8 +368,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn list_ports(&self) -> Result<Vec<u16>> {
-        let answer = self.ports(Some(CALL_TIMEOUT)).list(v1::ListPortsRequest::default()).await?.into_owned();
-        Ok(answer.tcp.into_iter().filter_map(|port| u16::try_from(port).ok()).collect())
+        self.ask(v1::ListPortsRequest::default()).await
     }
 
     /// Connects to a TCP port that a program inside listens on.
@@ -449,82 +403,13 @@ fn entry(entry: belljar_proto::MessageField<v1::Entry>) -> Result<v1::Entry> {
     entry.into_option().ok_or(GuestError::Protocol { what: "an answer about a file came without its entry" })
 }
 
-/// A value that may have been sent by now.
-trait NowOrNever<T> {
-    fn now_or_never_ok(self) -> std::result::Result<T, ()>;
-}
-
-impl<T> NowOrNever<T> for tokio::sync::oneshot::Receiver<T> {
-    fn now_or_never_ok(mut self) -> std::result::Result<T, ()> {
-        self.try_recv().map_err(drop)
-    }
-}
-
-struct Feed<R> {
-    source: R,
-    failure: Option<tokio::sync::oneshot::Sender<std::io::Error>>,
-    id: u64,
-    close: bool,
-    done: bool,
-}
-
-impl<R: AsyncRead + Unpin> Feed<R> {
-    async fn next(mut self) -> Option<(v1::InputRequest, Self)> {
-        if self.done {
-            return None;
-        }
-        let mut buffer = Vec::with_capacity(PIECE_BYTES / 4);
-        match self.source.read_buf(&mut buffer).await {
-            Ok(0) => {
-                self.done = true;
-                let last = v1::InputRequest { id: self.id, close: self.close, ..Default::default() };
-                Some((last, self))
-            }
-            Ok(_) => {
-                Some((v1::InputRequest { id: self.id, data: buffer.into(), ..Default::default() }, self))
-            }
-            Err(error) => {
-                self.failure.take().map(|failure| failure.send(error));
-                None
-            }
-        }
-    }
-}
-
-/// A source on its way into the sandbox, in messages of a stream: one that says what it is, then its pieces.
-struct Upload<R, M> {
-    source: R,
-    failure: Option<tokio::sync::oneshot::Sender<std::io::Error>>,
-    first: Option<M>,
-    piece: fn(Bytes) -> M,
-}
-
-impl<R: AsyncRead + Unpin, M> Upload<R, M> {
-    /// The messages, and the failure of the source, after which they do not end.
-    fn messages(
-        first: M,
-        piece: fn(Bytes) -> M,
-        source: R,
-    ) -> (impl Stream<Item = M>, tokio::sync::oneshot::Receiver<std::io::Error>) {
-        let (failure, failed) = tokio::sync::oneshot::channel();
-        let upload = Self { source, failure: Some(failure), first: Some(first), piece };
-        (futures::stream::unfold(upload, Self::next), failed)
-    }
-
-    async fn next(mut self) -> Option<(M, Self)> {
-        if let Some(first) = self.first.take() {
-            return Some((first, self));
-        }
-        let mut buffer = Vec::with_capacity(PIECE_BYTES);
-        match self.source.read_buf(&mut buffer).await {
-            Ok(0) => None,
-            Ok(_) => Some(((self.piece)(buffer.into()), self)),
-            Err(error) => {
-                self.failure.take().map(|failure| failure.send(error));
-                std::future::pending().await
-            }
-        }
-    }
+/// The messages that write a file.
+pub fn written(
+    open: v1::WriteOpen,
+    content: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+) -> Upload<v1::WriteRequest> {
+    let first = v1::WriteRequest { open: open.into(), ..Default::default() };
+    Upload::new(first, content, |data| v1::WriteRequest { data, ..Default::default() })
 }
 
 type EventStream = ServerStream<v1::__buffa::view::ProcessEventView<'static>>;
@@ -630,6 +515,7 @@ impl Download {
 /// A watched directory.
 pub struct Watch {
     stream: Box<WatchStream>,
+    first: Option<v1::WatchEvent>,
 }
 
 impl Watch {
@@ -638,6 +524,9 @@ impl Watch {
     /// # Errors
     /// See [`GuestError`].
     pub async fn next(&mut self) -> Result<Option<v1::WatchEvent>> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
         match self.stream.message::<v1::WatchEvent>().await? {
             Some(message) => Ok(Some(message.to_owned_message())),
             None => match self.stream.error() {
@@ -668,7 +557,8 @@ impl Tunnel {
     }
 
     /// Both directions, each on its own.
-    pub(crate) fn into_halves(
+    #[must_use]
+    pub fn into_halves(
         self,
     ) -> (BidiSender<v1::TunnelRequest>, BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>) {
         self.stream.into_split()
@@ -690,7 +580,10 @@ impl Tunnel {
 }
 
 /// The next bytes of a tunnel whose directions are apart; `None` when the other side sends no more.
-pub(crate) async fn received(
+///
+/// # Errors
+/// See [`GuestError`].
+pub async fn received(
     receiver: &mut BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>,
 ) -> Result<Option<Bytes>> {
     match receiver.message::<v1::TunnelResponse>().await? {

@@ -16,8 +16,8 @@ mod run;
 mod tunnel;
 
 pub use client::{
-    Archive, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, ProcessEvent, Search,
-    Tunnel, Watch, events,
+    Archive, Ask, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, Pack, ProcessEvent,
+    Search, Tunnel, Upload, Watch, events, received, unpacked, written,
 };
 pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
 pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};

@@ -160,9 +160,12 @@ impl v1::Process for Service {
     async fn list(
         &self,
         _: RequestContext,
-        _: ServiceRequest<'_, v1::ListProcessesRequest>,
+        request: ServiceRequest<'_, v1::ListProcessesRequest>,
     ) -> ServiceResult<v1::ListProcessesResponse> {
-        let processes = self.guest.table.all().iter().map(|process| info(process)).collect();
+        let wanted = request.to_owned_message().id;
+        let processes = self.guest.table.all();
+        let processes = processes.iter().filter(|process| wanted == 0 || process.id == wanted);
+        let processes = processes.map(|process| info(process)).collect();
         Response::ok(v1::ListProcessesResponse { processes, ..Default::default() })
     }
 }

@@ -15,7 +15,7 @@ use crate::steps::step;
 const MAX_RECORDS: u32 = 1000;
 
 /// The name of a detail that has a field of its own in a record: the SHA-256 of what was to be run.
-pub const CODE_DIGEST: &str = "code_sha256";
+pub(crate) const CODE_DIGEST: &str = "code_sha256";
 /// More of them: what it wrote, the policy that was in force, and the engine that built the walls.
 pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
 pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
@@ -24,9 +24,9 @@ pub(crate) const ISOLATION: &str = "isolation";
 /// What the end of a sandbox is called, of which the record finds room on a full disk too.
 pub(crate) const KILL: &str = "sandbox.kill";
 
-/// Something for the trail that happens in a facade, such as a file that is written.
+/// Something for the trail.
 #[derive(Debug, Clone)]
-pub struct Deed<'a> {
+pub(crate) struct Deed<'a> {
     /// What, such as `file.write`.
     pub action: &'static str,
     /// Which sandbox it is about.
@@ -39,23 +39,23 @@ pub struct Deed<'a> {
 
 impl Keeper {
     /// Writes into the trail. Returns when it is written.
-    pub(crate) async fn audit<T>(
-        &self,
-        caller: &Caller,
+    pub(crate) fn audit<'a, T>(
+        &'a self,
+        caller: &'a Caller,
         action: &'static str,
-        sandbox: Option<&SandboxId>,
+        sandbox: Option<&'a SandboxId>,
         outcome: &Result<T>,
         details: Vec<(&'static str, String)>,
-    ) -> Result<()> {
+    ) -> impl Future<Output = Result<()>> + Send + use<'a, T> {
         let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
-        self.record(caller, Deed { action, sandbox, outcome, details }).await
+        self.record(caller, Deed { action, sandbox, outcome, details })
     }
 
-    /// Writes a deed of a facade into the trail. Returns when it is written.
+    /// Writes a deed into the trail. Returns when it is written.
     ///
     /// # Errors
     /// The store failed. What was done without a record must not be told as done.
-    pub async fn record(&self, caller: &Caller, deed: Deed<'_>) -> Result<()> {
+    pub(crate) async fn record(&self, caller: &Caller, deed: Deed<'_>) -> Result<()> {
         if deed.outcome != "ok" && self.note_refused(caller, deed.action, deed.outcome) {
             return Ok(());
         }

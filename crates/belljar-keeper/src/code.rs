@@ -497,17 +497,19 @@ fn no_context(context: &str) -> KeeperError {
 /// What a guest's refusal means where it is about contexts.
 pub(crate) async fn explained(entered: &Entered, error: GuestError, context: Option<&str>) -> KeeperError {
     match entered.explain(error).await {
-        KeeperError::Guest(GuestError::Refused { code, message }) => match (code, context) {
-            (ErrorCode::NotFound, Some(context)) => no_context(context),
-            (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
-            (ErrorCode::ResourceExhausted, _) => KeeperError::Contexts { reason: message },
-            (ErrorCode::InvalidArgument, None) if message.contains("language") => {
-                let reason = message.strip_prefix("language: ").unwrap_or(&message).to_owned();
-                KeeperError::field("language", reason)
+        KeeperError::Guest { about, source: GuestError::Refused { code, message } } => {
+            match (code, context) {
+                (ErrorCode::NotFound, Some(context)) => no_context(context),
+                (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
+                (ErrorCode::ResourceExhausted, _) => KeeperError::Contexts { reason: message },
+                (ErrorCode::InvalidArgument, None) if message.contains("language") => {
+                    let reason = message.strip_prefix("language: ").unwrap_or(&message).to_owned();
+                    KeeperError::field("language", reason)
+                }
+                _ => KeeperError::Guest { about, source: GuestError::Refused { code, message } },
             }
-            _ => KeeperError::Guest(GuestError::Refused { code, message }),
-        },
-        KeeperError::Engine(EngineError::Guest(error)) => KeeperError::Guest(error),
+        }
+        KeeperError::Engine(EngineError::Guest(error)) => error.into(),
         error => error,
     }
 }

@@ -150,8 +150,13 @@ pub enum KeeperError {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The guest refused or failed.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
+    #[error("{source}")]
+    Guest {
+        /// What it was asked about, which is what a refusal means.
+        about: About,
+        /// Why.
+        source: GuestError,
+    },
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -183,6 +188,29 @@ pub enum KeeperError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// What is asked of a guest: its refusals mean something else in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// The sandbox as a whole, or what has no more to say.
+    Sandbox,
+    /// The content of a file: what is no regular file has a code of its own.
+    Content,
+    /// Any other deed with files.
+    File,
+    /// A process.
+    Process,
+    /// A session.
+    Session,
+    /// A port.
+    Port,
+}
+
+impl From<GuestError> for KeeperError {
+    fn from(source: GuestError) -> Self {
+        Self::Guest { about: About::Sandbox, source }
+    }
 }
 
 /// An error with all its causes, as one line.
@@ -243,9 +271,11 @@ impl KeeperError {
             Self::Build(BuildError::Engine(_) | BuildError::Guest { .. }) => "engine_failed",
             Self::Build(BuildError::File { .. }) => "server_file_failed",
             Self::ShuttingDown => "shutting_down",
-            Self::Guest(GuestError::Refused { code, .. }) => code_of(*code),
-            Self::Guest(GuestError::Source(_)) => "upload_failed",
-            Self::Guest(_) => "sandbox_unreachable",
+            Self::Guest { about, source: GuestError::Refused { code, message } } => {
+                code_of(*about, *code, message)
+            }
+            Self::Guest { source: GuestError::Source(_), .. } => "upload_failed",
+            Self::Guest { .. } => "sandbox_unreachable",
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
             Self::Engine(_) => "engine_failed",
@@ -259,7 +289,20 @@ impl KeeperError {
 mod guest_codes {
     use belljar_engine::ErrorCode;
 
-    pub(super) fn code_of(code: ErrorCode) -> &'static str {
+    use super::About;
+
+    pub(super) fn code_of(about: About, code: ErrorCode, message: &str) -> &'static str {
+        match (about, code) {
+            (About::Process, ErrorCode::NotFound) => return "process_not_found",
+            (About::Session, ErrorCode::NotFound) => return "session_not_found",
+            (About::Port, ErrorCode::Unavailable) => return "port_not_open",
+            (About::Content, ErrorCode::FailedPrecondition)
+                if message.ends_with("not a regular file") || message.ends_with("it is a directory") =>
+            {
+                return "not_regular";
+            }
+            _ => {}
+        }
         match code {
             ErrorCode::NotFound => "path_not_found",
             ErrorCode::AlreadyExists => "path_exists",

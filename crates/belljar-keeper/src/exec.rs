@@ -79,21 +79,17 @@ const LAST_WORDS_PROCESSES: usize = 16;
 const LAST_WORDS_BYTES: u64 = 2048;
 
 impl Entered {
-    /// Takes what happens to a process that a facade has started by itself, for the sandbox's log.
-    pub fn observe(&self, process: &mut Option<u64>, event: &v1::ProcessEvent) {
-        use v1::__buffa::oneof::process_event::Event;
-        match &event.event {
-            Some(Event::Started(started)) if process.is_none() => {
-                *process = Some(started.id);
-                self.entry.note("exec", *process, "");
-            }
-            Some(Event::Output(output)) => self.entry.wrote(&output.data),
-            Some(Event::Exited(exited)) => {
-                if let Some(process) = *process {
-                    self.entry.note_exit(process, exited);
-                }
-            }
-            _ => {}
+    /// Notes in the sandbox's log that a process was started.
+    pub(crate) fn note_started(&self, process: u64) {
+        self.entry.note("exec", Some(process), "");
+    }
+
+    /// Notes in the sandbox's log what a process that is watched does.
+    pub(crate) fn note(&self, process: u64, event: &ProcessEvent) {
+        match event {
+            ProcessEvent::Started { .. } => {}
+            ProcessEvent::Output { data, .. } => self.entry.wrote(data),
+            ProcessEvent::Exited(exited) => self.entry.note_exit(process, exited),
         }
     }
 }
@@ -180,7 +176,9 @@ impl Keeper {
             Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
             Ok(Ok(None)) => (self.lost(entered, &before).await, None),
             Ok(Err(error)) => match entered.explain(error).await {
-                KeeperError::Gone { .. } | KeeperError::Guest(_) => (self.lost(entered, &before).await, None),
+                KeeperError::Gone { .. } | KeeperError::Guest { .. } => {
+                    (self.lost(entered, &before).await, None)
+                }
                 error => return Err(error),
             },
             Err(_) => (Judgement { outcome: Outcome::TimedOut, exit_code: None, signal: None }, None),
@@ -290,14 +288,6 @@ impl Keeper {
         };
         // A guest that does not answer delays no end.
         let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, reading).await;
-    }
-
-    /// Counts an execution that a facade starts by itself, in the guest's own protocol.
-    ///
-    /// # Errors
-    /// The caller's key has used up what it may run.
-    pub fn admit(&self, caller: &Caller) -> Result<()> {
-        self.inner.spent.execute(caller)
     }
 
     /// Judges the end of a process that nobody has waited for: without knowing what the sandbox had used before it.

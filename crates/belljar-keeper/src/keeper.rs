@@ -21,7 +21,7 @@ use crate::collect::Archives;
 use crate::config::Current;
 use crate::denials::Denials;
 use crate::entry::{Entry, Use, until};
-use crate::error::KeeperError;
+use crate::error::{About, KeeperError};
 use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
@@ -89,15 +89,19 @@ impl Entered {
     }
 
     /// Its guest: processes, files, ports.
-    #[must_use]
-    pub fn guest(&self) -> &belljar_engine::GuestClient {
+    pub(crate) fn guest(&self) -> &belljar_engine::GuestClient {
         self.sandbox.guest()
     }
 
     /// What holds it.
-    #[must_use]
-    pub fn sandbox(&self) -> &Arc<Sandbox> {
+    pub(crate) fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
+    }
+
+    /// Ends it without the keeper's doing, as a crash does. For tests.
+    #[doc(hidden)]
+    pub fn crash(&self) {
+        self.sandbox.kill();
     }
 
     /// What it was made to be.
@@ -106,10 +110,26 @@ impl Entered {
         &self.spec
     }
 
+    /// Connects to a port that is published, for whoever has been let in to that.
+    ///
+    /// # Errors
+    /// What the guest refuses.
+    pub async fn connect(&self, port: u16) -> Result<belljar_engine::Tunnel> {
+        match self.guest().tunnel(port).await {
+            Ok(tunnel) => Ok(tunnel),
+            Err(error) => Err(self.explain_about(error, About::Port).await),
+        }
+    }
+
     /// Why a call to the guest failed: where the sandbox has ended, that is the reason.
-    pub async fn explain(&self, error: belljar_engine::GuestError) -> KeeperError {
+    pub(crate) async fn explain(&self, error: belljar_engine::GuestError) -> KeeperError {
+        self.explain_about(error, About::Sandbox).await
+    }
+
+    /// The same for what was asked about something in it.
+    pub async fn explain_about(&self, error: belljar_engine::GuestError, about: About) -> KeeperError {
         match self.sandbox.explain(error.into()).await {
-            belljar_engine::EngineError::Guest(error) => KeeperError::Guest(error),
+            belljar_engine::EngineError::Guest(source) => KeeperError::Guest { about, source },
             belljar_engine::EngineError::Ended { how } => {
                 let reason = self.entry.live().row.reason.clone().unwrap_or(how);
                 KeeperError::Gone { id: self.entry.id.clone(), reason }
@@ -222,9 +242,20 @@ impl Keeper {
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it is paused and stays so; [`KeeperError::Forbidden`] for a key
     /// that may only look.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
-        if caller.role < Role::User {
-            self.note_forbidden(caller, "using a sandbox");
-            return Err(KeeperError::Forbidden { action: "using a sandbox", needed: Role::User });
+        self.enter_as(caller, id, Role::User, "using a sandbox").await
+    }
+
+    /// The same for who may do `action`. The sandbox's own token is enough.
+    pub(crate) async fn enter_as(
+        &self,
+        caller: &Caller,
+        id: &str,
+        needed: Role,
+        action: &'static str,
+    ) -> Result<Entered> {
+        if caller.role < needed {
+            self.note_forbidden(caller, action);
+            return Err(KeeperError::Forbidden { action, needed });
         }
         let entry = self.find(caller, id).await?;
         let entering = step!("keeper.enter", sandbox = %entry.id);

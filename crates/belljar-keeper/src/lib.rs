@@ -21,6 +21,7 @@ mod keeper;
 mod keys;
 mod look;
 mod metrics;
+pub mod operation;
 mod outputs;
 mod pool;
 mod ports;
@@ -34,7 +35,6 @@ mod templates;
 mod token;
 mod warm;
 
-pub use audit::{CODE_DIGEST, Deed};
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
 pub use belljar_store::{AuditFilter, AuditRecord, Head, TemplateKind, Verification, is_without};
@@ -45,7 +45,7 @@ pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig};
 pub use contexts::NewContext;
 pub use create::Created;
-pub use error::{KeeperError, chain};
+pub use error::{About, KeeperError, chain};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
     DiskUse, ExecResult, KeyInfo, KeyUsage, LogEntry, PublishedPort, SandboxInfo, SandboxMetrics,

@@ -16,7 +16,7 @@ use super::{credential, headers, host_of};
 use crate::api::Shared;
 use crate::guard::{Client, StreamSlot};
 use crate::problem::{Code, Problem};
-use crate::refusal::{About, problem_about};
+use belljar_keeper::About;
 
 /// How long a program inside may take until its answer begins.
 const MAX_ANSWER: Duration = Duration::from_secs(300);
@@ -48,10 +48,7 @@ pub(super) async fn forward(
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
     let wanted = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
     let request = inwards(shared, &target, request, wanted.clone())?;
-    let tunnel = match entered.guest().tunnel(target.port).await {
-        Ok(tunnel) => tunnel,
-        Err(error) => return Err(problem_about(entered.explain(error).await, About::Port)),
-    };
+    let tunnel = entered.connect(target.port).await?;
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
     let (mut sender, connection) = client
@@ -169,7 +166,7 @@ async fn failed(entered: &Entered, port: u16, error: &hyper::Error) -> Problem {
     }
     if gone {
         let reason = GuestError::Protocol { what: "the connection to the port broke" };
-        return problem_about(entered.explain(reason).await, About::Port);
+        return entered.explain_about(reason, About::Port).await.into();
     }
     let detail = format!("what listens on port {port} gave no valid HTTP answer: {error}");
     Problem::new(Code::SandboxFailed, detail)

@@ -3,19 +3,18 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_engine::v1;
+use belljar_engine::{Pack, v1};
+use belljar_keeper::operation::Unpack;
 use futures::StreamExt as _;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
-use tokio_util::io::StreamReader;
 use utoipa::{IntoParams, ToSchema};
 
+use super::disposition;
 use super::types::path_of;
-use super::{disposition, guest_problem, path_detail, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::problem::Problem;
-use crate::refusal::About;
 
 /// The longest archive that is packed: 1 TiB. What is in a sandbox is bounded by its disk, but holes of files are not.
 const MAX_ARCHIVE_BYTES: u64 = 1 << 40;
@@ -61,30 +60,18 @@ pub(super) async fn pack(
         PackFormat::TarGzip => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP, "application/gzip", ".tar.gz"),
     };
     let slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
     let request = v1::PackRequest { base: path.clone(), format: format.into(), ..Default::default() };
-    // What is refused is refused with the first piece, and an answer of its own.
-    let begun = match entered.guest().pack(request, MAX_ARCHIVE_BYTES).await {
-        Ok(mut archive) => archive.next().await.map(|first| (archive, first)),
-        Err(error) => Err(error),
-    };
-    let begun = match begun {
-        Ok(begun) => Ok(begun),
-        Err(error) => Err(guest_problem(&entered, error, About::File).await),
-    };
-    let details = vec![path_detail(&path)];
-    let id = entered.id().clone();
-    let (mut archive, first) = recorded(&shared, &caller, &id, "file.pack", details, begun).await?;
+    let pack = Pack { request, max_bytes: MAX_ARCHIVE_BYTES };
+    let mut archive = shared.keeper.begin(&caller, &id, pack).await?;
+    let id = archive.sandbox().id().clone();
     let stream = async_stream::stream! {
-        let _held = (slot, entered);
-        let mut next = Ok(first);
-        while let Some(piece) = next.transpose() {
+        let _slot = slot;
+        while let Some(piece) = archive.next().await.transpose() {
             let failed = piece.is_err();
             yield piece.map_err(std::io::Error::other);
             if failed {
                 break;
             }
-            next = archive.next().await;
         }
     };
     let mut response = Response::new(Body::from_stream(stream));
@@ -167,8 +154,6 @@ pub(super) async fn unpack(
         UnpackFormat::Zip => v1::ArchiveFormat::ARCHIVE_FORMAT_ZIP,
     };
     let _slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let details = vec![path_detail(&path)];
     let open = v1::UnpackOpen {
         path,
         format: format.into(),
@@ -176,12 +161,9 @@ pub(super) async fn unpack(
         overwrite: query.overwrite.unwrap_or(true),
         ..Default::default()
     };
-    let source = StreamReader::new(super::content::exactly(body.length, body.stream().boxed()).boxed());
-    let unpacked = match entered.guest().unpack(open, source).await {
-        Ok(done) => Ok(UnpackedBody { entries: done.entries, bytes: done.bytes }),
-        Err(error) => Err(guest_problem(&entered, error, About::File).await),
-    };
-    recorded(&shared, &caller, entered.id(), "file.unpack", details, unpacked).await.map(axum::Json)
+    let archive = super::content::exactly(body.length, body.stream().boxed());
+    let done = shared.keeper.perform(&caller, &id, Unpack::new(open, archive)).await?;
+    Ok(axum::Json(UnpackedBody { entries: done.entries, bytes: done.bytes }))
 }
 
 #[cfg(test)]

@@ -9,13 +9,11 @@ use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::guest_problem;
 use super::processes::Number;
 use super::types::TerminalBody;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, PathOf, Query};
 use crate::problem::Problem;
-use crate::refusal::About;
 use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as talk, no_upgrade};
 
 /// Bytes of output that may wait in a connection.
@@ -79,22 +77,10 @@ pub(super) async fn attach(
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
     let offsets = [query.stdout, query.stderr, query.terminal].map(|offset| offset.unwrap_or(0));
-    let processes = entered.guest().list_processes().await;
-    let found = match processes {
-        Ok(processes) => processes.iter().any(|process| process.id == number),
-        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
-    };
-    if !found {
-        return Err(super::processes::missing(number));
-    }
-    let execution = match entered.guest().attach(number, offsets).await {
-        Ok(execution) => execution,
-        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
-    };
-    let attachment = Attachment { entered, execution, greeting: None, slot, request_id: caller.request_id };
-    Ok(upgrade.answer(shared, attachment))
+    super::processes::found(&shared, &caller, &id, number).await?;
+    let execution = shared.keeper.begin(&caller, &id, super::processes::attach(number, offsets)).await?;
+    Ok(upgrade.answer(shared, Attachment { execution, greeting: None, slot, caller }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -148,13 +134,8 @@ pub(super) async fn terminal(
         timeout: Some(std::time::Duration::ZERO),
         ..ExecRequest::default()
     };
-    let entered = shared.keeper.enter(&caller, &id).await?;
     let process = shared.keeper.start(&caller, &id, request).await?.process;
-    let execution = match entered.guest().attach(process, [0; 3]).await {
-        Ok(execution) => execution,
-        Err(error) => return Err(guest_problem(&entered, error, About::Process).await),
-    };
+    let execution = shared.keeper.begin(&caller, &id, super::processes::attach(process, [0; 3])).await?;
     let greeting = serde_json::to_string(&Greeting { event: "started", process }).ok();
-    let attachment = Attachment { entered, execution, greeting, slot, request_id: caller.request_id };
-    Ok(upgrade.answer(shared, attachment))
+    Ok(upgrade.answer(shared, Attachment { execution, greeting, slot, caller }))
 }

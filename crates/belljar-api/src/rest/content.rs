@@ -6,22 +6,21 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use belljar_engine::{Download, v1};
+use belljar_keeper::operation::{Opened, Write};
 use belljar_keeper::{Caller, Entered};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
-use tokio_util::io::StreamReader;
 use utoipa::IntoParams;
 
+use super::disposition;
 use super::range::{Wanted, upload_range, wanted};
 use super::types::{FileEntry, FileKind, Mode, modified, path_of};
-use super::{as_path, disposition, guest_problem, path_detail, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
-use crate::refusal::About;
 
 /// How often a file may change between the look at it and its opening before that is an error.
 const TRIES: usize = 3;
@@ -55,7 +54,7 @@ pub(super) async fn download(
     let path = path_of(query.path, query.path_base64.as_deref(), None)?;
     let slot = shared.streams.take(&caller.key)?;
     let entered = shared.keeper.enter(&caller, &id).await?;
-    send_file(&shared, &caller, slot, entered, path, &method, &headers).await
+    send_file(&shared, &caller, slot, &entered, path, &method, &headers).await
 }
 
 /// Answers with a file.
@@ -63,31 +62,24 @@ pub(super) async fn send_file(
     shared: &Shared,
     caller: &Caller,
     slot: StreamSlot,
-    entered: Entered,
+    entered: &Entered,
     path: Bytes,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let id = entered.id().clone();
-    let details = vec![path_detail(&path)];
-    let answer = answer(slot, entered, &path, method, headers).await;
-    if method == Method::HEAD {
-        return answer;
-    }
-    recorded(shared, caller, &id, "file.read", details, answer).await
-}
-
-async fn answer(
-    slot: StreamSlot,
-    entered: Entered,
-    path: &Bytes,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Result<Response, Problem> {
+    let mut slot = Some(slot);
     for _ in 0..TRIES {
-        let entry = look(&entered, path).await?;
+        let entry = match look(shared, caller, entered, &path).await {
+            Err(problem) if method != Method::HEAD => {
+                // Who tries to read is in the audit, also where there is nothing to read.
+                let request = v1::ReadRequest { path: path.clone(), length: 1, ..Default::default() };
+                shared.keeper.begin_in(caller, entered, request).await?;
+                return Err(problem);
+            }
+            found => found?,
+        };
         if is_unchanged(&entry, headers) {
-            return Ok(with_headers(StatusCode::NOT_MODIFIED, Body::empty(), &entry, path));
+            return Ok(with_headers(StatusCode::NOT_MODIFIED, Body::empty(), &entry, &path));
         }
         // Files of /proc say that they are empty and are not: their length is known at their end.
         let sized = entry.size > 0;
@@ -108,17 +100,16 @@ async fn answer(
             Body::empty()
         } else {
             let asked = if sized { length } else { 0 };
-            let download = match entered.guest().read(as_path(path), start, asked, false).await {
-                Ok(download) => download,
-                Err(error) => return Err(guest_problem(&entered, error, About::Content).await),
-            };
-            if tag(&download.entry) != tag(&entry) {
+            let request =
+                v1::ReadRequest { path: path.clone(), offset: start, length: asked, ..Default::default() };
+            let download = shared.keeper.begin_in(caller, entered, request).await?;
+            if tag(&download.get().entry) != tag(&entry) {
                 continue;
             }
-            let pieces = pieces(download, sized.then_some(length), (slot, entered));
+            let pieces = pieces(download, sized.then_some(length), slot.take());
             Body::from_stream(pieces)
         };
-        let mut response = with_headers(status, body, &entry, path);
+        let mut response = with_headers(status, body, &entry, &path);
         if part.is_some() {
             let last = start + length - 1;
             set(&mut response, header::CONTENT_RANGE, format!("bytes {start}-{last}/{}", entry.size));
@@ -135,11 +126,14 @@ async fn answer(
 }
 
 /// The file's entry, if it is a regular file.
-async fn look(entered: &Entered, path: &Bytes) -> Result<v1::Entry, Problem> {
-    let entry = match entered.guest().stat(as_path(path), true).await {
-        Ok(entry) => entry,
-        Err(error) => return Err(guest_problem(entered, error, About::Content).await),
-    };
+async fn look(
+    shared: &Shared,
+    caller: &Caller,
+    entered: &Entered,
+    path: &Bytes,
+) -> Result<v1::Entry, Problem> {
+    let request = v1::StatRequest { path: path.clone(), follow: true, ..Default::default() };
+    let entry = shared.keeper.perform_in(caller, entered, request).await?;
     if FileKind::from(entry.kind.as_known().unwrap_or_default()) == FileKind::File {
         return Ok(entry);
     }
@@ -149,7 +143,7 @@ async fn look(entered: &Entered, path: &Bytes) -> Result<v1::Entry, Problem> {
 
 /// The bytes of a file, which must be as many as were promised. `held` lives as long.
 fn pieces<T: Send + 'static>(
-    mut download: Download,
+    mut download: Opened<Download>,
     promised: Option<u64>,
     held: T,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
@@ -292,7 +286,7 @@ pub(super) async fn upload(
         exclusive: query.exclusive.unwrap_or(false),
         ..Default::default()
     };
-    receive_file(&shared, &caller, slot, entered, open, &headers, body).await
+    receive_file(&shared, &caller, slot, &entered, open, &headers, body).await
 }
 
 /// Writes what comes into a file.
@@ -300,13 +294,12 @@ pub(super) async fn receive_file(
     shared: &Shared,
     caller: &Caller,
     slot: StreamSlot,
-    entered: Entered,
+    entered: &Entered,
     mut open: v1::WriteOpen,
     headers: &HeaderMap,
     body: RawBody,
 ) -> Result<axum::Json<FileEntry>, Problem> {
     let _slot = slot;
-    let details = vec![path_detail(&open.path)];
     let expected = match headers.get(header::CONTENT_RANGE) {
         None => body.length,
         Some(value) => {
@@ -320,12 +313,9 @@ pub(super) async fn receive_file(
             Some(length)
         }
     };
-    let source = StreamReader::new(exactly(expected, body.stream().boxed()).boxed());
-    let written = match entered.guest().write_from(open, source).await {
-        Ok(entry) => Ok(axum::Json(FileEntry::from(entry))),
-        Err(error) => Err(guest_problem(&entered, error, About::Content).await),
-    };
-    recorded(shared, caller, entered.id(), "file.write", details, written).await
+    let content = exactly(expected, body.stream().boxed());
+    let entry = shared.keeper.perform_in(caller, entered, Write::new(open, content)).await?;
+    Ok(axum::Json(FileEntry::from(entry)))
 }
 
 /// The same bytes, but an error at the end if they are not as many as expected.

@@ -3,8 +3,7 @@
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use belljar_engine::{GuestError, v1};
-use belljar_keeper::Entered;
+use belljar_engine::v1;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -12,24 +11,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::sandboxes::page;
 use super::types::{FileEntry, Mode, check_path, path_of};
-use super::{as_path, guest_problem, path_detail, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
-use crate::refusal::About;
 
 /// The most entries of one page, which is also how many there are if nothing is said.
 const MAX_ENTRIES: u32 = 10_000;
 
 /// The deepest listing.
 const MAX_DEPTH: u32 = 64;
-
-async fn answered<T>(entered: &Entered, answer: Result<T, GuestError>) -> Result<T, Problem> {
-    match answer {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(guest_problem(entered, error, About::File).await),
-    }
-}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -54,9 +44,9 @@ pub(super) async fn stat(
     Query(query): Query<StatQuery>,
 ) -> Result<axum::Json<FileEntry>, Problem> {
     let path = path_of(query.path, query.path_base64.as_deref(), None)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let entry = entered.guest().stat(as_path(&path), query.follow.unwrap_or(true)).await;
-    Ok(axum::Json(answered(&entered, entry).await?.into()))
+    let follow = query.follow.unwrap_or(true);
+    let request = v1::StatRequest { path, follow, ..Default::default() };
+    Ok(axum::Json(shared.keeper.perform(&caller, &id, request).await?.into()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -107,11 +97,11 @@ pub(super) async fn list(
             bytes.map_err(|_| Problem::field("cursor", "invalid cursor; begin without one"))?.into()
         }
     };
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let listed = entered.guest().list(as_path(&path), depth, limit, after).await;
-    let (entries, next) = answered(&entered, listed).await?;
+    let request = v1::ListRequest { path, depth, limit, after, ..Default::default() };
+    let v1::ListResponse { entries, next, .. } = shared.keeper.perform(&caller, &id, request).await?;
     let entries = entries.into_iter().map(Into::into).collect();
-    Ok(axum::Json(FilesBody { entries, next_cursor: next.map(|next| URL_SAFE_NO_PAD.encode(next)) }))
+    let next_cursor = (!next.is_empty()).then(|| URL_SAFE_NO_PAD.encode(next));
+    Ok(axum::Json(FilesBody { entries, next_cursor }))
 }
 
 /// A directory to make.
@@ -140,15 +130,13 @@ pub(super) async fn make_dir(
     Json(body): Json<MakeDirBody>,
 ) -> Result<(StatusCode, axum::Json<FileEntry>), Problem> {
     check_path("path", body.path.as_bytes())?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let path = as_path(body.path.as_bytes());
-    let mut made = entered.guest().make_dir(path, body.parents.unwrap_or(true)).await;
-    if let (Ok(_), Some(mode)) = (&made, body.mode) {
-        made = entered.guest().set_mode(set_mode(&body.path, mode, false)).await;
-    }
-    let made = answered(&entered, made).await;
-    let details = vec![path_detail(body.path.as_bytes())];
-    let entry = recorded(&shared, &caller, entered.id(), "file.mkdir", details, made).await?;
+    let request = v1::MakeDirRequest {
+        path: body.path.into(),
+        parents: body.parents.unwrap_or(true),
+        mode: body.mode.map_or(0, |mode| mode.0),
+        ..Default::default()
+    };
+    let entry = shared.keeper.perform(&caller, &id, request).await?;
     Ok((StatusCode::CREATED, axum::Json(entry.into())))
 }
 
@@ -163,11 +151,6 @@ pub(super) struct ChangeModeBody {
     mode: Mode,
 }
 
-fn set_mode(path: &str, mode: Mode, follow: bool) -> v1::SetModeRequest {
-    let path = Bytes::copy_from_slice(path.as_bytes());
-    v1::SetModeRequest { path, mode: Some(mode.0), follow, ..Default::default() }
-}
-
 /// Changes the permissions of a file or directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/chmod", tag = "files", operation_id = "chmod", request_body = ChangeModeBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
@@ -179,11 +162,13 @@ pub(super) async fn change_mode(
     Json(body): Json<ChangeModeBody>,
 ) -> Result<axum::Json<FileEntry>, Problem> {
     check_path("path", body.path.as_bytes())?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let changed = entered.guest().set_mode(set_mode(&body.path, body.mode, true)).await;
-    let changed = answered(&entered, changed).await;
-    let details = vec![path_detail(body.path.as_bytes()), ("mode", body.mode.to_string())];
-    let entry = recorded(&shared, &caller, entered.id(), "file.chmod", details, changed).await?;
+    let request = v1::SetModeRequest {
+        path: body.path.into(),
+        mode: Some(body.mode.0),
+        follow: true,
+        ..Default::default()
+    };
+    let entry = shared.keeper.perform(&caller, &id, request).await?;
     Ok(axum::Json(entry.into()))
 }
 
@@ -213,12 +198,13 @@ pub(super) async fn rename(
 ) -> Result<axum::Json<FileEntry>, Problem> {
     check_path("from", body.from.as_bytes())?;
     check_path("to", body.to.as_bytes())?;
-    let (from, to) = (as_path(body.from.as_bytes()), as_path(body.to.as_bytes()));
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let moved = entered.guest().rename(from, to, body.overwrite.unwrap_or(false)).await;
-    let moved = answered(&entered, moved).await;
-    let details = vec![path_detail(body.from.as_bytes()), ("to", body.to.escape_default().to_string())];
-    let entry = recorded(&shared, &caller, entered.id(), "file.move", details, moved).await?;
+    let request = v1::MoveRequest {
+        from: body.from.into(),
+        to: body.to.into(),
+        overwrite: body.overwrite.unwrap_or(false),
+        ..Default::default()
+    };
+    let entry = shared.keeper.perform(&caller, &id, request).await?;
     Ok(axum::Json(entry.into()))
 }
 
@@ -245,9 +231,8 @@ pub(super) async fn remove(
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Problem> {
     let path = path_of(query.path, query.path_base64.as_deref(), None)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let removed = entered.guest().remove(as_path(&path), query.recursive.unwrap_or(false)).await;
-    let removed = answered(&entered, removed).await;
-    recorded(&shared, &caller, entered.id(), "file.remove", vec![path_detail(&path)], removed).await?;
+    let recursive = query.recursive.unwrap_or(false);
+    let request = v1::RemoveRequest { path, recursive, ..Default::default() };
+    shared.keeper.perform(&caller, &id, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -29,9 +29,6 @@ mod watch;
 use axum::Router;
 use axum::response::IntoResponse as _;
 use axum::routing::any;
-use belljar_engine::GuestError;
-use belljar_keeper::{Caller, Deed, Entered};
-use belljar_model::SandboxId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -40,7 +37,6 @@ pub use openapi::{openapi, openapi_json};
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
 use crate::proxy;
-use crate::refusal::{About, problem_about};
 
 /// All routes that the document describes.
 pub(crate) fn described() -> OpenApiRouter<Shared> {
@@ -121,34 +117,4 @@ pub(crate) fn router(shared: &Shared) -> Router {
             Problem::new(Code::MethodNotAllowed, detail).into_response()
         })
         .with_state(shared.clone())
-}
-
-/// Why a call to the guest failed.
-async fn guest_problem(entered: &Entered, error: GuestError, about: About) -> Problem {
-    problem_about(entered.explain(error).await, about)
-}
-
-/// Writes what was done into the audit trail, and hands on what came of it. What cannot be written is not told as done.
-async fn recorded<T>(
-    shared: &Shared,
-    caller: &Caller,
-    sandbox: &SandboxId,
-    action: &'static str,
-    details: Vec<(&'static str, String)>,
-    result: Result<T, Problem>,
-) -> Result<T, Problem> {
-    let outcome = result.as_ref().err().map_or("ok", |problem| problem.code().as_str());
-    shared.keeper.record(caller, Deed { action, sandbox: Some(sandbox), outcome, details }).await?;
-    result
-}
-
-/// A path for the audit trail.
-fn path_detail(path: &[u8]) -> (&'static str, String) {
-    ("path", path.escape_ascii().to_string())
-}
-
-/// A path for the guest's client.
-fn as_path(bytes: &[u8]) -> &std::path::Path {
-    use std::os::unix::ffi::OsStrExt as _;
-    std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))
 }

@@ -10,7 +10,6 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
 use crate::guard::{Client, authority};
 use crate::problem::{Code, Problem};
-use crate::refusal::{About, problem_about};
 
 /// The number of a port.
 pub(super) struct Port(u16);
@@ -115,8 +114,7 @@ pub(super) async fn list(
     extensions: Extensions,
 ) -> Result<axum::Json<PortsBody>, Problem> {
     let published = shared.keeper.ports(&caller, &id).await?;
-    let listening =
-        shared.keeper.listening(&caller, &id).await.map_err(|error| problem_about(error, About::Port))?;
+    let listening = shared.keeper.listening(&caller, &id).await?;
     let id = shared.keeper.get(&caller, &id).await?.id;
     let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
     let ports = published.into_iter().map(|port| places.info(id.as_str(), port));

@@ -3,19 +3,18 @@
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
-use belljar_engine::{GuestError, ProcessEvent, v1};
-use belljar_keeper::Entered;
-use futures::Stream;
+use belljar_engine::{Execution, ProcessEvent, v1};
+use belljar_keeper::Caller;
+use belljar_keeper::operation::{Feed, Opened};
+use futures::{Stream, StreamExt as _, stream};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::types::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, StartBody};
-use super::{guest_problem, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf, Query, RawBody};
 use crate::problem::{Code, Problem};
-use crate::refusal::About;
 use crate::stream::{Pieces, event, events, problem_event};
 
 /// The number of a process.
@@ -51,8 +50,7 @@ pub(super) async fn start(
     Json(body): Json<StartBody>,
 ) -> Result<(StatusCode, axum::Json<ProcessInfoBody>), Problem> {
     let started = shared.keeper.start(&caller, &id, body.into_request()?).await?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let info = found(&entered, started.process).await?;
+    let info = found(&shared, &caller, &id, started.process).await?;
     Ok((StatusCode::CREATED, axum::Json(told(&shared, info))))
 }
 
@@ -63,16 +61,20 @@ fn told(shared: &Shared, info: v1::ProcessInfo) -> ProcessInfoBody {
 }
 
 /// The process of this number.
-async fn found(entered: &Entered, number: u64) -> Result<v1::ProcessInfo, Problem> {
-    let processes = match entered.guest().list_processes().await {
-        Ok(processes) => processes,
-        Err(error) => return Err(guest_problem(entered, error, About::Process).await),
-    };
+pub(super) async fn found(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    number: u64,
+) -> Result<v1::ProcessInfo, Problem> {
+    let request = v1::ListProcessesRequest { id: number, ..Default::default() };
+    let processes = shared.keeper.perform(caller, id, request).await?;
+    // A guest of before tells of all.
     let process = processes.into_iter().find(|process| process.id == number);
     process.ok_or_else(|| missing(number))
 }
 
-pub(super) fn missing(number: u64) -> Problem {
+fn missing(number: u64) -> Problem {
     Problem::new(
         Code::ProcessNotFound,
         format!("there is no process {number}, or it was forgotten after its end"),
@@ -95,14 +97,9 @@ pub(super) async fn list(
     Auth(caller): Auth,
     Id(id): Id,
 ) -> Result<axum::Json<ProcessesBody>, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    match entered.guest().list_processes().await {
-        Ok(processes) => {
-            let processes = processes.into_iter().map(|info| told(&shared, info)).collect();
-            Ok(axum::Json(ProcessesBody { processes }))
-        }
-        Err(error) => Err(guest_problem(&entered, error, About::Process).await),
-    }
+    let processes = shared.keeper.perform(&caller, &id, v1::ListProcessesRequest::default()).await?;
+    let processes = processes.into_iter().map(|info| told(&shared, info)).collect();
+    Ok(axum::Json(ProcessesBody { processes }))
 }
 
 /// Shows a process.
@@ -116,8 +113,7 @@ pub(super) async fn get(
     Id(id): Id,
     PathOf(Number(number)): PathOf<Number>,
 ) -> Result<axum::Json<ProcessInfoBody>, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    Ok(axum::Json(told(&shared, found(&entered, number).await?)))
+    Ok(axum::Json(told(&shared, found(&shared, &caller, &id, number).await?)))
 }
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -155,20 +151,27 @@ pub(super) async fn output(
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let info = found(&entered, number).await?;
+    let info = found(&shared, &caller, &id, number).await?;
     let end = [info.stdout_bytes, info.stderr_bytes, info.terminal_bytes];
     let until = (query.follow == Some(false) && info.running).then_some(end);
-    let stream =
-        output_events(shared.clone(), entered, number, query.offsets(), until, caller.request_id.clone());
+    let (offsets, request_id) = (query.offsets(), caller.request_id.clone());
+    let request = attach(number, offsets);
+    let opened = shared.keeper.begin(&caller, &id, request).await?;
+    let stream = output_events(shared.clone(), opened, offsets, until, request_id);
     Ok(events(slot, caller.request_id, stream))
+}
+
+pub(super) fn attach(
+    id: u64,
+    [stdout_offset, stderr_offset, terminal_offset]: [u64; 3],
+) -> v1::AttachRequest {
+    v1::AttachRequest { id, stdout_offset, stderr_offset, terminal_offset, ..Default::default() }
 }
 
 /// The output from `offsets` on, up to the process's end or to `until`.
 fn output_events(
     shared: Shared,
-    entered: Entered,
-    number: u64,
+    mut opened: Opened<Execution>,
     offsets: [u64; 3],
     until: Option<[u64; 3]>,
     request_id: String,
@@ -176,44 +179,35 @@ fn output_events(
     async_stream::stream! {
         let mut pieces = Pieces::default();
         let mut reached = offsets;
-        let failed = 'reading: {
+        let failed = loop {
             if is_reached(&reached, until) {
-                break 'reading None;
+                break None;
             }
-            let mut execution = match entered.guest().attach(number, offsets).await {
-                Ok(execution) => execution,
-                Err(error) => break 'reading Some(error),
-            };
-            loop {
-                match execution.next().await {
-                    Ok(Some(ProcessEvent::Output { stream, offset, data })) => {
-                        for (name, piece) in pieces.push(stream, offset, &data) {
-                            yield event(name, &piece);
-                        }
-                        advance(&mut reached, stream, offset, data.len());
-                        if is_reached(&reached, until) {
-                            break 'reading None;
-                        }
+            match opened.next().await {
+                Ok(Some(ProcessEvent::Output { stream, offset, data })) => {
+                    for (name, piece) in pieces.push(stream, offset, &data) {
+                        yield event(name, &piece);
                     }
-                    Ok(Some(ProcessEvent::Exited(exited))) => {
-                        for (name, piece) in pieces.finish() {
-                            yield event(name, &piece);
-                        }
-                        let judgement = shared.keeper.judge(&exited);
-                        yield event("exited", &ExitedBody::new(&exited, judgement));
-                        break 'reading None;
-                    }
-                    Ok(Some(ProcessEvent::Started { .. })) => {}
-                    Ok(None) => break 'reading None,
-                    Err(error) => break 'reading Some(error),
+                    advance(&mut reached, stream, offset, data.len());
                 }
+                Ok(Some(ProcessEvent::Exited(exited))) => {
+                    for (name, piece) in pieces.finish() {
+                        yield event(name, &piece);
+                    }
+                    let judgement = shared.keeper.judge(&exited);
+                    yield event("exited", &ExitedBody::new(&exited, judgement));
+                    break None;
+                }
+                Ok(Some(ProcessEvent::Started { .. })) => {}
+                Ok(None) => break None,
+                Err(error) => break Some(error),
             }
         };
         for (name, piece) in pieces.finish() {
             yield event(name, &piece);
         }
         if let Some(error) = failed {
-            yield problem_event(&guest_problem(&entered, error, About::Process).await, &request_id);
+            yield problem_event(&error.into(), &request_id);
         }
     }
 }
@@ -263,12 +257,11 @@ pub(super) async fn stdin(
     Query(query): Query<StdinQuery>,
     body: RawBody,
 ) -> Result<axum::Json<FedBody>, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    found(&entered, number).await?;
-    match entered.guest().feed(number, body.reader(), query.close.unwrap_or(false)).await {
-        Ok(bytes) => Ok(axum::Json(FedBody { bytes })),
-        Err(error) => Err(guest_problem(&entered, error, About::Process).await),
-    }
+    let message = move |data| v1::InputRequest { id: number, data, ..Default::default() };
+    let last = v1::InputRequest { id: number, close: query.close.unwrap_or(false), ..Default::default() };
+    let input = body.stream().map(move |piece| piece.map(message)).chain(stream::iter([Ok(last)]));
+    let bytes = shared.keeper.perform(&caller, &id, Feed(input.boxed())).await?;
+    Ok(axum::Json(FedBody { bytes }))
 }
 
 /// How many processes got a signal.
@@ -290,18 +283,13 @@ pub(super) async fn signal(
     PathOf(Number(number)): PathOf<Number>,
     Json(body): Json<SignalBody>,
 ) -> Result<axum::Json<SignalledBody>, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let details = vec![("process", number.to_string()), ("signal", body.signal.to_string())];
-    let sent = send_signal(&entered, number, &body).await;
-    let signalled = recorded(&shared, &caller, entered.id(), "process.signal", details, sent).await?;
-    Ok(axum::Json(SignalledBody { signalled }))
-}
-
-async fn send_signal(entered: &Entered, number: u64, body: &SignalBody) -> Result<u32, Problem> {
-    if !found(entered, number).await?.running {
+    let tree = body.tree.unwrap_or(false);
+    let request = v1::SignalRequest { id: number, signal: body.signal, tree, ..Default::default() };
+    let signalled = shared.keeper.perform(&caller, &id, request).await?;
+    if signalled == 0 {
         return Err(Problem::new(Code::ProcessNotFound, format!("process {number} has ended")));
     }
-    answered(entered, entered.guest().signal(number, body.signal, body.tree.unwrap_or(false)).await).await
+    Ok(axum::Json(SignalledBody { signalled }))
 }
 
 /// Changes the size of a process's terminal.
@@ -317,14 +305,8 @@ pub(super) async fn resize(
     Json(body): Json<ResizeBody>,
 ) -> Result<StatusCode, Problem> {
     let (rows, columns) = body.checked("")?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    answered(&entered, entered.guest().resize(number, rows, columns).await).await?;
+    let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
+    let request = v1::ResizeRequest { id: number, terminal: terminal.into(), ..Default::default() };
+    shared.keeper.perform(&caller, &id, request).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn answered<T>(entered: &Entered, answer: Result<T, GuestError>) -> Result<T, Problem> {
-    match answer {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(guest_problem(entered, error, About::Process).await),
-    }
 }

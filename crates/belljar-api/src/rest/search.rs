@@ -1,17 +1,14 @@
 //! Files found by name and content.
 
 use axum::extract::State;
-use belljar_engine::{GuestError, v1};
-use belljar_keeper::Entered;
+use belljar_engine::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::guest_problem;
 use super::types::{check_path, shown};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
-use crate::refusal::About;
 
 /// The most matches of one answer.
 const MAX_MATCHES: u32 = 10_000;
@@ -103,25 +100,17 @@ pub(super) async fn search(
         ..Default::default()
     };
     let _slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    match found(&entered, request).await {
-        Ok(found) => Ok(axum::Json(found)),
-        Err(error) => Err(guest_problem(&entered, error, About::File).await),
-    }
-}
-
-async fn found(entered: &Entered, request: v1::SearchRequest) -> Result<FoundBody, GuestError> {
-    let mut search = entered.guest().search(request).await?;
+    let mut search = shared.keeper.begin(&caller, &id, request).await?;
     let (mut matches, mut bytes) = (Vec::new(), 0);
     while let Some(found) = search.next().await? {
         bytes += found.path.len() + found.line.len();
         if bytes > MAX_FOUND_BYTES {
-            return Ok(FoundBody { matches, truncated: true });
+            return Ok(axum::Json(FoundBody { matches, truncated: true }));
         }
         matches.push(MatchBody::from(found));
     }
-    let truncated = search.summary().is_some_and(|summary| summary.more || summary.timed_out);
-    Ok(FoundBody { matches, truncated })
+    let truncated = search.get().summary().is_some_and(|summary| summary.more || summary.timed_out);
+    Ok(axum::Json(FoundBody { matches, truncated }))
 }
 
 impl From<v1::SearchMatch> for MatchBody {

@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::types::{UniqueMap, check_path, shown};
-use super::{guest_problem, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
 use crate::problem::{Code, Problem};
-use crate::refusal::About;
 
 /// The number of a session.
 pub(super) struct Session(u64);
@@ -97,14 +95,9 @@ pub(super) async fn open(
     }
     let request =
         v1::SessionOpen { cwd: body.cwd.map(Bytes::from).unwrap_or_default(), env, ..Default::default() };
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let opened = match entered.guest().open_session(request).await {
-        Ok(opened) => Ok(SessionBody { session: opened.id, shell: shell_name(&opened.shell), process: None }),
-        // A directory that is not there is no session that is not there.
-        Err(error) => Err(guest_problem(&entered, error, About::File).await),
-    };
-    let opened = recorded(&shared, &caller, entered.id(), "session.open", Vec::new(), opened).await?;
-    Ok((StatusCode::CREATED, axum::Json(opened)))
+    let opened = shared.keeper.perform(&caller, &id, request).await?;
+    let body = SessionBody { session: opened.id, shell: shell_name(&opened.shell), process: None };
+    Ok((StatusCode::CREATED, axum::Json(body)))
 }
 
 /// Lists open sessions.
@@ -116,11 +109,7 @@ pub(super) async fn list(
     Auth(caller): Auth,
     Id(id): Id,
 ) -> Result<axum::Json<SessionsBody>, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let sessions = match entered.guest().list_sessions().await {
-        Ok(sessions) => sessions,
-        Err(error) => return Err(guest_problem(&entered, error, About::Session).await),
-    };
+    let sessions = shared.keeper.perform(&caller, &id, v1::ListSessionsRequest::default()).await?;
     let sessions = sessions.into_iter().map(|session| SessionBody {
         session: session.id,
         shell: shell_name(&session.shell),
@@ -140,12 +129,6 @@ pub(super) async fn close(
     Id(id): Id,
     PathOf(Session(session)): PathOf<Session>,
 ) -> Result<StatusCode, Problem> {
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let closed = match entered.guest().close_session(session).await {
-        Ok(()) => Ok(()),
-        Err(error) => Err(guest_problem(&entered, error, About::Session).await),
-    };
-    let details = vec![("session", session.to_string())];
-    recorded(&shared, &caller, entered.id(), "session.close", details, closed).await?;
+    shared.keeper.perform(&caller, &id, v1::SessionClose { id: session, ..Default::default() }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -103,7 +103,7 @@ pub(super) async fn download(
 ) -> Result<Response, Problem> {
     let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Read).await?;
     let slot = shared.streams.take(&signed.caller.key)?;
-    send_file(&shared, &signed.caller, slot, signed.entered, signed.path, &method, &headers).await
+    send_file(&shared, &signed.caller, slot, &signed.entered, signed.path, &method, &headers).await
 }
 
 /// Writes the file that an address was signed for.
@@ -121,5 +121,5 @@ pub(super) async fn upload(
     let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
     let slot = shared.streams.take(&signed.caller.key)?;
     let open = v1::WriteOpen { path: signed.path, make_parents: true, ..Default::default() };
-    receive_file(&shared, &signed.caller, slot, signed.entered, open, &headers, body).await
+    receive_file(&shared, &signed.caller, slot, &signed.entered, open, &headers, body).await
 }

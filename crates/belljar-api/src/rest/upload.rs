@@ -4,20 +4,18 @@ use std::io;
 
 use axum::extract::State;
 use belljar_engine::v1;
+use belljar_keeper::operation::Write;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use http::{HeaderMap, header};
 use multer::{Constraints, Multipart, SizeLimit};
 use serde::{Deserialize, Serialize};
-use tokio_util::io::StreamReader;
 use utoipa::{IntoParams, ToSchema};
 
 use super::types::{FileEntry, path_of};
-use super::{guest_problem, path_detail, recorded};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody, failure_of};
 use crate::problem::{Code, Problem};
-use crate::refusal::About;
 
 /// The most files of one request.
 const MAX_FILES: usize = 1000;
@@ -73,7 +71,6 @@ pub(super) async fn upload(
         Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type")
     })?;
     let _slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
     // Lengths are bounded by the disk of the sandbox, and nothing is collected here.
     let constraints = Constraints::new().size_limit(SizeLimit::new());
     let mut form = Multipart::with_constraints(Box::pin(body.stream()), boundary, constraints);
@@ -92,14 +89,9 @@ pub(super) async fn upload(
             ));
         }
         let path = below(&directory, field.file_name())?;
-        let details = vec![path_detail(&path)];
         let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
-        let source = StreamReader::new(field.map_err(io::Error::other));
-        let written = match entered.guest().write_from(open, source).await {
-            Ok(entry) => Ok(FileEntry::from(entry)),
-            Err(error) => Err(guest_problem(&entered, error, About::File).await),
-        };
-        files.push(recorded(&shared, &caller, entered.id(), "file.write", details, written).await?);
+        let write = Write::new(open, field.map_err(io::Error::other));
+        files.push(shared.keeper.perform(&caller, &id, write).await?.into());
     }
     Ok(axum::Json(UploadedBody { files }))
 }

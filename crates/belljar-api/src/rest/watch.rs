@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::types::{path_of, shown};
-use super::{as_path, guest_problem};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query};
 use crate::problem::Problem;
-use crate::refusal::About;
 use crate::stream::{event, events, problem_event};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -51,28 +49,20 @@ pub(super) async fn watch(
 ) -> Result<Response, Problem> {
     let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
     let slot = shared.streams.take(&caller.key)?;
-    let entered = shared.keeper.enter(&caller, &id).await?;
-    let mut watch = match entered.guest().watch(as_path(&path), query.recursive.unwrap_or(true)).await {
-        Ok(watch) => watch,
-        Err(error) => return Err(guest_problem(&entered, error, About::File).await),
-    };
-    // What is refused is refused with the first event, and an answer of its own.
-    let mut next = watch.next().await;
-    if let Err(error) = next {
-        return Err(guest_problem(&entered, error, About::File).await);
-    }
+    let recursive = query.recursive.unwrap_or(true);
+    let request = v1::WatchRequest { path, recursive, ..Default::default() };
+    let mut watch = shared.keeper.begin(&caller, &id, request).await?;
     let request_id = caller.request_id.clone();
     let stream = async_stream::stream! {
         loop {
-            match next {
+            match watch.next().await {
                 Ok(Some(change)) => yield told(&change),
                 Ok(None) => return,
                 Err(error) => {
-                    yield problem_event(&guest_problem(&entered, error, About::File).await, &request_id);
+                    yield problem_event(&error.into(), &request_id);
                     return;
                 }
             }
-            next = watch.next().await;
         }
     };
     Ok(events(slot, caller.request_id, stream))

@@ -1,7 +1,6 @@
 //! One call: who makes it, and about which sandbox.
 
-use belljar_keeper::{Caller, Deed, Entered, Idempotency, KeeperError};
-use belljar_model::SandboxId;
+use belljar_keeper::{Caller, Idempotency, KeeperError};
 use belljar_proto::{ConnectError, RequestContext, ServiceStream};
 use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
@@ -9,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::error;
 use crate::api::Shared;
 use crate::guard::StreamSlot;
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 
 /// The header that names the sandbox of a call to a guest.
 pub(super) const SANDBOX: &str = "belljar-sandbox";
@@ -64,14 +63,6 @@ impl Call {
             (None, _) => Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name")),
             (Some(_), Some(_)) => Err(self.field(SANDBOX, "the header is given more than once")),
         }
-    }
-
-    /// The sandbox that the header names, to be used.
-    pub(super) async fn enter(self, context: &RequestContext) -> Result<Inside, ConnectError> {
-        let id = self.sandbox(context)?;
-        let entered =
-            self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))?;
-        Ok(Inside { call: self, entered })
     }
 
     /// Counts the call among the caller's open streams, for as long as the slot is held.
@@ -129,30 +120,5 @@ impl Call {
             .chain_update([0])
             .chain_update(message);
         Ok(Some(Idempotency { key: key.to_owned(), request_digest: digest.finalize().into() }))
-    }
-
-    /// Writes to the audit trail what happened in a sandbox.
-    pub(super) async fn record(
-        &self,
-        action: &'static str,
-        sandbox: &SandboxId,
-        outcome: &str,
-        details: Vec<(&'static str, String)>,
-    ) -> Result<(), ConnectError> {
-        let deed = Deed { action, sandbox: Some(sandbox), outcome, details };
-        self.shared.keeper.record(&self.caller, deed).await.map_err(|error| self.failed(error))
-    }
-}
-
-/// A call that is inside a sandbox. The sandbox counts as used for as long as this is held.
-pub(super) struct Inside {
-    pub(super) call: Call,
-    pub(super) entered: Entered,
-}
-
-impl Inside {
-    /// A refusal to pass the call on.
-    pub(super) fn refuse(&self, detail: &str) -> ConnectError {
-        self.call.problem(&Problem::new(Code::Forbidden, detail))
     }
 }

@@ -10,7 +10,6 @@ use belljar_proto::{ConnectError, ErrorDetail};
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::problem::{Code, Problem};
-use crate::refusal::{About, problem_about};
 
 /// The name of the message that is in each error.
 const DETAIL: &str = "belljar.v1.Problem";
@@ -52,9 +51,9 @@ pub(super) fn message(problem: &Problem, request_id: &str) -> v1::Problem {
 
 /// What the guest answered instead of a result. The guest's own code stays where a guest may say such a thing: who
 /// speaks with the guest by way of the server is to see what it would see without.
-pub(super) fn of_guest(failed: KeeperError, about: About, request_id: &str) -> ConnectError {
+pub(super) fn of_guest(failed: KeeperError, request_id: &str) -> ConnectError {
     let kept = match &failed {
-        KeeperError::Guest(GuestError::Refused { code, .. }) => Some(*code).filter(|code| {
+        KeeperError::Guest { source: GuestError::Refused { code, .. }, .. } => Some(*code).filter(|code| {
             use ErrorCode::{
                 Aborted, AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound,
                 OutOfRange, PermissionDenied, ResourceExhausted, Unavailable, Unimplemented,
@@ -76,7 +75,7 @@ pub(super) fn of_guest(failed: KeeperError, about: About, request_id: &str) -> C
         }),
         _ => None,
     };
-    let problem = problem_about(failed, about);
+    let problem = Problem::from(failed);
     with_code(kept.unwrap_or_else(|| code(problem.code())), &problem, request_id)
 }
 

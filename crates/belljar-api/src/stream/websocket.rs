@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use belljar_engine::{Execution, GuestClient, GuestError, ProcessEvent, v1};
-use belljar_keeper::Entered;
+use belljar_engine::{Execution, ProcessEvent, v1};
+use belljar_keeper::operation::{Feed, Opened, Operation};
+use belljar_keeper::{Caller, Entered, Keeper, KeeperError};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::api::Shared;
 use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
-use crate::refusal::{About, problem_about};
 use crate::rest::types::{ExitedBody, TerminalBody, signal_number};
 
 /// The longest message of a client, in bytes.
@@ -37,24 +36,22 @@ const MAX_SEND: Duration = Duration::from_secs(30);
 /// How long a process may take for the input that came before the client left.
 const MAX_FINISH: Duration = Duration::from_secs(2);
 
-/// Bytes of input that wait for the process.
-const INPUT_BUFFER_BYTES: usize = 64 * 1024;
+/// Messages of input that wait for the process.
+const INPUT_PIECES: usize = 1;
 
 /// Messages to the client that wait besides output.
 const NOTES: usize = 16;
 
 /// What is attached to.
 pub(crate) struct Attachment {
-    /// The sandbox in use.
-    pub(crate) entered: Entered,
     /// The process.
-    pub(crate) execution: Execution,
+    pub(crate) execution: Opened<Execution>,
     /// What is said first.
     pub(crate) greeting: Option<String>,
     /// Counts as an open stream.
     pub(crate) slot: StreamSlot,
-    /// Names the request in errors.
-    pub(crate) request_id: String,
+    /// Who asked.
+    pub(crate) caller: Caller,
 }
 
 /// Why a connection ends, as a close frame.
@@ -69,19 +66,24 @@ const fn ending(code: u16, reason: &'static str) -> Ending {
 
 /// Passes on what process and client say to each other, until one of them is through or the server stops.
 pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attachment) {
-    let Attachment { entered, execution, greeting, slot, request_id } = attachment;
+    let Attachment { execution, greeting, slot, caller } = attachment;
     let (mut sink, source) = socket.split();
-    let process = execution.id;
+    let target = Target {
+        keeper: shared.keeper.clone(),
+        entered: execution.sandbox().clone(),
+        process: execution.get().id,
+        caller,
+    };
     let (notes, mut noted) = mpsc::channel(NOTES);
     let ending = {
-        let talk = Talk { shared: &shared, entered: &entered, request_id: &request_id };
+        let talk = Talk { shared: &shared, request_id: &target.caller.request_id };
         let outgoing = async {
             if let Some(text) = greeting {
                 send(&mut sink, Message::text(text)).await?;
             }
             talk.outgoing(&mut sink, execution, &mut noted).await
         };
-        let incoming = incoming(source, entered.guest(), process, notes);
+        let incoming = incoming(source, target.clone(), notes);
         tokio::select! {
             ended = outgoing => ended.err().unwrap_or(ending(close_code::NORMAL, "the process has ended")),
             ended = incoming => ended,
@@ -97,9 +99,23 @@ pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attach
     let _ = timeout(Duration::from_secs(1), sink.close()).await;
 }
 
+/// The process that is attached to, for what is asked of it besides.
+#[derive(Clone)]
+struct Target {
+    keeper: Keeper,
+    entered: Entered,
+    process: u64,
+    caller: Caller,
+}
+
+impl Target {
+    async fn perform<O: Operation>(&self, operation: O) -> Result<O::Answer, KeeperError> {
+        self.keeper.perform_in(&self.caller, &self.entered, operation).await
+    }
+}
+
 struct Talk<'a> {
     shared: &'a Shared,
-    entered: &'a Entered,
     request_id: &'a str,
 }
 
@@ -110,7 +126,7 @@ impl Talk<'_> {
     async fn outgoing(
         &self,
         sink: &mut Sink,
-        mut execution: Execution,
+        mut execution: Opened<Execution>,
         noted: &mut mpsc::Receiver<String>,
     ) -> Result<(), Ending> {
         let mut pings = interval(PING_EVERY);
@@ -128,7 +144,7 @@ impl Talk<'_> {
                     Ok(Some(ProcessEvent::Started { .. })) => continue,
                     Ok(None) => return Ok(()),
                     Err(error) => {
-                        let problem = problem_about(self.entered.explain(error).await, About::Process);
+                        let problem = Problem::from(error);
                         let body = Told { event: "error", body: problem.body(self.request_id) };
                         return send(sink, Message::text(json(&body))).await;
                     }
@@ -188,20 +204,14 @@ struct Control {
 }
 
 /// Takes input and control, until the client is gone. `notes` tell it what was wrong with a control message.
-async fn incoming(
-    source: SplitStream<WebSocket>,
-    guest: &GuestClient,
-    process: u64,
-    notes: mpsc::Sender<String>,
-) -> Ending {
-    let mut input = Input::new(guest.clone(), process);
+async fn incoming(source: SplitStream<WebSocket>, target: Target, notes: mpsc::Sender<String>) -> Ending {
+    let mut input = Input::new(target);
     let ending = take(source, &mut input, &notes).await;
     input.finish().await;
     ending
 }
 
 async fn take(mut source: SplitStream<WebSocket>, input: &mut Input, notes: &mpsc::Sender<String>) -> Ending {
-    let (guest, process) = (input.guest.clone(), input.process);
     let mut spoken = Instant::now();
     loop {
         // What waits for the process to take its input is not silence: nothing is read meanwhile.
@@ -213,9 +223,9 @@ async fn take(mut source: SplitStream<WebSocket>, input: &mut Input, notes: &mps
             Ok(Some(Ok(message))) => message,
         };
         match message {
-            Message::Binary(data) => input.write(&data).await,
+            Message::Binary(data) => input.write(data).await,
             Message::Text(text) => {
-                if let Err(reason) = control(&text, &guest, process, input).await {
+                if let Err(reason) = control(&text, input).await {
                     // A client that does not listen need not be told.
                     let _ = notes.try_send(reason);
                 }
@@ -243,22 +253,26 @@ fn of_error(error: &axum::Error) -> Ending {
 }
 
 /// Does what a control message says.
-async fn control(text: &str, guest: &GuestClient, process: u64, input: &mut Input) -> Result<(), String> {
+async fn control(text: &str, input: &mut Input) -> Result<(), String> {
     if text.len() > MAX_CONTROL_BYTES {
         return Err(format!("it is longer than {MAX_CONTROL_BYTES} bytes"));
     }
     let problem = |problem: Problem| problem.detail().to_owned();
     let control: Control = crate::extract::parse_json(text.as_bytes()).map_err(problem)?;
-    let refused = |error: GuestError| error.to_string();
+    let refused = |error: KeeperError| error.to_string();
+    let id = input.target.process;
     match control {
         Control { resize: Some(size), signal: None, close_stdin: None } => {
             let (rows, columns) = size.checked("resize.").map_err(problem)?;
-            guest.resize(process, rows, columns).await.map_err(refused)
+            let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
+            let request = v1::ResizeRequest { id, terminal: terminal.into(), ..Default::default() };
+            input.target.perform(request).await.map_err(refused)
         }
         Control { resize: None, signal: Some(signal), close_stdin: None } => {
             let number = signal_number(&signal.0);
             let number = number.ok_or("signal: give a name such as SIGTERM, or a number from 1 to 64")?;
-            guest.signal(process, number, false).await.map(drop).map_err(refused)
+            let request = v1::SignalRequest { id, signal: number, ..Default::default() };
+            input.target.perform(request).await.map(drop).map_err(refused)
         }
         Control { resize: None, signal: None, close_stdin: Some(true) } => {
             input.close().await;
@@ -270,34 +284,38 @@ async fn control(text: &str, guest: &GuestClient, process: u64, input: &mut Inpu
 
 /// The standard input of the process. It begins with the first byte.
 struct Input {
-    guest: GuestClient,
-    process: u64,
-    pipe: Option<DuplexStream>,
+    target: Target,
+    pipe: Option<mpsc::Sender<Bytes>>,
     feeding: Option<tokio::task::JoinHandle<()>>,
     ended: bool,
 }
 
 impl Input {
-    fn new(guest: GuestClient, process: u64) -> Self {
-        Self { guest, process, pipe: None, feeding: None, ended: false }
+    fn new(target: Target) -> Self {
+        Self { target, pipe: None, feeding: None, ended: false }
     }
 
     /// Writes, as fast as the process reads. What a process does not take that reads no more is dropped.
-    async fn write(&mut self, data: &[u8]) {
+    async fn write(&mut self, data: Bytes) {
         if self.ended {
             return;
         }
         if self.pipe.is_none() {
-            let (near, far) = tokio::io::duplex(INPUT_BUFFER_BYTES);
-            let (guest, process) = (self.guest.clone(), self.process);
+            let (near, mut far) = mpsc::channel(INPUT_PIECES);
+            let (target, id) = (self.target.clone(), self.target.process);
+            let pieces = async_stream::stream! {
+                while let Some(data) = far.recv().await {
+                    yield Ok(v1::InputRequest { id, data, ..Default::default() });
+                }
+            };
             self.feeding = Some(tokio::spawn(async move {
                 // It ends with the pipe, or when the process takes no more.
-                let _ = guest.feed(process, far, false).await;
+                let _ = target.perform(Feed(pieces.boxed())).await;
             }));
             self.pipe = Some(near);
         }
         if let Some(pipe) = &mut self.pipe
-            && pipe.write_all(data).await.is_err()
+            && pipe.send(data).await.is_err()
         {
             self.ended = true;
         }
@@ -311,7 +329,8 @@ impl Input {
         }
         self.feeding = None;
         if !std::mem::replace(&mut self.ended, true) {
-            let _ = self.guest.feed(self.process, tokio::io::empty(), true).await;
+            let last = v1::InputRequest { id: self.target.process, close: true, ..Default::default() };
+            let _ = self.target.perform(Feed(futures::stream::iter([Ok(last)]).boxed())).await;
         }
     }
 

@@ -1,9 +1,13 @@
 //! Archives, packed and unpacked inside.
 
+use std::io;
+
 use belljar_proto::{ErrorCode, ServerStream, v1};
 use bytes::Bytes;
+use futures::Stream;
 use tokio::io::AsyncRead;
 
+use super::ask::bytes_of;
 use super::{GuestClient, GuestError, Result, Upload};
 
 type PackStream = ServerStream<v1::__buffa::view::PackResponseView<'static>>;
@@ -11,6 +15,7 @@ type PackStream = ServerStream<v1::__buffa::view::PackResponseView<'static>>;
 /// An archive on its way out.
 pub struct Archive {
     stream: Box<PackStream>,
+    first: Option<Bytes>,
     left: u64,
     most: u64,
     summary: Option<v1::PackSummary>,
@@ -24,7 +29,11 @@ impl GuestClient {
     /// See [`GuestError`].
     pub async fn pack(&self, request: v1::PackRequest, max_bytes: u64) -> Result<Archive> {
         let stream = self.files(None).pack(request).await?;
-        Ok(Archive { stream: Box::new(stream), left: max_bytes, most: max_bytes, summary: None })
+        let stream = Box::new(stream);
+        let mut archive = Archive { stream, first: None, left: max_bytes, most: max_bytes, summary: None };
+        // What is refused is refused with the first piece.
+        archive.first = archive.next().await?;
+        Ok(archive)
     }
 
     /// Unpacks an archive from a stream of bytes, as `open` says. On an error nothing is left of it inside.
@@ -36,18 +45,17 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let first = v1::UnpackRequest { open: open.into(), ..Default::default() };
-        let piece = |data| v1::UnpackRequest { data, ..Default::default() };
-        let (messages, failed) = Upload::messages(first, piece, source);
-        let files = self.files(None);
-        let response = files.unpack(Box::pin(messages));
-        // A source that fails must not look like one that ends: the call is dropped, and what was unpacked with it.
-        tokio::select! {
-            biased;
-            Ok(error) = failed => Err(GuestError::Source(error)),
-            response = response => Ok(response?.into_owned()),
-        }
+        self.ask(unpacked(open, bytes_of(source))).await
     }
+}
+
+/// The messages that unpack an archive.
+pub fn unpacked(
+    open: v1::UnpackOpen,
+    archive: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> Upload<v1::UnpackRequest> {
+    let first = v1::UnpackRequest { open: open.into(), ..Default::default() };
+    Upload::new(first, archive, |data| v1::UnpackRequest { data, ..Default::default() })
 }
 
 impl Archive {
@@ -56,6 +64,9 @@ impl Archive {
     /// # Errors
     /// See [`GuestError`]; a longer archive than asked for is `OutOfRange`.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
         loop {
             let Some(message) = self.stream.message::<v1::PackResponse>().await? else {
                 return match (self.stream.error(), &self.summary) {

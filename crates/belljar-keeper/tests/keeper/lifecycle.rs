@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use belljar_engine::v1;
 use belljar_keeper::{
     CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime, ListSandboxes,
     SandboxUpdate, SnapshotRequest, TimeoutAction,
@@ -129,7 +130,7 @@ pub(crate) async fn one_that_ends_by_itself_is_gone(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
     let entered = world.keeper.enter(&ann, &id).await.unwrap();
-    entered.sandbox().kill();
+    entered.crash();
     until("its end is seen", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
     assert_eq!(world.keeper.get(&ann, &id).await.unwrap_err().code(), "sandbox_gone");
     assert_eq!(world.keeper.usage(&ann).await.unwrap().sandboxes, 0);
@@ -341,8 +342,7 @@ pub(crate) async fn commands_end_with_their_caller(world: World) {
 pub(crate) async fn a_session_remembers(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
-    let entered = world.keeper.enter(&ann, &id).await.unwrap();
-    let session = entered.guest().open_session(Default::default()).await.unwrap().id;
+    let session = world.keeper.perform(&ann, &id, v1::SessionOpen::default()).await.unwrap().id;
     let run = async |line: &str| {
         let request = ExecRequest { session: Some(session), ..shell(line) };
         world.keeper.exec(&ann, &id, request, None).await

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::Kept;
+use belljar_engine::{Kept, v1};
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
     Quotas, SandboxInfo,
@@ -66,8 +66,7 @@ impl World {
 
     /// How many processes run inside, as the guest knows them.
     pub(crate) async fn running(&self, caller: &Caller, id: &str) -> usize {
-        let entered = self.keeper.enter(caller, id).await.unwrap();
-        let processes = entered.guest().list_processes().await.unwrap();
+        let processes = self.keeper.perform(caller, id, v1::ListProcessesRequest::default()).await.unwrap();
         processes.iter().filter(|process| process.running).count()
     }
 }

@@ -3,9 +3,9 @@
 use belljar_engine::v1;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult};
 
-use super::super::call::Inside;
+use super::super::call::Call;
 use crate::api::Shared;
-use crate::refusal::About;
+use crate::problem::{Code, Problem};
 
 /// The service `Health`, passed on but for what is the keeper's alone.
 pub(in super::super) struct Health(pub(in super::super) Shared);
@@ -16,10 +16,7 @@ impl v1::Health for Health {
         context: RequestContext,
         request: ServiceRequest<'_, v1::CheckRequest>,
     ) -> ServiceResult<v1::CheckResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::HealthClient::new);
-        Response::ok(inside.answered(About::File, guest.check(request)).await?.into_owned())
+        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     async fn metrics(
@@ -27,10 +24,7 @@ impl v1::Health for Health {
         context: RequestContext,
         request: ServiceRequest<'_, v1::MetricsRequest>,
     ) -> ServiceResult<v1::MetricsResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::HealthClient::new);
-        Response::ok(inside.answered(About::File, guest.metrics(request)).await?.into_owned())
+        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     /// Refused: the deadline in the guest is the keeper's last resort, and holds for whoever uses the sandbox.
@@ -39,7 +33,9 @@ impl v1::Health for Health {
         context: RequestContext,
         _: ServiceRequest<'_, v1::SetDeadlineRequest>,
     ) -> ServiceResult<v1::SetDeadlineResponse> {
-        let inside = Inside::of(&self.0, &context).await?;
-        Err(inside.refuse("the guest's deadline is the server's own; use Sandboxes.SetTimeout"))
+        let call = Call::of(&self.0, &context)?;
+        call.enter(&context).await?;
+        let detail = "the guest's deadline is the server's own; use Sandboxes.SetTimeout";
+        Err(call.problem(&Problem::new(Code::Forbidden, detail)))
     }
 }

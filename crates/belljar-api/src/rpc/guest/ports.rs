@@ -1,16 +1,16 @@
 //! Ports.
 
 use belljar_engine::v1;
+use belljar_keeper::About;
+use belljar_keeper::operation::Connect;
 use belljar_proto::{
     ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
-    StreamMessage,
 };
 use futures::StreamExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::call::Inside;
+use super::super::call::Call;
 use crate::api::Shared;
-use crate::refusal::About;
 
 /// The service `Ports`, passed on.
 pub(in super::super) struct Ports(pub(in super::super) Shared);
@@ -20,51 +20,62 @@ impl v1::Ports for Ports {
         &self,
         context: RequestContext,
         mut requests: InboundStream<v1::TunnelRequest>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::TunnelResponse>>> {
-        let inside = Inside::of(&self.0, &context).await?;
-        let slot = inside.call.slot()?;
-        let call = inside.call.clone();
-        let opened = inside.opened(About::Port, inside.streams(v1::PortsClient::new).tunnel()).await?;
-        let (mut to_guest, mut from_guest) = opened.into_split();
+    ) -> ServiceResult<ServiceStream<v1::TunnelResponse>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        // Who may not is told that before anything is read.
+        let entered = call.enter(&context).await?;
+        let Some(first) = requests.next().await else {
+            return Err(call.field("port", "the first message has to name it"));
+        };
+        let first = first?.to_owned_message();
+        let port = u16::try_from(first.port).ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| call.field("port", "give 1 to 65535 in the first message"))?;
+        let connected = call.shared.keeper.perform_in(&call.caller, &entered, Connect(port)).await;
+        let tunnel = connected.map_err(|error| call.refused(error))?;
+        let (mut to_guest, mut from_guest) = tunnel.into_halves();
         // On its own, as in a connection: who only sends for a while is not to stand still because the other side sends.
         let mut sending = AbortOnDropHandle::new(tokio::spawn(async move {
-            while let Some(message) = requests.next().await {
-                let message = message.map_err(Broken::Caller)?;
-                to_guest.send(message.to_owned_message()).await.map_err(Broken::Guest)?;
+            let mut next = Some(Ok(first));
+            while let Some(message) = next {
+                let v1::TunnelRequest { data, .. } = message?;
+                // What the guest has to say comes the other way.
+                if !data.is_empty()
+                    && to_guest.send(v1::TunnelRequest { data, ..Default::default() }).await.is_err()
+                {
+                    return Ok(());
+                }
+                next = requests.next().await.map(|message| message.map(|message| message.to_owned_message()));
             }
             to_guest.close_send();
-            Ok(())
+            Ok::<_, ConnectError>(())
         }));
+        let failed_in = call.clone();
         let carried = async_stream::stream! {
             let mut sends = true;
             loop {
                 let received = tokio::select! {
                     biased;
-                    received = from_guest.message::<v1::TunnelResponse>() => received,
+                    received = belljar_engine::received(&mut from_guest) => received,
                     sent = &mut sending, if sends => match sent {
-                        Ok(Err(Broken::Caller(error))) => {
+                        Ok(Err(error)) => {
                             yield Err(error);
                             break;
                         }
-                        // What the guest has to say comes the other way.
                         _ => {
                             sends = false;
                             continue;
                         }
                     },
                 };
-                let error = match received {
-                    Ok(Some(message)) => {
-                        yield Ok(message);
-                        continue;
+                match received {
+                    Ok(Some(data)) => yield Ok(v1::TunnelResponse { data, ..Default::default() }),
+                    Ok(None) => break,
+                    Err(error) => {
+                        yield Err(failed_in.refused(entered.explain_about(error, About::Port).await));
+                        break;
                     }
-                    Ok(None) => from_guest.error().cloned(),
-                    Err(error) => Some(error),
-                };
-                if let Some(error) = error {
-                    yield Err(inside.explain(error, About::Port).await.into());
                 }
-                break;
             }
         };
         Response::ok(call.until_stopped(slot, carried))
@@ -75,15 +86,8 @@ impl v1::Ports for Ports {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListPortsRequest>,
     ) -> ServiceResult<v1::ListPortsResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::PortsClient::new);
-        Response::ok(inside.answered(About::Port, guest.list(request)).await?.into_owned())
+        let tcp = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let tcp = tcp.into_iter().map(u32::from).collect();
+        Response::ok(v1::ListPortsResponse { tcp, ..Default::default() })
     }
-}
-
-/// Which side broke the way to the guest.
-enum Broken {
-    Caller(ConnectError),
-    Guest(#[expect(dead_code, reason = "the guest's own words come with its answer")] ConnectError),
 }

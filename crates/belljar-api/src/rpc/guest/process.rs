@@ -1,15 +1,14 @@
 //! Processes.
 
-use belljar_engine::v1;
-use belljar_keeper::CODE_DIGEST;
-use belljar_proto::{
-    InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
-};
+use belljar_engine::{ProcessEvent, v1};
+use belljar_keeper::operation::Feed;
+use belljar_proto::{InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+use futures::StreamExt as _;
+use v1::__buffa::oneof::process_event::Event;
 
-use super::super::call::Inside;
-use super::relay::{digest, stream, upload, uploaded};
+use super::super::call::Call;
+use super::relay::messages;
 use crate::api::Shared;
-use crate::refusal::About;
 
 /// The service `Process`, passed on.
 pub(in super::super) struct Process(pub(in super::super) Shared);
@@ -19,36 +18,23 @@ impl v1::Process for Process {
         &self,
         context: RequestContext,
         request: ServiceRequest<'_, v1::StartRequest>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
-        let mut request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        request.env = inside.with_own_env(std::mem::take(&mut request.env));
-        self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
-        let details = vec![(CODE_DIGEST, command_digest(&request))];
-        let opened = inside.opened(About::File, inside.streams(v1::ProcessClient::new).start(request)).await;
-        let opened = inside.recorded("exec.start", details, opened).await?;
-        let mut process = None;
-        let mut look = move |inside: &Inside, event: &StreamMessage<v1::ProcessEvent>| {
-            inside.entered.observe(&mut process, &event.to_owned_message());
-        };
-        Response::ok(stream!(inside, About::File, v1::ProcessEvent, opened, look))
+    ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let opened = call.open(&context, request.to_owned_message()).await?;
+        let first = started(opened.get());
+        Response::ok(call.relay(slot, opened, Some(first), message, |_| None))
     }
 
     async fn attach(
         &self,
         context: RequestContext,
         request: ServiceRequest<'_, v1::AttachRequest>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
-        let request = request.to_owned_message();
-        let id = request.id;
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.streams(v1::ProcessClient::new);
-        let opened = inside.opened(About::Process, guest.attach(request)).await?;
-        let mut process = Some(id);
-        let mut look = move |inside: &Inside, event: &StreamMessage<v1::ProcessEvent>| {
-            inside.entered.observe(&mut process, &event.to_owned_message());
-        };
-        Response::ok(stream!(inside, About::Process, v1::ProcessEvent, opened, look))
+    ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let opened = call.open(&context, request.to_owned_message()).await?;
+        Response::ok(call.relay(slot, opened, None, message, |_| None))
     }
 
     async fn input(
@@ -56,12 +42,10 @@ impl v1::Process for Process {
         context: RequestContext,
         requests: InboundStream<v1::InputRequest>,
     ) -> ServiceResult<v1::InputResponse> {
-        let inside = Inside::of(&self.0, &context).await?;
-        let _slot = inside.call.slot()?;
-        let (messages, broken) = upload(requests, |_| {});
-        let guest = inside.streams(v1::ProcessClient::new);
-        let answer = uploaded(broken, guest.input(Box::pin(messages))).await?;
-        Response::ok(inside.answered(About::Process, async { answer }).await?.into_owned())
+        let call = Call::of(&self.0, &context)?;
+        let _slot = call.slot()?;
+        let bytes = call.perform(&context, Feed(messages(requests).boxed())).await?;
+        Response::ok(v1::InputResponse { bytes, ..Default::default() })
     }
 
     async fn signal(
@@ -69,12 +53,8 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SignalRequest>,
     ) -> ServiceResult<v1::SignalResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let details = vec![("process", request.id.to_string()), ("signal", request.signal.to_string())];
-        let guest = inside.guest(v1::ProcessClient::new);
-        let answer = inside.answered(About::Process, guest.signal(request)).await;
-        Response::ok(inside.recorded("process.signal", details, answer).await?.into_owned())
+        let signalled = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Response::ok(v1::SignalResponse { signalled, ..Default::default() })
     }
 
     async fn resize(
@@ -82,10 +62,8 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ResizeRequest>,
     ) -> ServiceResult<v1::ResizeResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::ProcessClient::new);
-        Response::ok(inside.answered(About::Process, guest.resize(request)).await?.into_owned())
+        Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Response::ok(v1::ResizeResponse::default())
     }
 
     async fn list(
@@ -93,19 +71,23 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListProcessesRequest>,
     ) -> ServiceResult<v1::ListProcessesResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::ProcessClient::new);
-        Response::ok(inside.answered(About::Process, guest.list(request)).await?.into_owned())
+        let processes = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Response::ok(v1::ListProcessesResponse { processes, ..Default::default() })
     }
 }
 
-/// Of what is run and what it is fed first: as the keeper does it for the commands that it runs.
-fn command_digest(request: &v1::StartRequest) -> String {
-    let (kind, parts) = match request.shell.is_empty() {
-        true => (b"argv".as_slice(), request.argv.as_slice()),
-        false => (b"shell".as_slice(), std::slice::from_ref(&request.shell)),
+/// That a process runs.
+pub(super) fn started(execution: &belljar_engine::Execution) -> v1::ProcessEvent {
+    message(ProcessEvent::Started { id: execution.id, pid: execution.pid })
+}
+
+pub(super) fn message(event: ProcessEvent) -> v1::ProcessEvent {
+    let event = match event {
+        ProcessEvent::Started { id, pid } => Event::from(v1::Started { id, pid, ..Default::default() }),
+        ProcessEvent::Output { stream, offset, data } => {
+            Event::from(v1::Output { stream: stream.into(), offset, data, ..Default::default() })
+        }
+        ProcessEvent::Exited(exited) => Event::from(exited),
     };
-    let parts = parts.iter().map(|part| part.as_ref());
-    digest(std::iter::once(kind).chain(parts).chain(std::iter::once(request.stdin.as_ref())))
+    v1::ProcessEvent { event: Some(event), ..Default::default() }
 }

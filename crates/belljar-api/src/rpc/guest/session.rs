@@ -1,13 +1,11 @@
 //! Sessions.
 
 use belljar_engine::v1;
-use belljar_keeper::CODE_DIGEST;
-use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage};
+use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 
-use super::super::call::Inside;
-use super::relay::{digest, stream};
+use super::super::call::Call;
+use super::process::{message, started};
 use crate::api::Shared;
-use crate::refusal::About;
 
 /// The service `Session`, passed on.
 pub(in super::super) struct Session(pub(in super::super) Shared);
@@ -18,29 +16,19 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionOpen>,
     ) -> ServiceResult<v1::SessionOpened> {
-        let mut request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        request.env = inside.with_own_env(std::mem::take(&mut request.env));
-        let guest = inside.guest(v1::SessionClient::new);
-        let answer = inside.answered(About::File, guest.open(request)).await;
-        Response::ok(inside.recorded("session.open", Vec::new(), answer).await?.into_owned())
+        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     async fn run(
         &self,
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionRun>,
-    ) -> ServiceResult<ServiceStream<StreamMessage<v1::ProcessEvent>>> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        self.0.keeper.admit(&inside.call.caller).map_err(|error| inside.call.failed(error))?;
-        let details = vec![
-            ("session", request.id.to_string()),
-            (CODE_DIGEST, digest([b"session".as_slice(), &request.command])),
-        ];
-        let opened = inside.opened(About::Session, inside.streams(v1::SessionClient::new).run(request)).await;
-        let opened = inside.recorded("exec.start", details, opened).await?;
-        Response::ok(stream!(inside, About::Session, v1::ProcessEvent, opened))
+    ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let opened = call.open(&context, request.to_owned_message()).await?;
+        let first = started(opened.get());
+        Response::ok(call.relay(slot, opened, Some(first), message, |_| None))
     }
 
     async fn list(
@@ -48,10 +36,8 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListSessionsRequest>,
     ) -> ServiceResult<v1::ListSessionsResponse> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::SessionClient::new);
-        Response::ok(inside.answered(About::Session, guest.list(request)).await?.into_owned())
+        let sessions = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Response::ok(v1::ListSessionsResponse { sessions, ..Default::default() })
     }
 
     async fn close(
@@ -59,11 +45,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionClose>,
     ) -> ServiceResult<v1::SessionClosed> {
-        let request = request.to_owned_message();
-        let inside = Inside::of(&self.0, &context).await?;
-        let guest = inside.guest(v1::SessionClient::new);
-        let details = vec![("session", request.id.to_string())];
-        let answer = inside.answered(About::Session, guest.close(request)).await;
-        Response::ok(inside.recorded("session.close", details, answer).await?.into_owned())
+        Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Response::ok(v1::SessionClosed::default())
     }
 }

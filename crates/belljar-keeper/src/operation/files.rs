@@ -1,0 +1,102 @@
+//! Files, directories and archives.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use belljar_engine::{Ask, GuestClient, GuestError, Pack, v1};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
+
+use super::{Detail, Details, Kind, number, operations, path};
+use crate::error::About::{Content, File};
+
+/// Writes a file.
+pub struct Write {
+    open: v1::WriteOpen,
+    bytes: Arc<AtomicU64>,
+    content: BoxStream<'static, io::Result<Bytes>>,
+}
+
+/// Unpacks an archive.
+pub struct Unpack {
+    open: v1::UnpackOpen,
+    bytes: Arc<AtomicU64>,
+    archive: BoxStream<'static, io::Result<Bytes>>,
+}
+
+/// The same bytes, counted as they pass.
+fn counted(
+    source: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> (Arc<AtomicU64>, BoxStream<'static, io::Result<Bytes>>) {
+    let count = Arc::new(AtomicU64::new(0));
+    let passed = Arc::clone(&count);
+    let source = source.inspect(move |piece| {
+        if let Ok(piece) = piece {
+            passed.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }
+    });
+    (count, source.boxed())
+}
+
+impl Write {
+    /// A file as `open` says, with this content. Where that fails, the file is left as it was.
+    pub fn new(open: v1::WriteOpen, content: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
+        let (bytes, content) = counted(content);
+        Self { open, bytes, content }
+    }
+}
+
+impl Unpack {
+    /// An archive as `open` says, of these bytes. Where they fail, nothing of it is left.
+    pub fn new(
+        open: v1::UnpackOpen,
+        archive: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Self {
+        let (bytes, archive) = counted(archive);
+        Self { open, bytes, archive }
+    }
+}
+
+impl Ask for Write {
+    type Answer = v1::Entry;
+
+    async fn ask(self, guest: &GuestClient) -> Result<v1::Entry, GuestError> {
+        guest.ask(belljar_engine::written(self.open, self.content)).await
+    }
+}
+
+impl Ask for Unpack {
+    type Answer = v1::UnpackResponse;
+
+    async fn ask(self, guest: &GuestClient) -> Result<v1::UnpackResponse, GuestError> {
+        guest.ask(belljar_engine::unpacked(self.open, self.archive)).await
+    }
+}
+
+fn sent(at: &[u8], bytes: &Arc<AtomicU64>) -> Details {
+    vec![path("path", at), ("bytes", Detail::Count(Arc::clone(bytes)))]
+}
+
+fn mode(request: &v1::SetModeRequest) -> Details {
+    let mode = request.mode.map_or_else(|| "unchanged".to_owned(), |mode| format!("{mode:04o}"));
+    vec![path("path", &request.path), number("mode", mode)]
+}
+
+operations! {
+    v1::StatRequest = Kind::new("file.stat", File);
+    v1::ListRequest = Kind::new("file.list", File);
+    v1::SearchRequest = Kind::new("file.search", File);
+    v1::WatchRequest = Kind::new("file.watch", File);
+    v1::ReadRequest = Kind::new("file.read", Content).audited(), |request| vec![path("path", &request.path)];
+    Write = Kind::new("file.write", Content).audited().with_caller(), |write| sent(&write.open.path, &write.bytes);
+    v1::MakeDirRequest = Kind::new("file.mkdir", File).audited(), |request| vec![path("path", &request.path)];
+    v1::SetModeRequest = Kind::new("file.chmod", File).audited(), |request| mode(request);
+    v1::MoveRequest = Kind::new("file.move", File).audited(), |request| vec![
+        path("from", &request.from), path("to", &request.to),
+    ];
+    v1::RemoveRequest = Kind::new("file.remove", File).audited(), |request| vec![path("path", &request.path)];
+    Pack = Kind::new("file.pack", File).audited(), |pack| vec![path("path", &pack.request.base)];
+    Unpack = Kind::new("file.unpack", File).audited().with_caller(), |unpack| sent(&unpack.open.path, &unpack.bytes);
+}

@@ -1,0 +1,371 @@
+//! What may be asked of a sandbox, and the one way in.
+//!
+//! ```text
+//!  Keeper::perform(caller, sandbox, operation)
+//!    role ─► sandbox, resumed and in use ─► checks: quota, … ─► to its end, by the guest ─► audit ─► answer
+//! ```
+//!
+//! An operation is a request to the guest ([`Ask`]) with what the keeper has to know of it: its [`Kind`], and what of it goes into
+//! the audit. [`KINDS`] is the list of them all. A facade decodes an operation, has it performed, and encodes its answer.
+
+mod files;
+mod processes;
+mod sessions;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use belljar_engine::{Archive, Ask, Download, Execution, GuestError, ProcessEvent, Search, Watch, v1};
+use belljar_model::Role;
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tracing::Instrument as _;
+
+pub use files::{Unpack, Write};
+pub use processes::{Connect, Feed};
+
+use crate::caller::Caller;
+use crate::error::About;
+use crate::keeper::{Entered, Keeper, Result};
+use crate::steps::{step, to_its_end};
+
+/// What the keeper has to know of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name, in the audit and in traces.
+    pub name: &'static str,
+    /// Whether it is in the audit.
+    pub audited: bool,
+    /// The role that it needs.
+    pub role: Role,
+    /// Whether it counts as an execution, for the quota of its key.
+    pub executes: bool,
+    /// What a refusal of the guest is about.
+    pub about: About,
+    /// Whether it goes on when its caller goes away. What its caller sends meanwhile cannot.
+    pub detached: bool,
+}
+
+impl Kind {
+    const fn new(name: &'static str, about: About) -> Self {
+        Self { name, audited: false, role: Role::User, executes: false, about, detached: true }
+    }
+
+    const fn audited(self) -> Self {
+        Self { audited: true, ..self }
+    }
+
+    const fn executes(self) -> Self {
+        Self { executes: true, ..self }
+    }
+
+    const fn with_caller(self) -> Self {
+        Self { detached: false, ..self }
+    }
+}
+
+/// Something for the audit.
+#[derive(Debug, Clone)]
+pub enum Detail {
+    /// It is known before.
+    Text(String),
+    /// It is counted meanwhile.
+    Count(Arc<AtomicU64>),
+}
+
+impl From<Detail> for String {
+    fn from(detail: Detail) -> Self {
+        match detail {
+            Detail::Text(text) => text,
+            Detail::Count(count) => count.load(Ordering::Relaxed).to_string(),
+        }
+    }
+}
+
+/// Names and values for the audit.
+pub type Details = Vec<(&'static str, Detail)>;
+
+fn number(name: &'static str, value: impl ToString) -> (&'static str, Detail) {
+    (name, Detail::Text(value.to_string()))
+}
+
+/// A path, with everything that is no printable ASCII escaped.
+fn path(name: &'static str, path: &[u8]) -> (&'static str, Detail) {
+    (name, Detail::Text(path.escape_ascii().to_string()))
+}
+
+/// Something that may be asked of a sandbox.
+pub trait Operation: Ask {
+    /// What it is.
+    const KIND: Kind;
+
+    /// What of it goes into the audit, besides its outcome.
+    fn details(&self) -> Details {
+        Vec::new()
+    }
+
+    /// Adds what the sandbox itself says, such as its environment.
+    fn complete(&mut self, _: &Entered) {}
+
+    /// Notes in the sandbox's log what has begun.
+    fn note(_: &Self::Answer, _: &Entered) {}
+}
+
+/// Says what each operation is, and lists them.
+macro_rules! operations {
+    ($(
+        $type:ty = $kind:expr
+        $(, |$request:ident| $details:expr)?
+        $(, for |$completed:ident, $entered:ident| $complete:expr)?
+        $(, as |$answer:ident, $noted:ident| $note:expr)?
+    ;)*) => {
+        $(
+            impl $crate::operation::Operation for $type {
+                const KIND: $crate::operation::Kind = $kind;
+
+                $(
+                    fn details(&self) -> $crate::operation::Details {
+                        let $request = self;
+                        $details
+                    }
+                )?
+
+                $(
+                    fn complete(&mut self, $entered: &$crate::keeper::Entered) {
+                        let $completed = self;
+                        $complete
+                    }
+                )?
+
+                $(
+                    fn note($answer: &Self::Answer, $noted: &$crate::keeper::Entered) {
+                        $note
+                    }
+                )?
+            }
+        )*
+
+        /// What they are.
+        pub(super) const KINDS: &[$crate::operation::Kind] =
+            &[$(<$type as $crate::operation::Operation>::KIND),*];
+    };
+}
+use operations;
+
+/// Every operation: what is audited, with which role, and what it costs.
+pub const KINDS: &[&[Kind]] = &[files::KINDS, processes::KINDS, sessions::KINDS];
+
+/// The answer of an operation. The sandbox counts as in use for as long as it is held.
+pub struct Opened<A> {
+    answer: A,
+    entered: Entered,
+    about: About,
+}
+
+impl<A> std::fmt::Debug for Opened<A> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Opened").field("sandbox", self.entered.id()).finish_non_exhaustive()
+    }
+}
+
+impl<A> Opened<A> {
+    /// The sandbox, in use.
+    #[must_use]
+    pub fn sandbox(&self) -> &Entered {
+        &self.entered
+    }
+
+    /// The answer itself.
+    #[must_use]
+    pub fn get(&self) -> &A {
+        &self.answer
+    }
+}
+
+/// An answer that comes in pieces.
+pub trait Pieces: Send {
+    /// A piece.
+    type Piece: Send;
+
+    /// Notes in the sandbox's log what a piece says.
+    fn note(&self, _: &Self::Piece, _: &Entered) {}
+
+    /// The next one; nothing after the last.
+    fn next(&mut self) -> impl Future<Output = std::result::Result<Option<Self::Piece>, GuestError>> + Send;
+}
+
+macro_rules! pieces {
+    ($($stream:ty => $piece:ty $(, $note:ident)?;)*) => {$(
+        impl Pieces for $stream {
+            type Piece = $piece;
+
+            $(
+                fn note(&self, piece: &$piece, entered: &Entered) {
+                    entered.$note(self.id, piece);
+                }
+            )?
+
+            fn next(&mut self) -> impl Future<Output = std::result::Result<Option<$piece>, GuestError>> + Send {
+                <$stream>::next(self)
+            }
+        }
+    )*};
+}
+
+pieces! {
+    Execution => ProcessEvent, note;
+    Download => Bytes;
+    Watch => v1::WatchEvent;
+    Search => v1::SearchMatch;
+    Archive => Bytes;
+}
+
+impl<A: Pieces> Opened<A> {
+    /// The next piece; nothing after the last.
+    ///
+    /// # Errors
+    /// What became of the stream.
+    pub async fn next(&mut self) -> Result<Option<A::Piece>> {
+        match self.answer.next().await {
+            Ok(piece) => {
+                piece.iter().for_each(|piece| self.answer.note(piece, &self.entered));
+                Ok(piece)
+            }
+            Err(error) => Err(self.entered.explain_about(error, self.about).await),
+        }
+    }
+}
+
+impl Keeper {
+    /// Has something done in the caller's sandbox. It goes to its end, and into the audit, also when the future is dropped.
+    ///
+    /// # Errors
+    /// As [`Keeper::enter`]; the key has used up its quota; what the guest refuses; what is done without a record in the audit is
+    /// not told as done.
+    pub async fn perform<O: Operation>(&self, caller: &Caller, id: &str, operation: O) -> Result<O::Answer> {
+        Ok(self.begin(caller, id, operation).await?.answer)
+    }
+
+    /// The same for an answer that is a stream. What is refused is refused here.
+    ///
+    /// # Errors
+    /// As [`Keeper::perform`].
+    pub async fn begin<O: Operation>(
+        &self,
+        caller: &Caller,
+        id: &str,
+        operation: O,
+    ) -> Result<Opened<O::Answer>> {
+        let entered = self.enter_as(caller, id, O::KIND.role, O::KIND.name).await?;
+        self.begin_in(caller, &entered, operation).await
+    }
+
+    /// The same in a sandbox that the caller, or a token of his, has been let into.
+    ///
+    /// # Errors
+    /// As [`Keeper::perform`].
+    pub async fn perform_in<O: Operation>(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        operation: O,
+    ) -> Result<O::Answer> {
+        Ok(self.begin_in(caller, entered, operation).await?.answer)
+    }
+
+    /// The same for an answer that is a stream.
+    ///
+    /// # Errors
+    /// As [`Keeper::perform`].
+    pub async fn begin_in<O: Operation>(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        mut operation: O,
+    ) -> Result<Opened<O::Answer>> {
+        let (kind, entered) = (O::KIND, entered.clone());
+        self.check(caller, kind)?;
+        operation.complete(&entered);
+        let details = operation.details();
+        let (_here, gone) = oneshot::channel::<()>();
+        let (keeper, caller) = (self.clone(), caller.clone());
+        let steps = async move {
+            let asked = async {
+                let asking = entered.guest().ask(operation);
+                let answer = if kind.detached {
+                    asking.await
+                } else {
+                    tokio::select! {
+                        answer = asking => answer,
+                        _ = gone => Err(GuestError::Source(io::Error::other("the caller has gone away"))),
+                    }
+                };
+                match answer {
+                    Ok(answer) => {
+                        O::note(&answer, &entered);
+                        Ok(answer)
+                    }
+                    Err(error) => Err(entered.explain_about(error, kind.about).await),
+                }
+            };
+            let done = asked.instrument(step!("guest.ask", operation = kind.name)).await;
+            if kind.audited {
+                let details = details.into_iter().map(|(name, detail)| (name, detail.into())).collect();
+                keeper.audit(&caller, kind.name, Some(entered.id()), &done, details).await?;
+            }
+            Ok(Opened { answer: done?, entered, about: kind.about })
+        };
+        to_its_end(&self.inner.tasks, steps).await
+    }
+
+    /// What holds for all that is asked, whatever it is.
+    fn check(&self, caller: &Caller, kind: Kind) -> Result<()> {
+        if kind.executes {
+            self.inner.spent.execute(caller)?;
+        }
+        Ok(())
+    }
+}
+
+/// The environment of something that is started: the sandbox's own, which its guest may not know if it was made ahead, and what was
+/// asked for, which wins.
+fn with_own_env(entered: &Entered, asked: &mut Vec<v1::EnvVar>) {
+    let own = entered.spec().env.iter().map(|variable| v1::EnvVar {
+        name: Bytes::copy_from_slice(variable.name().as_bytes()),
+        value: Bytes::copy_from_slice(variable.value().as_bytes()),
+        ..Default::default()
+    });
+    *asked = own.chain(std::mem::take(asked)).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Kind> {
+        KINDS.iter().copied().flatten().copied()
+    }
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own() {
+        let mut names: Vec<_> = all().map(|kind| kind.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(names.iter().all(|name| name.contains('.')), "{names:?}");
+    }
+
+    #[test]
+    fn the_page_about_the_audit_lists_them() {
+        let yes = |is: bool| if is { "yes" } else { "" };
+        let row = |kind: Kind| {
+            let Kind { name, role, audited, executes, .. } = kind;
+            format!("| `{name}` | {role} | {} | {} |\n", yes(audited), yes(executes))
+        };
+        let table: String = all().map(row).collect();
+        let page = include_str!("../../../../docs/audit.md");
+        assert!(page.contains(&table), "docs/audit.md is to hold these rows:\n{table}");
+    }
+}
