@@ -9,7 +9,7 @@ use belljar_engine::{Sandbox, v1};
 use belljar_model::{SandboxId, SandboxSpec, SandboxState};
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::error::KeeperError;
 use crate::info::{LogEntry, SandboxInfo};
@@ -25,6 +25,9 @@ const KEPT_LOG_ENTRIES: usize = 50;
 /// What is kept of what its programs wrote last, in bytes.
 const LAST_OUTPUT_BYTES: usize = 4096;
 
+/// How many operations of a sandbox may go on without their callers. A guest's connection takes as many at once.
+const MAX_UNDER_WAY: usize = 64;
+
 /// A sandbox that is not gone.
 pub(crate) struct Entry {
     pub(crate) id: SandboxId,
@@ -32,6 +35,8 @@ pub(crate) struct Entry {
     pub(crate) key: String,
     /// Held by whoever takes it from one state to another: one step at a time.
     pub(crate) step: tokio::sync::Mutex<()>,
+    /// Room for operations that go on without their callers.
+    pub(crate) under_way: Arc<Semaphore>,
     /// Its guardian looks again: deadlines have moved, or it has become idle.
     pub(crate) changed: Notify,
     live: Mutex<Live>,
@@ -86,6 +91,7 @@ impl Entry {
             tenant: row.tenant.clone(),
             key: row.key_id.clone(),
             step: tokio::sync::Mutex::new(()),
+            under_way: Arc::new(Semaphore::new(MAX_UNDER_WAY)),
             changed: Notify::new(),
             live: Mutex::new(Live {
                 row,

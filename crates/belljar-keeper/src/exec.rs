@@ -85,11 +85,12 @@ impl Entered {
     }
 
     /// Notes in the sandbox's log what a process that is watched does.
-    pub(crate) fn note(&self, process: u64, event: &ProcessEvent) {
+    pub(crate) fn note(&self, process: &Execution, event: &ProcessEvent) {
         match event {
-            ProcessEvent::Started { .. } => {}
-            ProcessEvent::Output { data, .. } => self.entry.wrote(data),
-            ProcessEvent::Exited(exited) => self.entry.note_exit(process, exited),
+            // What is only attached to is read by who has started it, or at the sandbox's end.
+            ProcessEvent::Output { data, .. } if process.pid != 0 => self.entry.wrote(data),
+            ProcessEvent::Started { .. } | ProcessEvent::Output { .. } => {}
+            ProcessEvent::Exited(exited) => self.entry.note_exit(process.id, exited),
         }
     }
 }

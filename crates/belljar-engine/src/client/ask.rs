@@ -159,7 +159,7 @@ impl Ask for v1::SearchRequest {
     type Answer = Search;
 
     async fn ask(self, guest: &GuestClient) -> Result<Search> {
-        guest.search(self).await
+        opened(guest.search(self)).await
     }
 }
 

@@ -26,7 +26,7 @@ pub use files::{Unpack, Write};
 pub use processes::{Connect, Feed};
 
 use crate::caller::Caller;
-use crate::error::About;
+use crate::error::{About, KeeperError};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::steps::{step, to_its_end};
 
@@ -43,17 +43,17 @@ pub struct Kind {
     pub executes: bool,
     /// What a refusal of the guest is about.
     pub about: About,
-    /// Whether it goes on when its caller goes away. What its caller sends meanwhile cannot.
+    /// Whether it goes on when its caller goes away, so that it is in the audit. What its caller sends meanwhile cannot.
     pub detached: bool,
 }
 
 impl Kind {
     const fn new(name: &'static str, about: About) -> Self {
-        Self { name, audited: false, role: Role::User, executes: false, about, detached: true }
+        Self { name, audited: false, role: Role::User, executes: false, about, detached: false }
     }
 
     const fn audited(self) -> Self {
-        Self { audited: true, ..self }
+        Self { audited: true, detached: true, ..self }
     }
 
     const fn executes(self) -> Self {
@@ -202,7 +202,7 @@ macro_rules! pieces {
 
             $(
                 fn note(&self, piece: &$piece, entered: &Entered) {
-                    entered.$note(self.id, piece);
+                    entered.$note(self, piece);
                 }
             )?
 
@@ -286,11 +286,17 @@ impl Keeper {
     ) -> Result<Opened<O::Answer>> {
         let (kind, entered) = (O::KIND, entered.clone());
         self.check(caller, kind)?;
+        // Who is not served yet goes with its caller, so that callers that come and go pile nothing up.
+        let under_way = match kind.detached {
+            true => Arc::clone(&entered.entry.under_way).acquire_owned().await.ok(),
+            false => None,
+        };
         operation.complete(&entered);
         let details = operation.details();
         let (_here, gone) = oneshot::channel::<()>();
         let (keeper, caller) = (self.clone(), caller.clone());
         let steps = async move {
+            let _under_way = under_way;
             let asked = async {
                 let asking = entered.guest().ask(operation);
                 let answer = if kind.detached {
@@ -321,6 +327,10 @@ impl Keeper {
 
     /// What holds for all that is asked, whatever it is.
     fn check(&self, caller: &Caller, kind: Kind) -> Result<()> {
+        if caller.role < kind.role {
+            self.note_forbidden(caller, kind.name);
+            return Err(KeeperError::Forbidden { action: kind.name, needed: kind.role });
+        }
         if kind.executes {
             self.inner.spent.execute(caller)?;
         }

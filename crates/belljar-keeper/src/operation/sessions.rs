@@ -13,5 +13,6 @@ operations! {
     v1::SessionClose = Kind::new("session.close", Session).audited(), |request| vec![number("session", request.id)];
     v1::SessionRun = Kind::new("session.run", Session).audited().executes(), |request| vec![
         number("session", request.id), digest([b"session".as_slice(), &request.command]),
-    ];
+    ],
+        as |started, entered| entered.note_started(started.id);
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use belljar_engine::v1;
+use belljar_keeper::operation::Write;
 use belljar_keeper::{
-    CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime, ListSandboxes,
-    SandboxUpdate, SnapshotRequest, TimeoutAction,
+    AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime,
+    ListSandboxes, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, SandboxState, SpecFile};
+use futures::StreamExt as _;
 
 use crate::world::{PATIENCE, World, kept, plain, shell, text, until, user};
 
@@ -161,6 +163,42 @@ pub(crate) async fn callers_that_go_away_leave_nothing_half_done(world: World) {
     for info in keeper.list(&ann, listed(&[])).await.unwrap().items {
         assert_eq!(text(&world.sh(&ann, info.id.as_str(), "echo on").await), "on\n");
     }
+}
+
+/// What is audited is on record whoever waits for it, and callers that come and go pile up no more than the bound.
+pub(crate) async fn what_is_begun_is_on_record_without_its_caller(world: World) {
+    const BOUND: usize = 64;
+    let ann = user("ann");
+    let id = world.create(&ann).await.id.to_string();
+    let entered = world.keeper.enter(&ann, &id).await.unwrap();
+    // Nothing else runs before the first wait below: none of them can have ended.
+    for number in 0..BOUND + 6 {
+        let request = v1::MakeDirRequest { path: format!("d{number}").into(), ..Default::default() };
+        let call = tokio::task::unconstrained(world.keeper.perform_in(&ann, &entered, request));
+        assert!(futures::poll!(Box::pin(call)).is_pending());
+    }
+    let operator = Caller::operator("test", "request");
+    let told = || async {
+        let filter = AuditFilter { sandbox: Some(entered.id().clone()), ..AuditFilter::default() };
+        let records = world.keeper.audit_records(&operator, &filter, Some(0), 1000).await.unwrap();
+        let told = records.iter().map(|record| format!("{} {}", record.action, record.outcome));
+        told.collect::<Vec<_>>()
+    };
+    until("what was begun is on record", || async { told().await.len() > BOUND }).await;
+    let made = v1::ListRequest { path: ".".into(), depth: 1, limit: 1000, ..Default::default() };
+    let made = world.keeper.perform_in(&ann, &entered, made).await.unwrap().entries;
+    let made = made.iter().filter(|entry| entry.path.starts_with(b"d")).count();
+    assert_eq!((made, told().await.len()), (BOUND, BOUND + 1), "{:?}", told().await);
+    // An upload whose caller is gone comes to nothing, and is on record as that.
+    let open = v1::WriteOpen { path: "half".into(), ..Default::default() };
+    let write = Write::new(open, futures::stream::iter([Ok("x".into())]).chain(futures::stream::pending()));
+    assert!(futures::poll!(Box::pin(world.keeper.perform_in(&ann, &entered, write))).is_pending());
+    until("it is on record", || async {
+        told().await.last().is_some_and(|last| last == "file.write upload_failed")
+    })
+    .await;
+    let stat = v1::StatRequest { path: "half".into(), ..Default::default() };
+    assert_eq!(world.keeper.perform_in(&ann, &entered, stat).await.unwrap_err().code(), "path_not_found");
 }
 
 /// Lets a call come as far as its `polls`th step, and drops it there.

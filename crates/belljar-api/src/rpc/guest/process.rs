@@ -1,8 +1,10 @@
 //! Processes.
 
-use belljar_engine::{ProcessEvent, v1};
-use belljar_keeper::operation::Feed;
-use belljar_proto::{InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+use belljar_engine::{Execution, ProcessEvent, v1};
+use belljar_keeper::operation::{Feed, Operation};
+use belljar_proto::{
+    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
+};
 use futures::StreamExt as _;
 use v1::__buffa::oneof::process_event::Event;
 
@@ -19,11 +21,7 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::StartRequest>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        let call = Call::of(&self.0, &context)?;
-        let slot = call.slot()?;
-        let opened = call.open(&context, request.to_owned_message()).await?;
-        let first = started(opened.get());
-        Response::ok(call.relay(slot, opened, Some(first), message, |_| None))
+        Response::ok(started(&self.0, &context, request.to_owned_message()).await?)
     }
 
     async fn attach(
@@ -76,12 +74,21 @@ impl v1::Process for Process {
     }
 }
 
-/// That a process runs.
-pub(super) fn started(execution: &belljar_engine::Execution) -> v1::ProcessEvent {
-    message(ProcessEvent::Started { id: execution.id, pid: execution.pid })
+/// Starts something, and tells that it runs and what it does.
+pub(super) async fn started<O: Operation<Answer = Execution>>(
+    shared: &Shared,
+    context: &RequestContext,
+    operation: O,
+) -> Result<ServiceStream<v1::ProcessEvent>, ConnectError> {
+    let call = Call::of(shared, context)?;
+    let slot = call.slot()?;
+    let opened = call.open(context, operation).await?;
+    let Execution { id, pid, .. } = *opened.get();
+    let first = message(ProcessEvent::Started { id, pid });
+    Ok(call.relay(slot, opened, Some(first), message, |_| None))
 }
 
-pub(super) fn message(event: ProcessEvent) -> v1::ProcessEvent {
+fn message(event: ProcessEvent) -> v1::ProcessEvent {
     let event = match event {
         ProcessEvent::Started { id, pid } => Event::from(v1::Started { id, pid, ..Default::default() }),
         ProcessEvent::Output { stream, offset, data } => {

@@ -4,7 +4,7 @@ use belljar_engine::v1;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 
 use super::super::call::Call;
-use super::process::{message, started};
+use super::process::started;
 use crate::api::Shared;
 
 /// The service `Session`, passed on.
@@ -24,11 +24,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionRun>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        let call = Call::of(&self.0, &context)?;
-        let slot = call.slot()?;
-        let opened = call.open(&context, request.to_owned_message()).await?;
-        let first = started(opened.get());
-        Response::ok(call.relay(slot, opened, Some(first), message, |_| None))
+        Response::ok(started(&self.0, &context, request.to_owned_message()).await?)
     }
 
     async fn list(
