@@ -33,7 +33,7 @@ async fn serve() -> Result<(), Failure> {
         expires: None,
         quotas: Quotas::default(),
     };
-    let (_, key) = keeper.create_key(&Caller::operator("example", "first"), key).await?;
+    let key = keeper.create_key(&Caller::operator("example", "first"), key).await?.key;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     writeln!(
         std::io::stdout(),

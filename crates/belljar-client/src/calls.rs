@@ -1,6 +1,6 @@
 //! Calls to the services of the whole server.
 
-use belljar_proto::{CallOptions, UnaryResponse, v1};
+use belljar_proto::{CallOptions, ConnectError, UnaryResponse, v1};
 use http::HeaderValue;
 
 use crate::client::Client;
@@ -22,7 +22,7 @@ macro_rules! calls {
             /// See [`ClientError`].
             pub async fn $name(&self, request: v1::$request) -> Result<v1::$answer> {
                 let client = v1::$client::new(self.connection.clone(), self.config.clone());
-                let answer = retried(&self.target, self.attempts, Safe::$safe, || client.$method(request.clone())).await;
+                let answer = retried(self.attempts, Safe::$safe, || self.of_call(client.$method(request.clone()))).await;
                 answer.map(UnaryResponse::into_owned)
             })*
         }
@@ -40,7 +40,8 @@ macro_rules! streams {
             /// See [`ClientError`].
             pub async fn $name(&self, request: v1::$request) -> Result<Messages<v1::$answer>> {
                 let client = v1::$client::new(self.connection.clone(), self.config.clone());
-                let stream = retried(&self.target, self.attempts, Safe::NotBegun, || client.$method(request.clone()));
+                let stream =
+                    retried(self.attempts, Safe::NotBegun, || self.of_call(client.$method(request.clone())));
                 Ok(Messages::new(stream.await?, self.target.clone()))
             })*
         }
@@ -86,33 +87,11 @@ calls! {
     template: TemplatesClient.get(GetTemplateRequest) -> TemplateInfo, Always;
     /// Removes a snapshot.
     remove_template: TemplatesClient.remove(RemoveTemplateRequest) -> RemoveTemplateResponse, NotBegun;
-    /// Makes a key. For administrators.
-    create_key: KeysClient.create(CreateKeyRequest) -> CreateKeyResponse, NotBegun;
-    /// The keys. For administrators.
-    keys: KeysClient.list(ListKeysRequest) -> ListKeysResponse, Always;
-    /// Changes the quotas of a key. For administrators.
-    update_key: KeysClient.update(UpdateKeyRequest) -> KeyInfo, Always;
-    /// Takes a key back. For administrators.
-    revoke_key: KeysClient.revoke(RevokeKeyRequest) -> RevokeKeyResponse, NotBegun;
-    /// Checks the audit trail. For administrators.
-    verify_audit: AuditClient.verify(VerifyAuditRequest) -> VerifyAuditResponse, Always;
-    /// Which version the server is. Needs no key.
-    version: ServerClient.version(ServerVersionRequest) -> ServerVersionResponse, Always;
-    /// Whether sandboxes can be made. Needs no key.
-    health: ServerClient.health(ServerHealthRequest) -> ServerHealthResponse, Always;
-    /// Who the caller is, and what its key uses.
-    me: ServerClient.me(MeRequest) -> MeResponse, Always;
-    /// Removes what is left over, or says what that would be. For administrators.
-    collect: ServerClient.collect(CollectRequest) -> CollectResponse, NotBegun;
 }
 
 streams! {
     /// What happened to a sandbox, and if asked for what happens to it.
     logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
-    /// Records of the audit trail as they come. For administrators.
-    tail_audit: AuditClient.tail(TailAuditRequest) -> AuditRecordLine;
-    /// All records of the audit trail. For administrators.
-    export_audit: AuditClient.export(ExportAuditRequest) -> AuditRecordLine;
     /// Builds a template, and tells how it goes on. For administrators.
     build_template: TemplatesClient.build(BuildTemplateRequest) -> BuildTemplateEvent;
     /// A built template as one file.
@@ -120,6 +99,14 @@ streams! {
 }
 
 impl Client {
+    /// What came of a call, in this client's words.
+    async fn of_call<T>(
+        &self,
+        call: impl Future<Output = std::result::Result<T, ConnectError>>,
+    ) -> Result<T> {
+        call.await.map_err(|error| ClientError::new(&self.target, error))
+    }
+
     /// Makes a sandbox. The same `key` and the same request get the same sandbox; without a key one is made up, so that
     /// a connection that breaks never leaves a second sandbox.
     ///
@@ -132,8 +119,8 @@ impl Client {
     ) -> Result<v1::CreateSandboxResponse> {
         let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
         let options = keyed(key.map_or_else(idempotency_key, str::to_owned))?;
-        let answer = retried(&self.target, self.attempts, Safe::Always, || {
-            client.create_with_options(request.clone(), options.clone())
+        let answer = retried(self.attempts, Safe::Always, || {
+            self.of_call(client.create_with_options(request.clone(), options.clone()))
         });
         Ok(answer.await?.into_owned())
     }
@@ -149,9 +136,11 @@ impl Client {
             Some(key) => (keyed(key.to_owned())?, Safe::Always),
             None => (CallOptions::default(), Safe::NotBegun),
         };
-        retried(&self.target, self.attempts, safe, || async {
-            let stream = client.exec_with_options(request.clone(), options.clone()).await?;
-            Messages::new(stream, self.target.clone()).begun().await
+        retried(self.attempts, safe, || {
+            self.of_call(async {
+                let stream = client.exec_with_options(request.clone(), options.clone()).await?;
+                Messages::new(stream, self.target.clone()).begun().await
+            })
         })
         .await
     }
@@ -162,8 +151,10 @@ impl Client {
     /// See [`ClientError`].
     pub async fn fork(&self, request: v1::ForkSandboxRequest) -> Result<Messages<v1::ForkSandboxResponse>> {
         let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
-        retried(&self.target, self.attempts, Safe::NotBegun, || async {
-            Messages::new(client.fork(request.clone()).await?, self.target.clone()).begun().await
+        retried(self.attempts, Safe::NotBegun, || {
+            self.of_call(async {
+                Messages::new(client.fork(request.clone()).await?, self.target.clone()).begun().await
+            })
         })
         .await
     }

@@ -24,8 +24,9 @@ pub struct Client {
     pub(crate) config: ClientConfig,
     pub(crate) target: Arc<str>,
     pub(crate) attempts: u32,
-    /// Where requests to the REST interface go, and with which key.
-    pub(crate) rest: Arc<(Target, Option<HeaderValue>)>,
+    /// What requests to the REST interface name as the server, and as the key.
+    pub(crate) authority: http::Uri,
+    pub(crate) key: Option<HeaderValue>,
 }
 
 impl Client {
@@ -35,12 +36,12 @@ impl Client {
     /// The target or the credential cannot be one.
     pub fn connect(target: Target, credential: Credential) -> Result<Self, TargetError> {
         let mut headers = HeaderMap::new();
-        let mut rest_key = None;
-        if let Credential::Key(key) = credential {
-            let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut key = None;
+        if let Credential::Key(secret) = credential {
+            let value = HeaderValue::from_str(&format!("Bearer {secret}"));
             let mut value = value.map_err(|_| TargetError::Credential)?;
             value.set_sensitive(true);
-            rest_key = Some(value.clone());
+            key = Some(value.clone());
             headers.insert(AUTHORIZATION, value);
         }
         let config = ClientConfig::new(target.authority())
@@ -52,7 +53,8 @@ impl Client {
             config,
             target: target.to_string().into(),
             attempts: ATTEMPTS,
-            rest: Arc::new((target, rest_key)),
+            authority: target.authority(),
+            key,
         })
     }
 

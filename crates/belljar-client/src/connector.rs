@@ -45,14 +45,14 @@ pub(crate) fn connection(target: &Target) -> Result<Connection, TargetError> {
 }
 
 #[derive(Clone)]
-pub(crate) enum Dialer {
+enum Dialer {
     Unix(std::path::PathBuf),
     Tcp { address: String },
     Tls { address: String, name: ServerName<'static>, connector: TlsConnector },
 }
 
 impl Dialer {
-    pub(crate) fn new(target: &Target) -> Result<Self, TargetError> {
+    fn new(target: &Target) -> Result<Self, TargetError> {
         Ok(match target {
             Target::Unix(path) => Self::Unix(path.clone()),
             Target::Http(uri) => Self::Tcp { address: address(uri, 80) },
@@ -77,7 +77,7 @@ impl Dialer {
         })
     }
 
-    pub(crate) async fn dial(&self) -> io::Result<Stream> {
+    async fn dial(&self) -> io::Result<Stream> {
         Ok(match self {
             Self::Unix(path) => Stream::Unix(unix(path).await?),
             Self::Tcp { address } => Stream::Tcp(tcp(address).await?),
@@ -118,7 +118,7 @@ fn address(uri: &Uri, port: u16) -> String {
 }
 
 /// An open connection.
-pub(crate) enum Stream {
+enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),

@@ -1,4 +1,5 @@
-//! The client of a Belljar server, over its RPC interface: typed calls, streams, and each sandbox's guest.
+//! The client of a Belljar server, over its RPC interface (typed calls, streams, and each
+//! sandbox's guest) and its REST interface (values and files).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,6 +28,6 @@ pub use belljar_proto::{ErrorCode, MessageField, v1, well_known};
 pub use client::Client;
 pub use error::ClientError;
 pub use http::Method;
-pub use rest::{RestAnswer, RestBody, RestError};
+pub use rest::{RestAnswer, RestBody};
 pub use stream::Messages;
 pub use target::{Credential, Roots, Target, TargetError};

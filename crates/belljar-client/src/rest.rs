@@ -1,153 +1,214 @@
-//! Requests to the REST interface, for what is a file rather than a message: each over a connection of its own.
+//! Requests to the REST interface: what is an administrator's, and what is a file rather than a message. They share the
+//! connection of the calls.
 
 use std::time::Duration;
 
+use belljar_proto::{ClientBody, ClientTransport as _, ConnectError, ErrorCode};
 use bytes::Bytes;
-use futures::Stream;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Either, Full, StreamBody};
+use futures::{Stream, TryStreamExt as _};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::client::Client;
-use crate::connector::Dialer;
+use crate::error::ClientError;
+use crate::retry::{Safe, retried};
 
-/// The most bytes of a refusal that are read.
+/// The longest answer that is read as one value, in bytes.
+const MAX_VALUE_BYTES: usize = 64 << 20;
+
+/// The longest refusal that is read, in bytes.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
-/// How long it may take to reach a server.
-const MAX_DIAL: Duration = Duration::from_secs(10);
 
-/// Why a request to the REST interface has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum RestError {
-    /// The server cannot be reached.
-    #[error("cannot reach the server at {target}")]
-    Unreachable {
-        /// Where it should be.
-        target: String,
-        /// Why not.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The connection broke.
-    #[error("the connection to the server broke")]
-    Broken(#[from] hyper::Error),
-    /// The request can be none.
-    #[error("the request cannot be sent")]
-    Unsendable(#[from] http::Error),
-    /// The server refused.
-    #[error("{detail}")]
-    Refused {
-        /// The problem's code, such as `invalid_field`.
-        code: String,
-        /// What the server says.
-        detail: String,
-    },
-}
+type Result<T> = std::result::Result<T, ClientError>;
 
 /// What is sent.
 pub enum RestBody {
     /// Nothing.
     Empty,
     /// A JSON document.
-    Json(Vec<u8>),
-    /// A stream of bytes.
-    Stream(std::pin::Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>),
+    Json(Bytes),
+    /// A stream of bytes. It is sent once.
+    Stream(std::pin::Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + Sync>>),
 }
 
 /// An answer, piece by piece.
 pub struct RestAnswer {
     body: Incoming,
+    target: std::sync::Arc<str>,
 }
 
 impl RestAnswer {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
-    /// [`RestError::Broken`].
-    pub async fn next(&mut self) -> Result<Option<Bytes>, RestError> {
-        loop {
-            match self.body.frame().await {
-                None => return Ok(None),
-                Some(frame) => {
-                    if let Ok(data) = frame?.into_data() {
-                        return Ok(Some(data));
-                    }
-                }
+    /// [`ClientError::Broken`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| {
+                let source = ConnectError::unavailable_from_transport("the answer broke off", error);
+                ClientError::new(&self.target, source)
+            })?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
             }
         }
+        Ok(None)
+    }
+
+    /// All of it.
+    async fn whole(mut self, most: usize) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        while let Some(piece) = self.next().await? {
+            if whole.len() + piece.len() > most {
+                let what = format!("an answer of more than {most} bytes");
+                return Err(ClientError::Protocol { target: self.target.to_string(), what });
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole)
     }
 }
 
 impl Client {
-    /// Sends one request to the REST interface. `path` begins with `/v1/`.
+    /// Asks for a value. `path` begins with `/`.
     ///
     /// # Errors
-    /// See [`RestError`].
+    /// See [`ClientError`].
+    pub async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.value(Method::GET, path, RestBody::Empty).await
+    }
+
+    /// Sends a value, and has one in answer. A request without an answer has `()`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        value: &impl Serialize,
+    ) -> Result<T> {
+        let json = serde_json::to_vec(value).map_err(|_| ClientError::Unsendable { field: "body" })?;
+        self.value(method, path, RestBody::Json(json.into())).await
+    }
+
+    /// Sends a request without a body, and has a value in answer. A request without an answer has `()`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn value<T: DeserializeOwned>(&self, method: Method, path: &str, body: RestBody) -> Result<T> {
+        let answer = self.rest(method, path, "application/json", body).await?.whole(MAX_VALUE_BYTES).await?;
+        let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
+        serde_json::from_slice(answer).map_err(|error| ClientError::Protocol {
+            target: self.target.to_string(),
+            what: format!("an answer to {path} that is not understood: {error}"),
+        })
+    }
+
+    /// Sends one request, and has its answer piece by piece. `path` begins with `/`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn rest(
         &self,
         method: Method,
         path: &str,
         accept: &'static str,
         body: RestBody,
-    ) -> Result<RestAnswer, RestError> {
-        let unreachable =
-            |source: std::io::Error| RestError::Unreachable { target: self.target.to_string(), source };
-        let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the server does not answer");
-        let stream = async {
-            let dialer = Dialer::new(&self.rest.0).map_err(std::io::Error::other)?;
-            tokio::time::timeout(MAX_DIAL, dialer.dial()).await.map_err(|_| late())?
+    ) -> Result<RestAnswer> {
+        let safe = match method {
+            Method::GET | Method::PUT | Method::DELETE => Safe::Always,
+            _ => Safe::NotBegun,
         };
-        let stream = stream.await.map_err(unreachable)?;
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        let uri = format!("{}{path}", self.rest.0.authority().to_string().trim_end_matches('/'));
+        let once = |body: ClientBody, kind: Option<&'static str>| {
+            let request = self.request(method.clone(), path, accept, kind, body);
+            async {
+                let sent = self.connection.send(request?).await;
+                let answer = sent.map_err(|error| ClientError::new(&self.target, error))?;
+                let (head, body) = answer.into_parts();
+                let answer = RestAnswer { body, target: self.target.clone() };
+                if head.status.is_success() {
+                    Ok(answer)
+                } else {
+                    Err(refused(head.status, &head.headers, answer).await)
+                }
+            }
+        };
+        let json = match body {
+            RestBody::Empty => None,
+            RestBody::Json(json) => Some(json),
+            RestBody::Stream(stream) => {
+                let stream = stream.map_ok(Frame::data).map_err(|error| {
+                    ConnectError::new(ErrorCode::Canceled, "what is to be sent cannot be read")
+                        .with_source(error)
+                });
+                return once(StreamBody::new(stream).boxed(), Some("application/octet-stream")).await;
+            }
+        };
+        retried(self.attempts, safe, || {
+            let kind = json.as_ref().map(|_| "application/json");
+            let body = Full::new(json.clone().unwrap_or_default()).map_err(|never| match never {});
+            once(body.boxed(), kind)
+        })
+        .await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        kind: Option<&'static str>,
+        body: ClientBody,
+    ) -> Result<Request<ClientBody>> {
+        let uri = format!("{}{path}", self.authority.to_string().trim_end_matches('/'));
         let mut request = Request::builder().method(method).uri(uri).header(ACCEPT, accept);
-        if let Some(key) = &self.rest.1 {
+        if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.clone());
         }
-        let kind = match &body {
-            RestBody::Empty => None,
-            RestBody::Json(_) => Some("application/json"),
-            RestBody::Stream(_) => Some("application/octet-stream"),
-        };
         if let Some(kind) = kind {
             request = request.header(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
-        let body = match body {
-            RestBody::Empty => Either::Left(Full::new(Bytes::new())),
-            RestBody::Json(json) => Either::Left(Full::new(json.into())),
-            RestBody::Stream(stream) => {
-                use futures::TryStreamExt as _;
-                Either::Right(StreamBody::new(stream.map_ok(Frame::data)))
-            }
-        };
-        let request =
-            request.body(body.map_err(|error| -> Box<dyn std::error::Error + Send + Sync> { error }))?;
-        let answer = sender.send_request(request).await?;
-        let status = answer.status();
-        let mut answer = RestAnswer { body: answer.into_body() };
-        if status.is_success() {
-            return Ok(answer);
-        }
-        Err(refused(status, &mut answer).await)
+        request.body(body).map_err(|_| ClientError::Unsendable { field: "path" })
     }
 }
 
-async fn refused(status: StatusCode, answer: &mut RestAnswer) -> RestError {
-    let mut text = Vec::new();
-    while let Ok(Some(piece)) = answer.next().await {
-        text.extend_from_slice(&piece);
-        if text.len() > MAX_PROBLEM_BYTES {
-            break;
-        }
-    }
-    let problem: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-    let field = |name: &str| problem.get(name).and_then(|value| value.as_str()).map(str::to_owned);
-    RestError::Refused {
-        code: field("code").unwrap_or_else(|| status.as_str().to_owned()),
-        detail: field("detail").unwrap_or_else(|| format!("the server answered {status}")),
+/// What the server says about a request that it refuses.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    detail: String,
+    field: Option<String>,
+    request_id: String,
+}
+
+async fn refused(status: StatusCode, headers: &HeaderMap, answer: RestAnswer) -> ClientError {
+    let text = match answer.whole(MAX_PROBLEM_BYTES).await {
+        Ok(text) => text,
+        Err(error) => return error,
+    };
+    let problem: Problem = serde_json::from_slice(&text).unwrap_or_default();
+    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    ClientError::Refused {
+        code: Some(problem.code)
+            .filter(|code| !code.is_empty())
+            .unwrap_or_else(|| status.as_str().to_owned()),
+        rpc: match status {
+            StatusCode::TOO_MANY_REQUESTS => ErrorCode::ResourceExhausted,
+            StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
+            StatusCode::CONFLICT => ErrorCode::Aborted,
+            _ => ErrorCode::Unknown,
+        },
+        message: Some(problem.detail)
+            .filter(|detail| !detail.is_empty())
+            .unwrap_or_else(|| format!("the server answered {status}")),
+        field: problem.field,
+        request_id: problem.request_id,
+        retry_after: seconds.map(Duration::from_secs),
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use belljar_proto::{ConnectError, ErrorCode};
+use belljar_proto::ErrorCode;
 
 use crate::error::ClientError;
 
@@ -27,19 +27,18 @@ pub(crate) enum Safe {
 
 /// Makes a call, and makes it again as long as that is safe and worth it.
 pub(crate) async fn retried<T, F>(
-    target: &str,
     attempts: u32,
     safe: Safe,
     mut call: impl FnMut() -> F,
 ) -> Result<T, ClientError>
 where
-    F: Future<Output = Result<T, ConnectError>>,
+    F: Future<Output = Result<T, ClientError>>,
 {
     let mut attempt = 1;
     loop {
         let error = match call().await {
             Ok(answer) => return Ok(answer),
-            Err(error) => ClientError::new(target, error),
+            Err(error) => error,
         };
         match pause(&error, safe, attempt) {
             Some(pause) if attempt < attempts => tokio::time::sleep(pause).await,
@@ -81,6 +80,8 @@ pub(crate) fn idempotency_key() -> String {
 
 #[cfg(test)]
 mod tests {
+    use belljar_proto::ConnectError;
+
     use super::*;
 
     fn refused(rpc: ErrorCode, retry_after: Option<Duration>) -> ClientError {
@@ -115,12 +116,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn attempts_are_bounded() {
         let mut made = 0;
-        let result: Result<(), _> = retried("t", ATTEMPTS, Safe::Always, || {
+        let result: Result<(), _> = retried(ATTEMPTS, Safe::Always, || {
             made += 1;
-            std::future::ready(Err(ConnectError::unavailable_from_transport(
-                "gone",
-                std::io::Error::other("x"),
-            )))
+            std::future::ready(Err(broken(ErrorCode::Unavailable)))
         })
         .await;
         assert!(matches!(result, Err(ClientError::Broken { .. })), "{result:?}");

@@ -1,8 +1,7 @@
 //! Who did what, and what came of it.
 
 use belljar_model::{Role, SandboxId};
-use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
-use futures::Stream;
+use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, Verification};
 use jiff::Timestamp;
 use tracing::Instrument as _;
 
@@ -12,7 +11,7 @@ use crate::keeper::{Keeper, Result};
 use crate::steps::step;
 
 /// The most records of one page.
-const MAX_RECORDS: u32 = 1000;
+const MAX_RECORDS: u32 = 10_000;
 
 /// The name of a detail that has a field of its own in a record: the SHA-256 of what was to be run.
 pub(crate) const CODE_DIGEST: &str = "code_sha256";
@@ -105,20 +104,6 @@ impl Keeper {
     ) -> Result<Vec<AuditRecord>> {
         self.require(caller, Role::Admin, "reading the audit trail")?;
         Ok(self.inner.audit.tail(filter, after, limit.clamp(1, MAX_RECORDS)).await?)
-    }
-
-    /// All records as JSON lines, for somebody else to check.
-    ///
-    /// # Errors
-    /// Needs the role admin.
-    pub fn audit_export(
-        &self,
-        caller: &Caller,
-        first: i64,
-        last: Option<i64>,
-    ) -> Result<impl Stream<Item = std::result::Result<String, StoreError>> + Send + use<>> {
-        self.require(caller, Role::Admin, "exporting the audit trail")?;
-        Ok(self.inner.audit.export(first, last))
     }
 
     /// The last record's number and digest.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use belljar_model::Role;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::error::KeeperError;
 
@@ -65,8 +66,8 @@ const OPERATOR: &str = "operator";
 /// The tenant of keys that were made without naming one.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// What the sandboxes of one key may use together. `None` is as much as the machine has.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the sandboxes of one key may use together. `null` is as much as the machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
     /// Sandboxes at once, paused ones included.

@@ -1,5 +1,6 @@
 //! What is left over, and in nobody's use.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,17 +8,20 @@ use std::time::Duration;
 
 use belljar_model::Role;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 
 /// Something that nobody uses any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leftover {
     /// What it is: `archive`, `record`, `answer`, `step` or `layer`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// A file's path.
+    #[schema(value_type = Option<String>)]
     pub path: Option<PathBuf>,
     /// What it takes of a disk, in bytes; 0 where that is not known.
     pub bytes: u64,
@@ -86,14 +90,14 @@ impl Keeper {
         };
         for (kind, count) in [("record", records), ("answer", answers)] {
             if count > 0 {
-                leftovers.push(Leftover { kind, path: None, bytes: 0, count });
+                leftovers.push(Leftover { kind: kind.into(), path: None, bytes: 0, count });
             }
         }
         let swept = self.sweep_layers(dry_run).await?;
         if swept.steps > 0 {
-            leftovers.push(Leftover { kind: "step", path: None, bytes: 0, count: swept.steps });
+            leftovers.push(Leftover { kind: "step".into(), path: None, bytes: 0, count: swept.steps });
         }
-        let layer = |(path, bytes)| Leftover { kind: "layer", path: Some(path), bytes, count: 1 };
+        let layer = |(path, bytes)| Leftover { kind: "layer".into(), path: Some(path), bytes, count: 1 };
         leftovers.extend(swept.layers.into_iter().map(layer));
         Ok(leftovers)
     }
@@ -133,7 +137,7 @@ impl Keeper {
             // A directory is none of the keeper's.
             if !busy.contains(&path) && !known.contains(&path) && metadata.is_file() {
                 let bytes = metadata.len();
-                leftovers.push(Leftover { kind: "archive", path: Some(path), bytes, count: 1 });
+                leftovers.push(Leftover { kind: "archive".into(), path: Some(path), bytes, count: 1 });
             }
         }
         leftovers.sort_by(|one, other| one.path.cmp(&other.path));

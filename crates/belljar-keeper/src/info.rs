@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use belljar_engine::Kept;
 use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
-use belljar_store::TemplateKind;
+use belljar_store::{Head, TemplateKind, Verification};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::caller::Quotas;
+use crate::json;
 use crate::request::Lifetime;
 
 /// A sandbox, as its owner sees it.
@@ -145,11 +147,12 @@ pub struct TemplateInfo {
 }
 
 /// Key metadata, without the secret.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct KeyInfo {
-    /// Its id.
+    /// Its id; it is no secret.
     pub id: String,
     /// The first characters of the key.
+    #[schema(example = "bj_1a2b…")]
     pub hint: String,
     /// What it is for.
     pub name: String,
@@ -157,16 +160,50 @@ pub struct KeyInfo {
     pub role: Role,
     /// Whose sandboxes it sees.
     pub tenant: String,
-    /// What its sandboxes may use.
+    /// What its sandboxes may use together.
     pub quotas: Quotas,
     /// When it was made.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When it stops to work.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
-    /// When it was taken back.
+    /// When it was revoked.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Timestamp>,
     /// When it was last used, to the minute.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub last_used_at: Option<Timestamp>,
+}
+
+/// A key that was just made.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct CreatedKey {
+    /// What is known of it later too.
+    #[serde(flatten)]
+    pub info: KeyInfo,
+    /// The key itself. It is told this once.
+    #[schema(example = "bj_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")]
+    pub key: String,
+}
+
+/// Who asks.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Me {
+    /// The id of the key.
+    pub key: String,
+    /// Whose sandboxes it sees.
+    pub tenant: String,
+    /// What it may do.
+    pub role: Role,
+    /// What its sandboxes may use together.
+    pub quotas: Quotas,
+    /// What they use now.
+    pub usage: KeyUsage,
 }
 
 /// What a sandbox uses.
@@ -228,7 +265,8 @@ pub struct LogEntry {
 }
 
 /// What the sandboxes of a key use now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Usage)]
 pub struct KeyUsage {
     /// Sandboxes that are not gone.
     pub sandboxes: u32,
@@ -238,4 +276,61 @@ pub struct KeyUsage {
     pub disk_bytes: u64,
     /// Processor seconds within the last hour.
     pub cpu_seconds: u64,
+}
+
+/// The last record of the audit trail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditHead {
+    /// Its number; 0 if there is none.
+    pub seq: i64,
+    /// Its hash in hexadecimal, which covers all before it.
+    pub hash: String,
+}
+
+impl From<Head> for AuditHead {
+    fn from(head: Head) -> Self {
+        Self { seq: head.seq, hash: crate::exec::hex(&head.hash) }
+    }
+}
+
+/// Whether the audit trail is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum AuditVerdict {
+    /// It is.
+    Whole {
+        /// `true`.
+        ok: bool,
+        /// How many records there are.
+        records: u64,
+        /// The last of them. Note it elsewhere: a trail that is cut later shows by it.
+        head: AuditHead,
+        /// How many records bear an earlier time than the one before them: clocks were set back.
+        steps_back: u64,
+    },
+    /// It is not.
+    Broken {
+        /// `false`.
+        ok: bool,
+        /// The first record that is not what it was.
+        seq: i64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl From<Verification> for AuditVerdict {
+    fn from(verification: Verification) -> Self {
+        match verification {
+            Verification::Verified(found) => Self::Whole {
+                ok: true,
+                records: found.records,
+                head: found.head.into(),
+                steps_back: found.steps_back,
+            },
+            Verification::Broken(broken) => {
+                Self::Broken { ok: false, seq: broken.seq, why: broken.fault.to_string() }
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
 use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::exec::hex;
-use crate::info::KeyInfo;
+use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
@@ -226,7 +226,7 @@ impl Keeper {
     ///
     /// # Errors
     /// Needs the role admin; a name that is too long is refused, and a further tenant for which no sandbox could be made.
-    pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<(KeyInfo, String)> {
+    pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         self.require(caller, Role::Admin, "making a key")?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
@@ -279,7 +279,7 @@ impl Keeper {
         self.audit(caller, "key.create", None, &inserted, details).await?;
         inserted?;
         self.count_tenants().await?;
-        Ok((key_info(&row), secret))
+        Ok(CreatedKey { info: key_info(&row), key: secret })
     }
 
     /// Refuses a key of a further tenant where sandboxes of that tenant could not be made ([`Keeper::create`]).

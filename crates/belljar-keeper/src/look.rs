@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::entry::info;
 use crate::error::KeeperError;
 use crate::head_room::check_memory;
-use crate::info::{DiskUse, KeyUsage, LogEntry, SandboxInfo, SandboxMetrics};
+use crate::info::{DiskUse, LogEntry, Me, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate};
 use crate::steps::to_its_end;
@@ -215,12 +215,19 @@ impl Keeper {
         Ok(entries.into_iter().filter(|entry| entry.seq > after).take(limit).collect())
     }
 
-    /// What the sandboxes of the caller's key use.
+    /// Who the caller is, and what the sandboxes of its key use.
     ///
     /// # Errors
-    /// None now; the store may be asked one day.
-    pub async fn usage(&self, caller: &Caller) -> Result<KeyUsage> {
-        Ok(self.inner.spent.usage(&caller.key))
+    /// [`KeeperError::Forbidden`] for the token of a sandbox.
+    pub fn me(&self, caller: &Caller) -> Result<Me> {
+        self.require(caller, Role::Read, "looking at a key")?;
+        Ok(Me {
+            key: caller.key.clone(),
+            tenant: caller.tenant.clone(),
+            role: caller.role,
+            quotas: caller.quotas.clone(),
+            usage: self.inner.spent.usage(&caller.key),
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::text::serde_as_text;
 
 /// What the holder of a key may do. Each role may do what the ones before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(rename_all = "snake_case"))]
 pub enum Role {
     /// Look at the sandboxes of its tenant, and at what they say.
     Read,

@@ -10,7 +10,7 @@ mod generated {
 }
 
 pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
-pub use connectrpc::client::{CallOptions, UnaryResponse};
+pub use connectrpc::client::{CallOptions, ClientBody, ClientTransport, UnaryResponse};
 pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
     CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream,

@@ -1,23 +1,34 @@
 //! The audit trail.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{AuditFilter, Head, Verification};
+use belljar_keeper::{AuditFilter, AuditHead, AuditRecord, AuditVerdict, Caller, Head, KeeperError};
 use belljar_model::SandboxId;
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::Stream;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::sandboxes::{Nothing, page};
+use super::sandboxes::page;
 use crate::api::Shared;
 use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
 
 /// The most records of one page.
 const MAX_RECORDS: u32 = 1000;
+
+/// The most of the last records.
+const MAX_LAST: u32 = 10_000;
+
+/// How many records are looked at in one go.
+const PAGE: u32 = 500;
+
+/// How long to wait before looking for new records.
+const PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +45,8 @@ pub(super) struct RecordsQuery {
     action: Option<String>,
     /// Only those of this tenant.
     tenant: Option<String>,
+    /// Only those of this key, by id.
+    key: Option<String>,
 }
 
 /// A page of the audit trail.
@@ -46,23 +59,30 @@ pub(super) struct RecordsBody {
     /// What `after` is to be next time.
     next: i64,
     /// The last record of the trail.
-    head: HeadBody,
+    head: AuditHead,
 }
 
-/// The last record of the trail.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AuditHead)]
-pub(super) struct HeadBody {
-    /// Its number; 0 if there is none.
-    seq: i64,
-    /// Its digest in hexadecimal, which covers all before it.
-    hash: String,
+/// Which records. A sandbox is named by its id.
+fn filter(
+    sandbox: Option<&String>,
+    action: Option<String>,
+    tenant: Option<String>,
+    key: Option<String>,
+) -> Result<AuditFilter, Problem> {
+    let sandbox = sandbox.map(|id| id.parse::<SandboxId>()).transpose();
+    Ok(AuditFilter {
+        sandbox: sandbox
+            .map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
+        action,
+        tenant,
+        key_id: key,
+        ..AuditFilter::default()
+    })
 }
 
-impl From<Head> for HeadBody {
-    fn from(head: Head) -> Self {
-        Self { seq: head.seq, hash: head.hash.iter().map(|byte| format!("{byte:02x}")).collect() }
-    }
+/// A record's number, as the store has it.
+fn number(field: &str, number: u64) -> Result<i64, Problem> {
+    i64::try_from(number).map_err(|_| Problem::field(field, format!("{number} is too large")))
 }
 
 /// Shows the audit trail. Needs the role admin.
@@ -74,79 +94,134 @@ pub(super) async fn records(
     Query(query): Query<RecordsQuery>,
 ) -> Result<axum::Json<RecordsBody>, Problem> {
     let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
-    let sandbox = query.sandbox.map(|id| id.parse::<SandboxId>()).transpose();
-    let filter = AuditFilter {
-        sandbox: sandbox
-            .map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
-        action: query.action,
-        tenant: query.tenant,
-        ..AuditFilter::default()
-    };
-    let after = query.after.unwrap_or(0);
-    let after = i64::try_from(after).map_err(|_| Problem::field("after", format!("{after} is too large")))?;
+    let filter = filter(query.sandbox.as_ref(), query.action, query.tenant, query.key)?;
+    let after = number("after", query.after.unwrap_or(0))?;
     let found = shared.keeper.audit_records(&caller, &filter, Some(after), limit).await?;
-    let head = HeadBody::from(shared.keeper.audit_head(&caller).await?);
+    let head = shared.keeper.audit_head(&caller).await?.into();
     let next = found.last().map_or(after, |record| record.seq);
     let records = found.iter().filter_map(|record| serde_json::from_str(&record.to_line()).ok()).collect();
     Ok(axum::Json(RecordsBody { records, next, head }))
 }
 
-/// The whole audit trail as lines of JSON. Needs the role admin.
-#[utoipa::path(get, path = "/v1/audit/export", tag = "audit",
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExportQuery {
+    /// Records after this one. All, if neither this nor `last` is given.
+    after: Option<u64>,
+    /// So many of the last records.
+    #[param(minimum = 1, maximum = 10000)]
+    last: Option<u32>,
+    /// Whether to go on with what happens. `false` if not given.
+    follow: Option<bool>,
+    /// Only those about this sandbox, by id.
+    sandbox: Option<String>,
+    /// Only those of this deed, such as `sandbox.create`.
+    action: Option<String>,
+    /// Only those of this tenant.
+    tenant: Option<String>,
+    /// Only those of this key, by id.
+    key: Option<String>,
+}
+
+/// The audit trail as lines of JSON, each exactly as it is hashed. Needs the role admin.
+#[utoipa::path(get, path = "/v1/audit/export", tag = "audit", params(ExportQuery),
     responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
-pub(super) async fn export(State(shared): State<Shared>, Auth(caller): Auth) -> Result<Response, Problem> {
+pub(super) async fn export(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Query(query): Query<ExportQuery>,
+) -> Result<Response, Problem> {
+    let filter = filter(query.sandbox.as_ref(), query.action, query.tenant, query.key)?;
     let slot = shared.streams.take(&caller.key)?;
-    // What comes while it is read is not part of it, so that it ends.
+    let after = match (query.after, query.last) {
+        (Some(_), Some(_)) => return Err(Problem::field("last", "give either after or last")),
+        (after, None) => Some(number("after", after.unwrap_or(0))?),
+        (None, Some(_)) => None,
+    };
+    let many = query.last.map(|last| page("last", Some(last), 1, MAX_LAST)).transpose()?;
+    // Who may not read it gets an answer, not the end of a stream. What comes while it is read is not part of it, so that it ends.
     let last = shared.keeper.audit_head(&caller).await?.seq;
-    let lines = shared.keeper.audit_export(&caller, 1, Some(last))?;
-    let lines = lines.map(move |line| {
-        let _held = &slot;
-        line.map(|line| Bytes::from(line + "\n")).map_err(std::io::Error::other)
-    });
+    let first = shared.keeper.audit_records(&caller, &filter, after, many.unwrap_or(PAGE)).await?;
+    let until = (query.follow != Some(true)).then_some(last);
+    let lines = lines(shared, caller, filter, after.unwrap_or(last), until, first);
+    let lines = async_stream::stream! {
+        futures::pin_mut!(lines);
+        loop {
+            tokio::select! {
+                biased;
+                line = futures::StreamExt::next(&mut lines) => match line {
+                    Some(line) => yield line.map_err(std::io::Error::other),
+                    None => break,
+                },
+                problem = slot.ended() => {
+                    yield Err(std::io::Error::other(problem.detail().to_owned()));
+                    break;
+                }
+            }
+        }
+    };
     let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
 }
 
-/// Whether the audit trail is whole.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = AuditVerdict)]
-pub(super) enum VerdictBody {
-    /// It is.
-    Whole {
-        /// `true`.
-        ok: bool,
-        /// How many records there are.
-        records: u64,
-        /// The last of them. Note it elsewhere: a trail that is cut later shows by it.
-        head: HeadBody,
-    },
-    /// It is not.
-    Broken {
-        /// `false`.
-        ok: bool,
-        /// The first record that is not what it was.
-        seq: i64,
-        /// What is wrong with it.
-        why: String,
-    },
+/// The records of `page` and those after them, up to `until` or for ever.
+fn lines(
+    shared: Shared,
+    caller: Caller,
+    filter: AuditFilter,
+    mut after: i64,
+    until: Option<i64>,
+    mut page: Vec<AuditRecord>,
+) -> impl Stream<Item = Result<Bytes, KeeperError>> + Send + 'static {
+    async_stream::stream! {
+        loop {
+            let is_end = page.is_empty();
+            for record in &page {
+                if until.is_some_and(|until| record.seq > until) {
+                    return;
+                }
+                yield Ok(Bytes::from(record.line() + "\n"));
+                after = record.seq;
+            }
+            match until {
+                Some(_) if is_end => return,
+                None if is_end => tokio::time::sleep(PAUSE).await,
+                _ => {}
+            }
+            page = match shared.keeper.audit_records(&caller, &filter, Some(after), PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            };
+        }
+    }
 }
 
-/// Checks the whole audit trail. Needs the role admin.
-#[utoipa::path(post, path = "/v1/audit/verify", tag = "audit",
-    responses((status = 200, description = "Whether it is whole, and if not, from where on.", body = VerdictBody)))]
+/// What is to be checked.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = VerifyAudit, example = json!({}))]
+pub(super) struct VerifyBody {
+    /// From this record on. 1 if not given.
+    first: Option<u64>,
+    /// A head that was noted earlier, as `SEQ:HASH`, which must be there unchanged.
+    head: Option<String>,
+}
+
+/// Checks the audit trail. Needs the role admin.
+#[utoipa::path(post, path = "/v1/audit/verify", tag = "audit", request_body = VerifyBody,
+    responses((status = 200, description = "Whether it is whole, and if not, from where on.", body = AuditVerdict)))]
 pub(super) async fn verify(
     State(shared): State<Shared>,
     Auth(caller): Auth,
-    Json(Nothing {}): Json<Nothing>,
-) -> Result<axum::Json<VerdictBody>, Problem> {
-    Ok(axum::Json(match shared.keeper.audit_verify(&caller, 1, None).await? {
-        Verification::Verified(found) => {
-            VerdictBody::Whole { ok: true, records: found.records, head: found.head.into() }
-        }
-        Verification::Broken(broken) => {
-            VerdictBody::Broken { ok: false, seq: broken.seq, why: broken.fault.to_string() }
-        }
-    }))
+    Json(body): Json<VerifyBody>,
+) -> Result<axum::Json<AuditVerdict>, Problem> {
+    let first = number("first", body.first.unwrap_or(1).max(1))?;
+    let known = body.head.map(|head| head.parse::<Head>()).transpose();
+    let known = known.map_err(|error| Problem::field("head", &error))?;
+    Ok(axum::Json(shared.keeper.audit_verify(&caller, first, known).await?.into()))
 }

@@ -1,32 +1,32 @@
 //! Keys.
 
 use axum::extract::State;
+use belljar_keeper::{CreatedKey, KeyInfo};
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::types::{KeyBody, KeyInfoBody, KeyUpdateBody, NewKeyBody};
+use super::types::{KeyUpdateBody, NewKeyBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
 
 /// Makes a key. Needs the role admin.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = NewKeyBody,
-    responses((status = 201, description = "The key. It is told this once.", body = KeyBody)))]
+    responses((status = 201, description = "The key. It is told this once.", body = CreatedKey)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Json(body): Json<NewKeyBody>,
-) -> Result<(StatusCode, axum::Json<KeyBody>), Problem> {
-    let (info, key) = shared.keeper.create_key(&caller, body.into()).await?;
-    Ok((StatusCode::CREATED, axum::Json(KeyBody { info: info.into(), key })))
+) -> Result<(StatusCode, axum::Json<CreatedKey>), Problem> {
+    Ok((StatusCode::CREATED, axum::Json(shared.keeper.create_key(&caller, body.into()).await?)))
 }
 
 /// Metadata of keys, without the secrets.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Keys)]
 pub(super) struct KeysBody {
-    keys: Vec<KeyInfoBody>,
+    keys: Vec<KeyInfo>,
 }
 
 /// Lists keys. Needs the role admin.
@@ -36,22 +36,20 @@ pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
 ) -> Result<axum::Json<KeysBody>, Problem> {
-    let keys = shared.keeper.keys(&caller).await?;
-    Ok(axum::Json(KeysBody { keys: keys.into_iter().map(Into::into).collect() }))
+    Ok(axum::Json(KeysBody { keys: shared.keeper.keys(&caller).await? }))
 }
 
 /// Changes the quotas of a key, from its next request on. Sandboxes that are there stay. Needs the role admin.
 #[utoipa::path(patch, path = "/v1/keys/{id}", tag = "keys", request_body = KeyUpdateBody,
     params(("id" = String, Path, description = "The key's id.")),
-    responses((status = 200, description = "The key as it is now.", body = KeyInfoBody)))]
+    responses((status = 200, description = "The key as it is now.", body = KeyInfo)))]
 pub(super) async fn update(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(body): Json<KeyUpdateBody>,
-) -> Result<axum::Json<KeyInfoBody>, Problem> {
-    let info = shared.keeper.set_key_quotas(&caller, &id, body.into()).await?;
-    Ok(axum::Json(info.into()))
+) -> Result<axum::Json<KeyInfo>, Problem> {
+    Ok(axum::Json(shared.keeper.set_key_quotas(&caller, &id, body.into()).await?))
 }
 
 /// Takes a key back. Needs the role admin.

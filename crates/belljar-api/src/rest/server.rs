@@ -2,14 +2,14 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{Leftover, Me};
 use belljar_model::Role;
 use http::{HeaderValue, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::types::MeBody;
 use crate::api::Shared;
-use crate::extract::Auth;
+use crate::extract::{Auth, Json};
 use crate::problem::Problem;
 
 /// Whether the server lives.
@@ -83,12 +83,34 @@ pub(super) async fn document() -> Response {
 
 /// Who the key's holder is, and what its sandboxes use.
 #[utoipa::path(get, path = "/v1/me", tag = "keys",
-    responses((status = 200, description = "The holder.", body = MeBody)))]
-pub(super) async fn me(
+    responses((status = 200, description = "The holder.", body = Me)))]
+pub(super) async fn me(State(shared): State<Shared>, Auth(caller): Auth) -> Result<axum::Json<Me>, Problem> {
+    Ok(axum::Json(shared.keeper.me(&caller)?))
+}
+
+/// What is to be done about what is left over.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Collect, example = json!({"dry_run": true}))]
+pub(super) struct CollectBody {
+    /// Only say what would be removed. `false` if not given.
+    dry_run: bool,
+}
+
+/// What was left over.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Leftovers)]
+pub(super) struct LeftoversBody {
+    leftovers: Vec<Leftover>,
+}
+
+/// Removes what is left over of sandboxes, templates and answers, and is in nobody's use. Needs the role admin.
+#[utoipa::path(post, path = "/v1/gc", tag = "server", request_body = CollectBody,
+    responses((status = 200, description = "What is removed, or would be.", body = LeftoversBody)))]
+pub(super) async fn collect(
     State(shared): State<Shared>,
     Auth(caller): Auth,
-) -> Result<axum::Json<MeBody>, Problem> {
-    shared.keeper.require(&caller, Role::Read, "looking at a key")?;
-    let usage = shared.keeper.usage(&caller).await?;
-    Ok(axum::Json(MeBody::new(caller, &usage)))
+    Json(body): Json<CollectBody>,
+) -> Result<axum::Json<LeftoversBody>, Problem> {
+    Ok(axum::Json(LeftoversBody { leftovers: shared.keeper.collect(&caller, body.dry_run).await? }))
 }

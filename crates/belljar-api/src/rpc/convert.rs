@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::v1;
 use belljar_keeper as keeper;
-use belljar_model::{Isolation, LayerState, Limits, LimitsFile, Outcome, Role, SandboxState, StreamOutput};
+use belljar_model::{Isolation, LayerState, Limits, LimitsFile, Outcome, SandboxState, StreamOutput};
 use belljar_proto::well_known;
 use jiff::Timestamp;
 
@@ -259,44 +259,6 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
         note: info.note.unwrap_or_default(),
         base: info.base.to_owned(),
         warm: info.warm,
-        ..Default::default()
-    }
-}
-
-/// Key metadata, without the secret.
-pub(super) fn key(info: keeper::KeyInfo) -> v1::KeyInfo {
-    v1::KeyInfo {
-        id: info.id,
-        hint: info.hint,
-        name: info.name,
-        role: role(info.role).into(),
-        tenant: info.tenant,
-        quotas: quotas(&info.quotas).into(),
-        created_at: time(info.created_at).into(),
-        expires_at: info.expires_at.map(time).into(),
-        revoked_at: info.revoked_at.map(time).into(),
-        last_used_at: info.last_used_at.map(time).into(),
-        ..Default::default()
-    }
-}
-
-/// A role.
-pub(super) fn role(role: Role) -> v1::KeyRole {
-    match role {
-        Role::Read => v1::KeyRole::KEY_ROLE_READ,
-        Role::User => v1::KeyRole::KEY_ROLE_USER,
-        Role::Admin => v1::KeyRole::KEY_ROLE_ADMIN,
-    }
-}
-
-/// Quotas.
-pub(super) fn quotas(quotas: &keeper::Quotas) -> v1::KeyQuotas {
-    v1::KeyQuotas {
-        sandboxes: quotas.sandboxes,
-        memory_bytes: quotas.memory_bytes,
-        disk_bytes: quotas.disk_bytes,
-        cpu_seconds_per_hour: quotas.cpu_seconds_per_hour,
-        executions_per_minute: quotas.executions_per_minute,
         ..Default::default()
     }
 }

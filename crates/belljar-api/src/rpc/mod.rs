@@ -3,17 +3,14 @@
 //! Services of the whole server are answered here from the keeper. Services of the guest (`Process`, `Filesystem`, `Ports`,
 //! `Health`) are passed on, message by message, to the guest of the sandbox that the header `belljar-sandbox` names.
 
-mod audit;
 mod call;
 mod commands;
 mod convert;
 mod error;
 mod guest;
 mod health;
-mod keys;
 mod router;
 mod sandboxes;
-mod server;
 mod templates;
 
 pub(crate) use error::{Wire, refusal};

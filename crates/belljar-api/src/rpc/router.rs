@@ -7,13 +7,10 @@ use belljar_proto::{DeadlinePolicy, MAX_MESSAGE_BYTES};
 use connectrpc::{CompressionRegistry, ConnectRpcService, Limits};
 use connectrpc_reflection::Reflector;
 
-use super::audit::Audit;
 use super::commands::Commands;
 use super::guest;
 use super::health::Health;
-use super::keys::Keys;
 use super::sandboxes::Sandboxes;
-use super::server::Server;
 use super::templates::Templates;
 use crate::api::Shared;
 
@@ -25,8 +22,7 @@ const MAX_ELEMENT_BYTES: usize = 8 << 20;
 const PREFIXES: [&str; 3] = ["/belljar.v1.", "/grpc.health.v1.", "/grpc.reflection.v1"];
 
 /// Procedures that need no key.
-const OPEN: [&str; 3] =
-    [v1::SERVER_VERSION_SPEC.procedure, v1::SERVER_HEALTH_SPEC.procedure, "/grpc.health.v1.Health/Check"];
+const OPEN: [&str; 1] = ["/grpc.health.v1.Health/Check"];
 
 /// Procedures whose caller may be silent for as long as it likes, as a person at a keyboard is.
 const SILENT: [&str; 4] = [
@@ -80,9 +76,6 @@ fn services(shared: &Shared) -> connectrpc::Router {
         .add_service(Arc::new(Sandboxes(shared())))
         .add_service(Arc::new(Commands(shared())))
         .add_service(Arc::new(Templates(shared())))
-        .add_service(Arc::new(Keys(shared())))
-        .add_service(Arc::new(Audit(shared())))
-        .add_service(Arc::new(Server(shared())))
         .add_service(Arc::new(guest::Process(shared())))
         .add_service(Arc::new(guest::Filesystem(shared())))
         .add_service(Arc::new(guest::Ports(shared())))

@@ -133,7 +133,7 @@ impl World {
             expires: None,
             quotas: Quotas::default(),
         };
-        self.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().1
+        self.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().key
     }
 
     /// A client with a key of this tenant and role.

@@ -4,7 +4,7 @@ use belljar_client::{ErrorCode, v1};
 use belljar_engine::{CodeEvent, GuestClient};
 use belljar_model::Role;
 
-use crate::world::{World, cases, sandbox};
+use crate::world::{World, cases, sandbox, trail};
 
 cases![a_large_result_comes_whole, code_is_in_the_trail, what_is_wrong_is_refused];
 
@@ -72,13 +72,9 @@ async fn code_is_in_the_trail(world: World) {
     assert_eq!(guest.restart_context(&made.id).await.unwrap().generation, 2);
     guest.remove_context(&made.id).await.unwrap();
     assert_eq!(guest.list_contexts().await.unwrap().len(), 1);
-    let filter = v1::AuditRecordFilter { sandbox: id, ..Default::default() };
-    let request =
-        v1::TailAuditRequest { filter: filter.into(), after: Some(0), no_follow: true, ..Default::default() };
-    let mut tail = world.admin().await.tail_audit(request).await.unwrap();
     let mut told = Vec::new();
-    while let Some(record) = tail.next().await.unwrap() {
-        let record: serde_json::Value = serde_json::from_str(&record.json).unwrap();
+    for record in trail(&world.admin().await, &id).await {
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
         told.push(record["action"].as_str().unwrap().to_owned());
         if record["action"] == "code" {
             assert_eq!(record["details"]["outcome"], "error", "{record}");

@@ -73,7 +73,6 @@ fn page() -> Result<Completion, Failed> {
         "src",
         "{}",
         "\"exited\":{}",
-        env!("CARGO_PKG_VERSION"),
         "unauthenticated",
         "not_found",
         "belljar.v1.Problem",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_client::{ErrorCode, v1};
 
-use crate::world::{PATIENCE, World, cases, sandbox, sh, until};
+use crate::world::{PATIENCE, World, cases, sandbox, sh, trail, until};
 
 cases![
     the_deadline_is_not_the_callers,
@@ -165,14 +165,10 @@ async fn deeds_are_in_the_trail(world: World) {
     let request = v1::StartRequest { shell: "true".into(), ..Default::default() };
     let mut process = guest.start(request).await.unwrap();
     while process.next().await.unwrap().is_some() {}
-    let filter = v1::AuditRecordFilter { sandbox: id, ..Default::default() };
-    let request =
-        v1::TailAuditRequest { filter: filter.into(), after: Some(0), no_follow: true, ..Default::default() };
-    let mut tail = admin.tail_audit(request).await.unwrap();
     let mut told = Vec::new();
-    while let Some(record) = tail.next().await.unwrap() {
-        assert!(!record.json.contains(['\n', '\u{1b}']), "{}", record.json);
-        let record: serde_json::Value = serde_json::from_str(&record.json).unwrap();
+    for record in trail(&admin, &id).await {
+        assert!(!record.contains('\u{1b}'), "{record}");
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
         told.push(format!("{} {}", record["action"].as_str().unwrap(), record["outcome"].as_str().unwrap()));
     }
     let expected = [

@@ -3,16 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use belljar_client::{Client, ClientError, ErrorCode, v1};
+use belljar_client::{Client, ClientError, ErrorCode, Method, RestBody, v1};
+use belljar_keeper::{AuditVerdict, CreatedKey, Me};
 use belljar_model::Role;
 use bytes::Bytes;
 use connectrpc::Protocol;
 use connectrpc::client::{ClientConfig, Http2Connection};
+use serde_json::json;
 use v1::__buffa::oneof::command_outcome::Kind;
 use v1::__buffa::oneof::exec_event::Event;
 use v1::__buffa::oneof::fork_sandbox_response::Result as Fork;
 
-use crate::world::{DOMAIN, PATIENCE, World, cases, code, line, sandbox, sh, until};
+use crate::world::{DOMAIN, PATIENCE, World, cases, code, line, sandbox, sh, text, until};
 
 cases![
     a_sandbox_is_made_used_and_ended,
@@ -647,7 +649,7 @@ async fn a_sandbox_token_opens_that_one_only(world: World) {
     let inside = world.with_key(belljar_client::Credential::key(token));
     assert_eq!(sh(&inside, &id, "echo in").await.stdout.data, "in\n");
     inside.guest(&id).unwrap().list_processes().await.unwrap();
-    assert_eq!(inside.me(v1::MeRequest::default()).await.unwrap().only_sandbox, id);
+    assert_eq!(code(inside.fetch::<Me>("/v1/me").await), "forbidden");
     assert_eq!(code(inside.get(named(&other)).await), "sandbox_not_found");
     let refused = inside.guest(&other).unwrap().list_processes().await.unwrap_err();
     assert!(refused.is(ErrorCode::NotFound), "{refused:?}");
@@ -659,87 +661,84 @@ async fn a_sandbox_token_opens_that_one_only(world: World) {
 
 async fn keys_come_and_go(world: World) {
     let (admin, user) = (world.admin().await, world.user().await);
-    let request = v1::CreateKeyRequest {
-        name: "ci".to_owned(),
-        role: v1::KeyRole::KEY_ROLE_READ.into(),
-        tenant: "team".to_owned(),
-        expires: span(Duration::from_secs(3600)),
-        quotas: v1::KeyQuotas { sandboxes: Some(2), ..Default::default() }.into(),
-        ..Default::default()
+    let request = json!({
+        "name": "ci", "role": "read", "tenant": "team", "expires": "1h", "quotas": {"sandboxes": 2},
+    });
+    let make = |client: Client| {
+        let request = request.clone();
+        async move { client.send::<CreatedKey>(Method::POST, "/v1/keys", &request).await }
     };
-    assert_eq!(code(user.create_key(request.clone()).await), "forbidden");
-    let made = admin.create_key(request).await.unwrap();
-    assert!(made.key.starts_with("bj_") && made.info.key_matches(&made.key));
+    assert_eq!(code(make(user).await), "forbidden");
+    let made = make(admin.clone()).await.unwrap();
+    assert!(made.key.starts_with("bj_") && made.key.starts_with(&made.info.hint) && made.info.hint.len() > 3);
     let reader = world.with_key(belljar_client::Credential::key(made.key.clone()));
-    let me = reader.me(v1::MeRequest::default()).await.unwrap();
-    assert_eq!((me.tenant.as_str(), me.role.as_known()), ("team", Some(v1::KeyRole::KEY_ROLE_READ)));
-    assert_eq!(me.quotas.sandboxes, Some(2));
+    let me: Me = reader.fetch("/v1/me").await.unwrap();
+    assert_eq!((me.tenant.as_str(), me.role, me.quotas.sandboxes), ("team", Role::Read, Some(2)));
     assert_eq!(code(reader.create(v1::CreateSandboxRequest::default(), None).await), "forbidden");
-    let keys = admin.keys(v1::ListKeysRequest::default()).await.unwrap();
-    assert!(keys.keys.iter().any(|key| key.id == made.info.id && key.name == "ci"));
-    let revoke = v1::RevokeKeyRequest { id: made.info.id.clone(), ..Default::default() };
-    admin.revoke_key(revoke).await.unwrap();
-    assert_eq!(code(reader.me(v1::MeRequest::default()).await), "unauthenticated");
-    let none = v1::RevokeKeyRequest { id: "none".to_owned(), ..Default::default() };
-    assert_eq!(code(admin.revoke_key(none).await), "key_not_found");
-}
-
-trait Matches {
-    fn key_matches(&self, key: &str) -> bool;
-}
-
-impl Matches for v1::KeyInfo {
-    fn key_matches(&self, key: &str) -> bool {
-        !self.hint.is_empty() && key.starts_with(self.hint.trim_end_matches('…'))
-    }
+    let keys: serde_json::Value = admin.fetch("/v1/keys").await.unwrap();
+    let mut keys = keys["keys"].as_array().unwrap().iter();
+    assert!(keys.any(|key| key["id"] == made.info.id && key["name"] == "ci" && key.get("key").is_none()));
+    let revoke = |id: &str| {
+        let (admin, path) = (admin.clone(), format!("/v1/keys/{id}"));
+        async move { admin.value::<()>(Method::DELETE, &path, RestBody::Empty).await }
+    };
+    revoke(&made.info.id).await.unwrap();
+    assert_eq!(code(reader.fetch::<Me>("/v1/me").await), "unauthenticated");
+    assert_eq!(code(revoke("none").await), "key_not_found");
 }
 
 async fn the_trail_is_told_checked_and_exported(world: World) {
     let (admin, user) = (world.admin().await, world.user().await);
     let id = sandbox(&user).await;
-    let filter = v1::AuditRecordFilter { sandbox: id.clone(), ..Default::default() };
-    let request = v1::TailAuditRequest { filter: filter.into(), after: Some(0), ..Default::default() };
-    assert_eq!(code(user.tail_audit(request.clone()).await.unwrap().next().await), "forbidden");
-    let mut tail = admin.tail_audit(request).await.unwrap();
-    let first = tail.next().await.unwrap().unwrap();
-    assert!(first.json.contains("sandbox.create") && first.json.contains(&id), "{}", first.json);
+    let path = format!("/v1/audit/export?follow=true&sandbox={id}");
+    let follow = async |client: &Client| {
+        client.rest(Method::GET, &path, "application/x-ndjson", RestBody::Empty).await
+    };
+    assert_eq!(code(follow(&user).await.map(drop)), "forbidden");
+    let mut following = follow(&admin).await.unwrap();
     // What happens while somebody looks is seen.
     sh(&user, &id, "true").await;
     user.guest(&id).unwrap().write(Path::new("a"), 0o644, "b".into()).await.unwrap();
-    let mut seen = Vec::new();
-    while seen.len() < 2 {
-        let record = tokio::time::timeout(PATIENCE, tail.next()).await.unwrap().unwrap().unwrap();
-        seen.push(record.json);
+    let mut seen = String::new();
+    while seen.lines().count() < 3 || !seen.ends_with('\n') {
+        let piece = tokio::time::timeout(PATIENCE, following.next()).await.unwrap().unwrap().unwrap();
+        seen.push_str(std::str::from_utf8(&piece).unwrap());
     }
-    assert!(seen[0].contains("\"exec\"") && seen[1].contains("file.write"), "{seen:?}");
+    for (line, action) in seen.lines().zip(["sandbox.create", "exec", "file.write"]) {
+        assert!(line.contains(&format!("\"{action}\"")) && line.contains(&id), "{line}");
+    }
 
-    let checked = admin.verify_audit(v1::VerifyAuditRequest::default()).await.unwrap();
-    assert!(checked.whole && checked.records >= 3 && checked.head.hash.len() == 32, "{checked:?}");
-    let mut export = admin.export_audit(v1::ExportAuditRequest::default()).await.unwrap();
-    let mut count = 0;
-    while let Some(line) = export.next().await.unwrap() {
-        count += 1;
-        assert_eq!(line.seq, count);
-        let json: serde_json::Value = serde_json::from_str(&line.json).unwrap();
-        assert_eq!(json["seq"], count);
+    let verify = async |head: Option<String>| {
+        admin.send::<AuditVerdict>(Method::POST, "/v1/audit/verify", &json!({"head": head})).await
+    };
+    let AuditVerdict::Whole { records, head, .. } = verify(None).await.unwrap() else {
+        panic!("it is whole")
+    };
+    assert!(records >= 3 && head.hash.len() == 64, "{records} {head:?}");
+    let exported = admin.rest(Method::GET, "/v1/audit/export", "application/x-ndjson", RestBody::Empty).await;
+    let lines = text(exported.unwrap()).await;
+    for (line, seq) in lines.lines().zip(1..) {
+        assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap()["seq"], seq);
     }
-    assert!(count >= checked.records);
-    let known = v1::AuditHead { seq: checked.head.seq, hash: vec![7; 32].into(), ..Default::default() };
-    let request = v1::VerifyAuditRequest { known: known.into(), ..Default::default() };
-    assert!(!admin.verify_audit(request).await.unwrap().whole);
+    assert!(lines.lines().count() as u64 >= records);
+    assert!(matches!(
+        verify(Some(format!("{}:{}", head.seq, head.hash))).await,
+        Ok(AuditVerdict::Whole { .. })
+    ));
+    let other = verify(Some(format!("{}:{}", head.seq, "07".repeat(32)))).await;
+    assert!(matches!(other, Ok(AuditVerdict::Broken { ok: false, .. })), "{other:?}");
+    assert_eq!(code(verify(Some("1".to_owned())).await), "invalid_field");
 }
 
 async fn the_server_says_who_it_is(world: World) {
     let nobody = world.with_key(belljar_client::Credential::None);
-    let version = nobody.version(v1::ServerVersionRequest::default()).await.unwrap();
-    assert_eq!(version.version, env!("CARGO_PKG_VERSION"));
-    assert!(nobody.health(v1::ServerHealthRequest::default()).await.unwrap().ready);
-    assert_eq!(code(nobody.me(v1::MeRequest::default()).await), "unauthenticated");
+    let version: serde_json::Value = nobody.fetch("/version").await.unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(code(nobody.fetch::<Me>("/v1/me").await), "unauthenticated");
     let user = world.user().await;
-    let id = sandbox(&user).await;
-    let me = user.me(v1::MeRequest::default()).await.unwrap();
-    assert_eq!((me.usage.sandboxes, me.role.as_known()), (1, Some(v1::KeyRole::KEY_ROLE_USER)));
-    assert!(!id.is_empty() && me.only_sandbox.is_empty());
+    sandbox(&user).await;
+    let me: Me = user.fetch("/v1/me").await.unwrap();
+    assert_eq!((me.usage.sandboxes, me.role), (1, Role::User));
 }
 
 async fn streams_end_when_the_server_stops(mut world: World) {
@@ -749,8 +748,5 @@ async fn streams_end_when_the_server_stops(mut world: World) {
     assert!(matches!(events.next().await.unwrap().unwrap().event, Some(Event::Started(_))));
     let (ended, ()) = tokio::join!(events.next(), world.stop());
     assert_eq!(code(ended), "shutting_down");
-    assert!(matches!(
-        user.me(v1::MeRequest::default()).await,
-        Err(belljar_client::ClientError::Unreachable { .. })
-    ));
+    assert!(matches!(user.fetch::<Me>("/v1/me").await, Err(belljar_client::ClientError::Unreachable { .. })));
 }

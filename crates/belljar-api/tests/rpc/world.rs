@@ -112,7 +112,7 @@ impl World {
             expires: None,
             quotas: Quotas::default(),
         };
-        self.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().1
+        self.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().key
     }
 
     /// A client with this credential.
@@ -177,4 +177,21 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut done: impl F
         assert!(begin.elapsed() < PATIENCE, "{what} did not come true");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// All of an answer.
+pub(crate) async fn text(mut answer: belljar_client::RestAnswer) -> String {
+    let mut text = Vec::new();
+    while let Some(piece) = answer.next().await.unwrap() {
+        text.extend_from_slice(&piece);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// The records of the audit about a sandbox, one line each.
+pub(crate) async fn trail(admin: &Client, sandbox: &str) -> Vec<String> {
+    let path = format!("/v1/audit/export?sandbox={sandbox}");
+    let body = belljar_client::RestBody::Empty;
+    let answer = admin.rest(belljar_client::Method::GET, &path, "application/x-ndjson", body).await.unwrap();
+    text(answer).await.lines().map(str::to_owned).collect()
 }

@@ -175,7 +175,7 @@ pub(crate) async fn what_is_being_written_is_not_left_over(world: World) {
     // And what nobody writes any more is.
     std::fs::write(dir.join("tpl_left.tar"), "left").unwrap();
     let left = world.keeper.collect(&operator, true).await.unwrap();
-    assert_eq!((left.len(), left[0].kind, left[0].bytes), (1, "archive", 4));
+    assert_eq!((left.len(), left[0].kind.as_ref(), left[0].bytes), (1, "archive", 4));
     assert_eq!(world.keeper.collect(&operator, false).await.unwrap(), left);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4);
     assert_eq!(world.keeper.collect(&ann, true).await.unwrap_err().code(), "forbidden");

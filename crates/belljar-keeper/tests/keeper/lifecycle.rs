@@ -135,7 +135,7 @@ pub(crate) async fn one_that_ends_by_itself_is_gone(world: World) {
     entered.crash();
     until("its end is seen", || async { world.keeper.get(&ann, &id).await.is_err() }).await;
     assert_eq!(world.keeper.get(&ann, &id).await.unwrap_err().code(), "sandbox_gone");
-    assert_eq!(world.keeper.usage(&ann).await.unwrap().sandboxes, 0);
+    assert_eq!(world.keeper.me(&ann).unwrap().usage.sandboxes, 0);
 }
 
 /// A request is dropped where it stands when its client goes away. Sandboxes were left between two states by that, until their
@@ -354,7 +354,7 @@ pub(crate) async fn limits_change_while_it_runs(world: World) {
     let info = world.keeper.update(&ann, &id, set("100m")).await.unwrap();
     assert_eq!(info.spec.limits.memory.bytes(), 100 << 20);
     assert_eq!(world.keeper.exec(&ann, &id, eat(), None).await.unwrap().outcome, Outcome::OutOfMemory);
-    assert_eq!(world.keeper.usage(&ann).await.unwrap().memory_bytes, 100 << 20);
+    assert_eq!(world.keeper.me(&ann).unwrap().usage.memory_bytes, 100 << 20);
 }
 
 pub(crate) async fn commands_end_with_their_caller(world: World) {

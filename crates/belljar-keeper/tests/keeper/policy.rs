@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, Denied, ExecRequest, FileOperation, Idempotency, KeeperError, Leave,
-    NewKey, Quotas, Verification,
+    AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation, Idempotency,
+    KeeperError, Leave, NewKey, Quotas, Verification,
 };
 use belljar_model::{Role, SandboxId, SpecFile};
 
@@ -61,7 +61,7 @@ pub(crate) async fn roles_hold(world: World) {
 
 pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
     let operator = Caller::operator("test", "r");
-    let (_, secret) = world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+    let secret = world.keeper.create_key(&operator, new_key("agent")).await.unwrap().key;
     let owner = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
     let (mine, other) =
         (world.create(&owner).await.id.to_string(), world.create(&owner).await.id.to_string());
@@ -92,8 +92,8 @@ pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
 pub(crate) async fn a_port_needs_to_be_published(world: World) {
     let operator = Caller::operator("test", "r");
     let keeper = world.again(|config| config.share_host_tree = true).await;
-    let (_, secret) = keeper.create_key(&operator, new_key("ann")).await.unwrap();
-    let (_, other) = keeper.create_key(&operator, new_key("bob")).await.unwrap();
+    let secret = keeper.create_key(&operator, new_key("ann")).await.unwrap().key;
+    let other = keeper.create_key(&operator, new_key("bob")).await.unwrap().key;
     let ann = keeper.authenticate(&secret, "c", "r").await.unwrap();
     let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
     let open = async |credential: Option<&str>, port| {
@@ -185,7 +185,7 @@ pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
     assert_eq!(world.keeper.keys(&operator).await.unwrap().len(), 1);
     // One that was made while the operator allowed it is in the way when that is taken back.
     let shared = world.again(|config| config.share_host_tree = true).await;
-    let (second, _) = shared.create_key(&operator, new_key("bob")).await.unwrap();
+    let second = shared.create_key(&operator, new_key("bob")).await.unwrap().info;
     world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
     let refused = world.keeper.create(&user("ann"), plain()).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Policy { field: "template", .. }), "{refused}");
@@ -281,7 +281,8 @@ pub(crate) async fn the_trail_is_whole_and_tells_who(world: World) {
 
 pub(crate) async fn keys_come_and_go(world: World) {
     let operator = Caller::operator("t", "r");
-    let (info, secret) = world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+    let CreatedKey { info, key: secret } =
+        world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
     assert_eq!(secret.len(), 3 + 64);
     assert!(secret.starts_with(&info.hint) && info.hint.len() == 8);
     let caller = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
@@ -295,7 +296,7 @@ pub(crate) async fn keys_come_and_go(world: World) {
     assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Revoked);
     assert_eq!(world.keeper.revoke_key(&operator, "key_none").await.unwrap_err().code(), "key_not_found");
     let short = NewKey { expires: Some(Duration::from_millis(1)), ..new_key("short") };
-    let (_, secret) = world.keeper.create_key(&operator, short).await.unwrap();
+    let secret = world.keeper.create_key(&operator, short).await.unwrap().key;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Expired);
     let long = NewKey { name: "x".repeat(129), ..new_key("long") };

@@ -54,8 +54,8 @@ impl Welcome {
             expires: None,
             quotas: Quotas::default(),
         };
-        let (info, secret) = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
-        Ok(Self { key: Some((info.id, secret)) })
+        let made = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
+        Ok(Self { key: Some((made.info.id, made.key)) })
     }
 
     /// Says in three lines what a newcomer needs. A key that nobody was told is taken back.

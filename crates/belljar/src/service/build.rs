@@ -46,7 +46,7 @@ pub(crate) async fn build(
     let body = json!({
         "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
     });
-    let body = RestBody::Json(serde_json::to_vec(&body)?);
+    let body = RestBody::Json(serde_json::to_vec(&body)?.into());
     let mut answer = link.client.rest(Method::POST, "/v1/templates", "text/event-stream", body).await?;
     let mut open = Vec::new();
     let mut name = String::new();
@@ -184,7 +184,7 @@ pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u
 
 /// Takes a template from a file.
 pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Result<u8, Quit> {
-    let source: Box<dyn std::io::Read + Send> = match file.to_str() {
+    let source: Box<dyn std::io::Read + Send + Sync> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),
         _ => Box::new(std::fs::File::open(file).with_context(|| format!("cannot open {}", file.display()))?),
     };
@@ -215,7 +215,7 @@ pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Resu
 }
 
 /// A name as it stands in a path of the server.
-fn in_path(name: &str) -> String {
+pub(super) fn in_path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_client::v1;
+use belljar_client::Method;
+use belljar_keeper::Leftover;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::args::{CollectArgs, Format};
 use super::link::{Link, home};
@@ -17,11 +20,17 @@ enum CollectError {
     Remove { path: PathBuf, source: std::io::Error },
 }
 
+/// What the server found.
+#[derive(Deserialize)]
+struct Leftovers {
+    leftovers: Vec<Leftover>,
+}
+
 /// Removes what is left over, or only says what that would be.
 pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
-    let request = v1::CollectRequest { dry_run: args.dry_run, ..Default::default() };
-    let mut leftovers =
-        link.long("looking for what is left over", link.client.collect(request)).await?.leftovers;
+    let request = json!({"dry_run": args.dry_run});
+    let asked = link.client.send(Method::POST, "/v1/gc", &request);
+    let Leftovers { mut leftovers } = link.long("looking for what is left over", asked).await?;
     if link.is_own {
         leftovers.extend(old_log(&home(&args.server)?, args.dry_run)?);
     }
@@ -30,25 +39,18 @@ pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
 }
 
 /// The log that a server in the background has put aside.
-fn old_log(home: &Path, dry_run: bool) -> Result<Option<v1::Leftover>, CollectError> {
+fn old_log(home: &Path, dry_run: bool) -> Result<Option<Leftover>, CollectError> {
     let path = home.join(OLD_LOG_FILE);
     let Some(metadata) = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file) else {
         return Ok(None);
     };
-    let name = path.display().to_string();
     if !dry_run {
-        std::fs::remove_file(&path).map_err(|source| CollectError::Remove { path, source })?;
+        std::fs::remove_file(&path).map_err(|source| CollectError::Remove { path: path.clone(), source })?;
     }
-    Ok(Some(v1::Leftover {
-        kind: "log".to_owned(),
-        name,
-        bytes: metadata.len(),
-        count: 1,
-        ..Default::default()
-    }))
+    Ok(Some(Leftover { kind: "log".into(), path: Some(path), bytes: metadata.len(), count: 1 }))
 }
 
-fn show(link: &Link, args: &CollectArgs, leftovers: &[v1::Leftover]) -> Result<(), Quit> {
+fn show(link: &Link, args: &CollectArgs, leftovers: &[Leftover]) -> Result<(), Quit> {
     if link.format == Format::Json {
         for leftover in leftovers {
             link.json(leftover)?;
@@ -56,19 +58,14 @@ fn show(link: &Link, args: &CollectArgs, leftovers: &[v1::Leftover]) -> Result<(
         return Ok(());
     }
     if link.quiet {
-        return print(
-            &leftovers
-                .iter()
-                .filter(|one| !one.name.is_empty())
-                .map(|one| format!("{}\n", one.name))
-                .collect::<String>(),
-        );
+        let paths = leftovers.iter().filter_map(|one| one.path.as_ref());
+        return print(&paths.map(|path| format!("{}\n", path.display())).collect::<String>());
     }
     let mut table = Table::new(&["KIND", "COUNT", "SIZE", "NAME"]);
     for one in leftovers {
-        let name = if one.name.is_empty() { "-" } else { &one.name };
+        let name = one.path.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let size = if one.bytes == 0 { "-".to_owned() } else { bytes(one.bytes) };
-        table.row(vec![one.kind.clone(), one.count.to_string(), size, name.to_owned()]);
+        table.row(vec![one.kind.to_string(), one.count.to_string(), size, name]);
     }
     if !leftovers.is_empty() {
         table.print()?;

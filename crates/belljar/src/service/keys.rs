@@ -1,13 +1,23 @@
 //! `belljar key` and `belljar template`.
 
-use belljar_client::v1;
+use belljar_client::{Method, RestBody, v1};
+use belljar_keeper::{CreatedKey, KeyInfo, Quotas};
+use belljar_model::Role;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::args::{Format, KeyCommand, QuotaArgs, TemplateCommand};
-use super::build;
+use super::build::{self, in_path};
 use super::link::Link;
-use super::show::{Table, bytes, distance, print};
+use super::show::{Table, away, bytes, distance, print};
 use super::words;
 use crate::message::Quit;
+
+/// The keys, as the server tells them.
+#[derive(Deserialize)]
+struct Keys {
+    keys: Vec<KeyInfo>,
+}
 
 /// Does what was asked for about keys.
 pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> {
@@ -16,8 +26,8 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
         KeyCommand::Ls => list(link).await?,
         KeyCommand::Set { .. } => set(link, command).await?,
         KeyCommand::Revoke { id } => {
-            let request = v1::RevokeKeyRequest { id: id.clone(), ..Default::default() };
-            link.client.revoke_key(request).await?;
+            let path = format!("/v1/keys/{}", in_path(id));
+            link.client.value::<()>(Method::DELETE, &path, RestBody::Empty).await?;
             link.remark("the key is taken back, and with it every token that was made with it");
         }
     }
@@ -26,24 +36,19 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
 
 async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
-    let quotas = changed(quotas, v1::KeyQuotas::default())?;
-    let role = match role.as_str() {
-        "read" => v1::KeyRole::KEY_ROLE_READ,
-        "user" => v1::KeyRole::KEY_ROLE_USER,
-        "admin" => v1::KeyRole::KEY_ROLE_ADMIN,
-        other => {
-            return Err(Quit::Usage(format!("--role: {other:?} is not allowed; give admin, user or read")));
-        }
-    };
-    let request = v1::CreateKeyRequest {
-        name: name.clone(),
-        role: role.into(),
-        tenant: tenant.clone(),
-        expires: words::span("expires", expires.as_deref())?,
-        quotas: if quotas == v1::KeyQuotas::default() { Default::default() } else { quotas.into() },
-        ..Default::default()
-    };
-    let made = link.client.create_key(request).await?;
+    let quotas = changed(quotas, Quotas::default())?;
+    let role: Role = role
+        .parse()
+        .map_err(|_| Quit::Usage(format!("--role: {role:?} is not allowed; give admin, user or read")))?;
+    let expires = expires.as_deref().map(|expires| words::time("expires", expires)).transpose()?;
+    let request = json!({
+        "name": name,
+        "role": role,
+        "tenant": tenant,
+        "expires": expires.map(|expires| expires.as_secs_f64()),
+        "quotas": quotas,
+    });
+    let made: CreatedKey = link.client.send(Method::POST, "/v1/keys", &request).await?;
     if !link.json(&made)? {
         link.remark("Save this key; it won't be shown again");
         print(&format!("{}\n", made.key))?;
@@ -54,12 +59,12 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
 /// Changes the quotas that are named, and leaves the others as they are.
 async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Set { id, quotas } = command else { return Ok(()) };
-    let keys = link.client.keys(v1::ListKeysRequest::default()).await?.keys;
+    let Keys { keys } = link.client.fetch("/v1/keys").await?;
     // One that is not there is refused by the server, in its own words.
-    let key = keys.into_iter().find(|key| key.id == *id).unwrap_or_default();
-    let quotas = changed(quotas, key.quotas.into_option().unwrap_or_default())?;
-    let request = v1::UpdateKeyRequest { id: id.clone(), quotas: quotas.into(), ..Default::default() };
-    let changed = link.client.update_key(request).await?;
+    let now = keys.into_iter().find(|key| key.id == *id).map(|key| key.quotas).unwrap_or_default();
+    let request = json!({"quotas": changed(quotas, now)?});
+    let path = format!("/v1/keys/{}", in_path(id));
+    let changed: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
     if !link.json(&changed)? {
         print(&format!("{}\n", changed.id))?;
     }
@@ -67,8 +72,8 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
 }
 
 /// The quotas that there are, with those that were given in their places.
-fn changed(given: &QuotaArgs, now: v1::KeyQuotas) -> Result<v1::KeyQuotas, Quit> {
-    Ok(v1::KeyQuotas {
+fn changed(given: &QuotaArgs, now: Quotas) -> Result<Quotas, Quit> {
+    Ok(Quotas {
         sandboxes: or_now(&given.max_sandboxes, now.sandboxes, |text| words::number("max-sandboxes", text))?,
         memory_bytes: or_now(&given.max_memory, now.memory_bytes, |text| words::size("max-memory", text))?,
         disk_bytes: or_now(&given.max_disk, now.disk_bytes, |text| words::size("max-disk", text))?,
@@ -78,7 +83,6 @@ fn changed(given: &QuotaArgs, now: v1::KeyQuotas) -> Result<v1::KeyQuotas, Quit>
         executions_per_minute: or_now(&given.max_executions_per_minute, now.executions_per_minute, |text| {
             words::number("max-executions-per-minute", text)
         })?,
-        ..Default::default()
     })
 }
 
@@ -96,24 +100,20 @@ fn or_now<T>(
 }
 
 async fn list(link: &Link) -> Result<(), Quit> {
-    let keys = link.client.keys(v1::ListKeysRequest::default()).await?.keys;
+    let Keys { keys } = link.client.fetch("/v1/keys").await?;
     let mut table = Table::new(&["ID", "KEY", "NAME", "ROLE", "TENANT", "LAST USED", "WORKS"]);
     for key in keys {
         if link.json(&key)? {
             continue;
         }
-        let role = match key.role.as_known().unwrap_or_default() {
-            v1::KeyRole::KEY_ROLE_ADMIN => "admin",
-            v1::KeyRole::KEY_ROLE_READ => "read",
-            _ => "user",
-        };
-        let works = match (key.revoked_at.as_option(), key.expires_at.as_option()) {
+        let works = match (key.revoked_at, key.expires_at) {
             (Some(_), _) => "taken back".to_owned(),
-            (None, Some(_)) => format!("ends {}", distance(&key.expires_at)),
+            (None, Some(expires)) => format!("ends {}", away(expires)),
             (None, None) => "yes".to_owned(),
         };
-        let used = distance(&key.last_used_at);
-        table.row(vec![key.id, format!("{}…", key.hint), key.name, role.to_owned(), key.tenant, used, works]);
+        let used = key.last_used_at.map_or_else(|| "-".to_owned(), away);
+        let hint = format!("{}…", key.hint);
+        table.row(vec![key.id, hint, key.name, key.role.to_string(), key.tenant, used, works]);
     }
     if link.format == Format::Json { Ok(()) } else { table.print() }
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use belljar_client::{MessageField, v1, well_known};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -157,9 +158,14 @@ pub(crate) fn state(info: &v1::SandboxInfo) -> &'static str {
 
 /// How long ago, or how long still.
 pub(crate) fn distance(at: &MessageField<well_known::Timestamp>) -> String {
-    let Some(at) = at.as_option() else { return "-".to_owned() };
+    let at = at.as_option().and_then(|at| Timestamp::from_second(at.seconds).ok());
+    at.map_or_else(|| "-".to_owned(), away)
+}
+
+/// How long ago, or how long still.
+pub(crate) fn away(at: Timestamp) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let at = Duration::from_secs(u64::try_from(at.seconds).unwrap_or(0));
+    let at = Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0));
     if at > now { format!("in {}", rough(at - now)) } else { format!("{} ago", rough(now - at)) }
 }
 

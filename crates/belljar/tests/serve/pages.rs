@@ -34,7 +34,7 @@ fn the_page_about_rest_can_be_typed() {
         return say(&lack);
     }
     let blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 6);
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.alone("/bin/bash".as_ref());
@@ -50,6 +50,10 @@ fn the_page_about_rest_can_be_typed() {
         "print(\"hello\")\n",
         "event: ready",
         "belljar_token=",
+        r#""sandboxes":4"#,
+        r#""action":"key.create""#,
+        r#""ok":true"#,
+        r#""leftovers":"#,
     ] {
         assert!(stdout.contains(told), "{told}: {stdout}");
     }

@@ -140,8 +140,15 @@ impl Client {
             Some(sender) => sender,
             None => self.connect().await.map_err(|error| cut(&error))?,
         };
-        let answer = sender.send_request(request).await.map_err(|error| cut(&error))?;
-        let (parts, body) = answer.into_parts();
+        let mut sent = sender.try_send_request(request).await;
+        // A server may end an idle connection at the very moment at which it is used again (RFC 9112, 9.5).
+        if let Err(error) = &mut sent
+            && let Some(request) = error.take_message()
+        {
+            sender = self.connect().await.map_err(|error| cut(&error))?;
+            sent = sender.try_send_request(request).await;
+        }
+        let (parts, body) = sent.map_err(|error| cut(error.error()))?.into_parts();
         let body = collect(body).await.map_err(|error| cut(&error))?;
         *connection = Some(sender);
         Ok(Answer { status: parts.status, headers: parts.headers, body })

@@ -368,15 +368,16 @@ fn keys_open_what_they_are_for() {
     let second = with(user, "sandbox create");
     assert_eq!(second.0, Some(125), "{second:?}");
     // Quotas change one by one, and hold at once.
-    let key = made["info"]["id"].as_str().unwrap();
+    let key = made["id"].as_str().unwrap();
     let set = home.json(&format!("key set {key} --max-sandboxes 2 --max-memory 4g"));
-    let quotas = serde_json::json!({ "sandboxes": 2, "memory_bytes": 4_294_967_296_u64 });
-    assert_eq!(set["quotas"], quotas, "{set}");
+    let quotas = (&set["quotas"]["sandboxes"], &set["quotas"]["memory_bytes"]);
+    assert_eq!(quotas, (&2.into(), &4_294_967_296_u64.into()), "{set}");
     let second = with(user, "sandbox create");
     assert_eq!(second.0, Some(0), "{second:?}");
     home.good(&format!("sandbox kill {}", second.1.trim()));
     let set = home.json(&format!("key set {key} --max-memory none"));
-    assert_eq!(set["quotas"], serde_json::json!({ "sandboxes": 2 }), "{set}");
+    let quotas = (&set["quotas"]["sandboxes"], &set["quotas"]["memory_bytes"]);
+    assert_eq!(quotas, (&2.into(), &serde_json::Value::Null), "{set}");
     home.run(&format!("key set {key} --max-sandboxes many")).refused(2, &["--max-sandboxes"]);
     home.run("key set nosuch --max-sandboxes 1").refused(125, &["there is no key \"nosuch\""]);
     assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
@@ -405,7 +406,7 @@ fn the_audit_trail_is_read_checked_and_exported() {
     assert_eq!(home.good(&format!("audit tail --sandbox {id} --action sandbox.create")).lines().count(), 1);
     let whole = home.good("audit verify");
     assert!(whole.starts_with(&format!("whole: {} records", tail.lines().count())), "{whole}");
-    assert_eq!(home.json("audit verify")["whole"], true);
+    assert_eq!(home.json("audit verify")["ok"], true);
     let exported = home.good("audit export");
     home.write("trail.jsonl", &exported);
     assert!(home.good("audit verify --file trail.jsonl").starts_with("whole: "));

@@ -23,7 +23,7 @@ pub(crate) use code::{
 };
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified};
-pub(crate) use key::{KeyBody, KeyInfoBody, KeyUpdateBody, MeBody, NewKeyBody};
+pub(crate) use key::{KeyUpdateBody, NewKeyBody};
 pub(crate) use object::{Object, object, objects};
 pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
 pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};

@@ -1,0 +1,37 @@
+//! How values stand in JSON where that is not how they stand in memory.
+
+/// A time, in RFC 3339 with six digits after the point.
+pub(crate) mod time {
+    use jiff::Timestamp;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{at:.6}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        Timestamp::deserialize(deserializer)
+    }
+
+    /// One that may be missing.
+    pub(crate) mod option {
+        use super::{Deserializer, Serializer, Timestamp};
+        use serde::Deserialize as _;
+
+        pub(crate) fn serialize<S: Serializer>(
+            at: &Option<Timestamp>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match at {
+                Some(at) => super::serialize(at, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Timestamp>, D::Error> {
+            Option::deserialize(deserializer)
+        }
+    }
+}
