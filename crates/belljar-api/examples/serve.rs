@@ -5,9 +5,10 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use belljar_api::{Api, ApiConfig, Listener};
+use belljar_engine::Engines;
 use belljar_keeper::{Caller, Keeper, KeeperConfig, Leave, NewKey, Quotas};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Role};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::Role;
 use belljar_store::{AuditLog, AuditOptions, Store};
 
 type Failure = Box<dyn std::error::Error>;
@@ -23,9 +24,9 @@ async fn serve() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
     let store = Store::in_memory().await?;
     let audit = AuditLog::open(&store, AuditOptions::default()).await?;
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
     let config = KeeperConfig::new(dir.path().to_owned());
-    let keeper = Keeper::open(config, store, audit, Arc::new(engine)).await?;
+    let keeper = Keeper::open(config, store, audit, Engines::new(Arc::new(engine))).await?;
     let key = NewKey {
         name: "first".to_owned(),
         role: Role::Admin,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{EngineKind, SpecFile};
+use belljar_model::{EngineName, SpecFile};
 
 use crate::secret::Secret;
 
@@ -104,8 +104,10 @@ pub enum StoreDurability {
 /// What sandboxes there may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxesConfig {
-    /// What builds the walls.
-    pub engine: EngineKind,
+    /// What builds the walls of a sandbox that names no engine.
+    pub engine: EngineName,
+    /// Further engines that a sandbox may name.
+    pub engines: Vec<EngineName>,
     /// Life of a sandbox for which none was asked.
     pub default_timeout: Duration,
     /// Longest life that can be asked for.

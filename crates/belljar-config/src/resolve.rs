@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cpus, DiskSize, EngineKind, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
+    ByteSize, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
     OpenFiles, OutputSize, Pids, SpecFile, Timeout, TmpSize,
 };
 
@@ -148,13 +148,13 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     }
 }
 
+/// Engines of this version.
+const ENGINES: [&str; 3] = ["local", "process", "none"];
+
 fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
-    let engine = match reader.said("sandboxes.engine") {
-        None => EngineKind::default(),
-        Some(text) => belljar_model::choose_engine(Some(text), None, None).unwrap_or_else(|error| {
-            reader.refuse_model("sandboxes.engine", text, &error);
-            EngineKind::default()
-        }),
+    let engine = |text: &str| {
+        let known = ENGINES.contains(&text).then(|| EngineName::known(text));
+        known.ok_or_else(|| "local, process or none".to_owned())
     };
     let default_timeout =
         reader.span("sandboxes.default_timeout", Duration::from_secs(300), SECOND, LONGEST_LIFE);
@@ -169,7 +169,8 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         reader.apart(&format!("sandboxes.{key}"), reason);
     }
     SandboxesConfig {
-        engine,
+        engine: reader.value("sandboxes.engine", EngineName::LOCAL, engine),
+        engines: reader.list("sandboxes.engines", Vec::new(), engine),
         default_timeout,
         max_timeout,
         pool: reader.count("sandboxes.pool", 4, 0, 10_000),
@@ -207,7 +208,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
     }
 }
 
-fn template(reader: &mut Reader<'_>, engine: EngineKind) -> SpecFile {
+fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
     let env = reader.table("template.env", |name, value| {
         EnvVar::new(name, value).map(|_| ()).map_err(|error| match error {
             belljar_model::ModelError::NotAllowed { allowed, .. } => allowed,

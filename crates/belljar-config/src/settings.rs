@@ -48,6 +48,7 @@ pub const SETTINGS: &[Setting] = &[
     text("store.key_file", "\"$BELLJAR_HOME/store.key\"", "The key that the store is sealed with. Servers that share a store have copies of one."),
     text("store.keeper", "\"local\"", "This server's name in the store. Servers that share a PostgreSQL store need one each."),
     text("sandboxes.engine", "\"local\"", "What builds the walls: local; process and none have fewer and none.").alias("BELLJAR_ENGINE"),
+    list("sandboxes.engines", "[]", "Further engines that a sandbox may name, for every key."),
     number("sandboxes.default_timeout", "\"5m\"", "Life of a sandbox for which none was asked.").reloaded(),
     number("sandboxes.max_timeout", "\"24h\"", "Longest life that can be asked for.").reloaded(),
     number("sandboxes.pool", "4", "Sandboxes that are made ahead; 0 is none, of other templates neither.").reloaded(),

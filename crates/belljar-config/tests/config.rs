@@ -132,7 +132,7 @@ fn values_mean_what_they_say() {
         (spec.limits.memory.bytes(), spec.limits.cpus.millis(), spec.limits.pids.get()),
         (1 << 30, 500, 9)
     );
-    assert_eq!(spec.engine, belljar_model::EngineKind::Process);
+    assert_eq!(spec.engine, belljar_model::EngineName::known("process"));
     assert_eq!(
         (config.quotas.sandboxes, config.quotas.memory_bytes, config.quotas.disk_bytes),
         (Some(5), Some(2 << 30), None)

@@ -3,42 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_model::{EngineKind, Isolation, LimitsChange, SandboxId, SandboxSpec};
+use belljar_model::{EngineName, Isolation, LimitsChange, SandboxId, SandboxSpec};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
+use crate::capabilities::Capabilities;
 use crate::client::{GuestClient, GuestError};
 use crate::engine_error::EngineError;
 
 /// Builds walls. Everything that a sandbox can do beyond that is the guest's, and so the same in each engine.
 pub trait Engine: Send + Sync {
-    /// Which engine this is.
-    fn kind(&self) -> EngineKind;
+    /// The engine's name.
+    fn name(&self) -> EngineName;
 
-    /// Makes a sandbox. When this returns an error, nothing of it is left.
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
+    /// What it can do here. It may change while the process runs, as the machine does.
+    fn capabilities(&self) -> Capabilities;
 
-    /// Makes a sandbox without waiting for its guest: what is asked of it waits in the connection, so that the guest
-    /// finds it there when it comes up. A launch that fails after this shows as a guest that is gone, and
-    /// [`Sandbox::explain`] says why. [`crate::run`] sees to that itself.
-    fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        self.create(spec)
-    }
-
-    /// Makes a long-lived sandbox under an id that the caller has chosen, and noted before. Its guest takes any number of
-    /// connections ([`Sandbox::connect`]), and nothing but `deadline` limits its life; `limits.timeout` of the spec is only
-    /// what an execution gets that names no time of its own. Where the engine has survivors, the sandbox goes on without
-    /// this process, also when it is dropped; only [`Sandbox::stop`], [`Sandbox::kill`] and the deadline end it.
+    /// Makes a sandbox.
     ///
     /// # Errors
-    /// See [`EngineError`]. When this returns an error, nothing of it is left, unless it says [`EngineError::Launcher`]:
-    /// then the answer was lost, and [`Engine::survivors`] tells.
-    fn launch_as<'a>(
-        &'a self,
-        id: &'a SandboxId,
-        spec: &'a SandboxSpec,
-        deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
+    /// See [`EngineError`]. When this returns an error, nothing of the sandbox is left, unless it says
+    /// [`EngineError::Unreachable`]: then the answer was lost, and [`Engine::survivors`] tells.
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
 
     /// The sandboxes of this engine that live on from earlier or other processes, or have been launched by this one. An
     /// engine whose sandboxes end with their process has none.
@@ -59,6 +45,57 @@ pub trait Engine: Send + Sync {
     }
 }
 
+/// A sandbox to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct CreateRequest<'a> {
+    /// What it is to be.
+    pub spec: &'a SandboxSpec,
+    /// How long it is to live, and for whom.
+    pub life: Life<'a>,
+}
+
+/// How long a sandbox is to live.
+#[derive(Debug, Clone, Copy)]
+pub enum Life<'a> {
+    /// For one run, under an id that the engine chooses. It has one connection, and ends when it is dropped or with this process.
+    Run {
+        /// Whether to wait for its guest. If not, what is asked of the guest waits in the connection, so that it finds it there
+        /// when it comes up; a launch that fails then shows as a guest that is gone, and [`Sandbox::explain`] says why.
+        /// [`crate::run`] sees to that itself.
+        wait: bool,
+    },
+    /// Until somebody ends it, under an id that the caller has chosen, and noted before. Its guest takes any number of
+    /// connections ([`Sandbox::connect`]); `limits.timeout` of the spec is only what an execution gets that names no time of its
+    /// own. Where the engine has survivors, the sandbox goes on without this process, also when it is dropped; only
+    /// [`Sandbox::stop`], [`Sandbox::kill`] and the deadline end it.
+    Long {
+        /// Its id.
+        id: &'a SandboxId,
+        /// The time after which whoever holds it ends it.
+        deadline: Option<Duration>,
+    },
+}
+
+impl<'a> CreateRequest<'a> {
+    /// A sandbox for one run, whose guest is waited for.
+    #[must_use]
+    pub const fn run(spec: &'a SandboxSpec) -> Self {
+        Self { spec, life: Life::Run { wait: true } }
+    }
+
+    /// A long-lived sandbox.
+    #[must_use]
+    pub const fn long(id: &'a SandboxId, spec: &'a SandboxSpec, deadline: Option<Duration>) -> Self {
+        Self { spec, life: Life::Long { id, deadline } }
+    }
+}
+
+impl<'a> From<&'a SandboxSpec> for CreateRequest<'a> {
+    fn from(spec: &'a SandboxSpec) -> Self {
+        Self::run(spec)
+    }
+}
+
 /// A sandbox that its engine holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survivor {
@@ -72,7 +109,7 @@ pub struct Survivor {
     pub ended: Option<String>,
 }
 
-/// A running sandbox. One that was made by [`Engine::create`] or [`Engine::begin`] ends when it is dropped as well, but only
+/// A running sandbox. One that was made for one run ([`Life::Run`]) ends when it is dropped as well, but only
 /// [`Sandbox::stop`] tells whether that worked.
 ///
 /// It may be shared. Calls to the guest that are under way when somebody ends it fail as [`GuestError::Gone`].

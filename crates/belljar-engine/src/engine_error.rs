@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use belljar_model::{EngineKind, MountRefusal, SandboxId};
+use belljar_model::{EngineName, MountRefusal, SandboxId};
 
 use crate::client::GuestError;
 
@@ -15,9 +15,9 @@ pub enum EngineError {
     #[error("engine: {asked} was asked for, and this is {this}")]
     WrongEngine {
         /// What the specification says.
-        asked: EngineKind,
+        asked: EngineName,
         /// What this engine is.
-        this: EngineKind,
+        this: EngineName,
     },
     /// A wall cannot be built here. There is no sandbox then, and none without it unless asked for by name.
     #[error("cannot enforce {layer}: {reason}\n  to fix it: {fix}")]
@@ -87,7 +87,7 @@ pub enum EngineError {
         /// What was asked.
         what: Cow<'static, str>,
         /// The engine.
-        engine: EngineKind,
+        engine: EngineName,
         /// What is in the way.
         reason: Cow<'static, str>,
     },
@@ -128,7 +128,7 @@ pub enum EngineError {
     },
     /// The process that holds the sandboxes could not be started or reached.
     #[error("cannot {step}; what it says is in {log}", log = .log.display())]
-    Launcher {
+    Unreachable {
         /// What was tried.
         step: String,
         /// The log of that process.

@@ -1,6 +1,7 @@
 //! What an engine is, how its guest is spoken with, one run from beginning to end, and the suite that every engine
 //! passes.
 
+mod capabilities;
 mod changes;
 mod client;
 pub mod code;
@@ -15,12 +16,13 @@ mod log_dir;
 mod run;
 mod tunnel;
 
+pub use capabilities::{Capabilities, Engines, IsolationLevel, Offer};
 pub use client::{
     Archive, Ask, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, Pack, ProcessEvent,
     Search, Tunnel, Upload, Watch, events, received, unpacked, written,
 };
 pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
-pub use engine::{Engine, Sandbox, Survivor, Usage, Walls};
+pub use engine::{CreateRequest, Engine, Life, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
 pub use judge::{Judgement, judge, judge_lost};
 pub use kept::{Kept, KeptFile, Spill};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, RunRequest, Sandbox, Silent, Usage, Walls, run};
 use belljar_model::{
-    EngineKind, Isolation, Language, LimitsChange, LimitsGrade, Outcome, SandboxId, SandboxSpec, SpecFile,
+    EngineName, Isolation, Language, LimitsChange, LimitsGrade, Outcome, SandboxId, SandboxSpec, SpecFile,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -38,7 +38,7 @@ pub(crate) fn guest_run(data: &[u8]) {
     let usage = Usage { oom_kills: u64::from(switches & 2 != 0), ..Usage::default() };
     let done = against(input, async |stream| {
         let isolation = Isolation {
-            engine: EngineKind::Local,
+            engine: EngineName::LOCAL,
             grade: LimitsGrade::Cgroup,
             tree: "host".to_owned(),
             layers: Vec::new(),

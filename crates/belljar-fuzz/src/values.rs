@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cpus, DiskSize, EngineKind, EnvVar, Hostname, Inodes, LimitsGrade, LogSize, Memory, ModelError,
+    ByteSize, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsGrade, LogSize, Memory, ModelError,
     Mount, NetworkPolicy, OpenFiles, OutputSize, Pids, SandboxId, Timeout, TmpSize, check_targets,
 };
 
@@ -96,11 +96,15 @@ pub(crate) fn word(data: &[u8]) {
             && !name.starts_with('-')
             && !name.ends_with('-')
     });
+    check::<EngineName>(&text, "engine", |name| {
+        let name = name.as_str().as_bytes();
+        (1..=31).contains(&name.len())
+            && name[0].is_ascii_lowercase()
+            && name.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+    });
     // Of these there is one way to write each.
     let exact =
         |is_read: bool, names: &[&str]| assert_eq!(is_read, names.contains(&text.as_str()), "{text:?}");
-    let engine = check::<EngineKind>(&text, "engine", |_| true);
-    exact(engine.is_some(), &["local", "process", "none", "docker", "microvm", "kubernetes"]);
     exact(check::<NetworkPolicy>(&text, "network", |_| true).is_some(), &["disabled"]);
     exact(check::<LimitsGrade>(&text, "grade", |_| true).is_some(), &["cgroup", "watched"]);
 }

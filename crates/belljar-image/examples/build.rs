@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use belljar_engine::{Engine, ProcessEvent, v1};
 use belljar_image::{BuildEvent, BuildInput, Builder, Definition, Layers};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, TemplateStart, TemplateTree, Tree, TreeLayer};
+use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{TemplateStart, TemplateTree, Tree, TreeLayer};
 
 fn say(text: &str) {
     use std::io::Write as _;
@@ -42,7 +42,7 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     };
     let definition = Definition::parse(&std::fs::read_to_string(file)?)?;
     let layers = Layers::new(PathBuf::from(layers));
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
     let path = |text: &String| (text != "-").then(|| PathBuf::from(text));
     let input = BuildInput { mirror: path(mirror), image: path(image), ..BuildInput::default() };
     let begin = Instant::now();
@@ -66,7 +66,7 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     spec.tree = Tree::Template(Box::new(tree));
     for line in command {
         let begin = Instant::now();
-        let sandbox = engine.create(&spec).await?;
+        let sandbox = engine.create(CreateRequest::run(&spec)).await?;
         let request = v1::StartRequest { shell: line.clone().into_bytes().into(), ..Default::default() };
         let mut execution = sandbox.guest().start(request).await?;
         while let Some(event) = execution.next().await? {

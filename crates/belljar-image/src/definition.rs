@@ -504,7 +504,7 @@ fn limits(
         };
         *place = Some(value);
     }
-    if let Err(error) = limits.clone().resolve(belljar_model::EngineKind::Local) {
+    if let Err(error) = limits.clone().resolve() {
         return Err(source.error(table.span(), field, error.to_string()));
     }
     Ok(limits)

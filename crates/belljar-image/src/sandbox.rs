@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::pin::Pin;
 
-use belljar_engine::{Archive, Engine, GuestError, ProcessEvent, Sandbox, v1};
+use belljar_engine::{Archive, CreateRequest, Engine, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::{
-    EngineKind, LimitsFile, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild,
-    TreeLayer,
+    LimitsFile, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer,
 };
 use bytes::Bytes;
 use futures::Stream;
@@ -97,9 +96,8 @@ impl Room {
         layers: &Layers,
         wanted: Wanted<'_>,
     ) -> Result<Self, BuildError> {
-        let limits = limits(wanted.limits)
-            .resolve(EngineKind::Local)
-            .map_err(|error| BuildError::input("build", error.to_string()))?;
+        let limits =
+            limits(wanted.limits).resolve().map_err(|error| BuildError::input("build", error.to_string()))?;
         let layer = wanted
             .layer
             .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });
@@ -113,7 +111,7 @@ impl Room {
         };
         tree.check().map_err(|error| BuildError::input("template", error.to_string()))?;
         let spec = SandboxSpec { limits, tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
-        Ok(Self { sandbox: engine.create(&spec).await? })
+        Ok(Self { sandbox: engine.create(CreateRequest::run(&spec)).await? })
     }
 
     /// Runs a command line to its end.

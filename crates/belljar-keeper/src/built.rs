@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{EngineError, ProcessEvent, Sandbox, v1};
+use belljar_engine::{Engine, EngineError, ProcessEvent, Sandbox, v1};
 use belljar_image::{
     Base, BaseTemplate, BuildEvent, BuildInput, Builder, Built, BundleHeader, Definition, Layer, Layers,
     MAX_HEADER_BYTES, Swept, parse_header, write_header,
 };
-use belljar_model::{EngineKind, Role, SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
+use belljar_model::{Role, SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -186,7 +186,7 @@ impl Keeper {
     }
 
     fn check_build(&self, request: &BuildTemplate) -> Result<()> {
-        self.check_engine()?;
+        self.builder_engine()?;
         for (field, path) in [("mirror", &request.mirror), ("image", &request.image)] {
             let Some(path) = path else { continue };
             if !path.is_absolute() || !path.exists() {
@@ -205,15 +205,16 @@ impl Keeper {
         Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
 
-    fn check_engine(&self) -> Result<()> {
-        if self.inner.engine.kind() == EngineKind::Local {
-            return Ok(());
-        }
-        let reason = format!(
-            "templates are built and used with the engine local only, and this server has {}",
-            self.inner.engine.kind()
-        );
-        Err(KeeperError::Policy { field: "engine", reason })
+    /// The engine that builds templates.
+    fn builder_engine(&self) -> Result<&Arc<dyn Engine>> {
+        let mut offered = self.inner.engines.offered();
+        offered.find(|engine| engine.capabilities().own_tree).ok_or_else(|| {
+            let names = self.inner.engines.names();
+            let reason = format!(
+                "no engine of this server ({names}) can give a template a tree of its own; add local"
+            );
+            KeeperError::Policy { field: "engine", reason }
+        })
     }
 
     /// The one build at a time: each takes memory for all of its files.
@@ -278,7 +279,7 @@ impl Keeper {
         // A reader that is slow misses lines, and no build waits for one.
         let mut tell = |event: BuildEvent| drop(sender.try_send(BuildProgress::Event(event)));
         let builder = Builder {
-            engine: self.inner.engine.as_ref(),
+            engine: self.builder_engine()?.as_ref(),
             layers: &layers,
             owner: &caller.tenant,
             tell: &mut tell,
@@ -421,7 +422,7 @@ impl Keeper {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        self.check_engine()?;
+        self.builder_engine()?;
         Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
         let mut begin = Vec::new();
         let (header, length) = loop {
@@ -454,7 +455,7 @@ impl Keeper {
         let layers = self.layers();
         let mut quiet = |_: BuildEvent| {};
         let builder = Builder {
-            engine: self.inner.engine.as_ref(),
+            engine: self.builder_engine()?.as_ref(),
             layers: &layers,
             owner: &caller.tenant,
             tell: &mut quiet,

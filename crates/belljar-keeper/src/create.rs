@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{EngineError, ErrorCode, GuestError, Sandbox, v1};
-use belljar_model::{EngineKind, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
+use belljar_model::{EngineName, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase};
 use belljar_store::{SandboxRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -21,7 +21,9 @@ use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result, after, holder_deadline};
 use crate::pool::has_ended;
-use crate::request::{CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, resolve};
+use crate::request::{
+    CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, TimeoutAction, resolve,
+};
 use crate::steps::{step, to_its_end};
 use crate::templates::Origin;
 
@@ -119,13 +121,14 @@ impl Keeper {
     async fn order(&self, caller: &Caller, request: CreateSandbox) -> Result<Order> {
         let origin = self.origin(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
-        let mut spec = resolve(&origin.spec, request.spec)?;
+        let mut spec = resolve(&self.inner.engines, &origin.spec, request.spec)?;
         if names_memory {
             check_memory(spec.limits.memory)?;
         }
         spec.tree = origin.tree(&self.layers(), &caller.tenant);
         self.check_policy(caller, &spec)?;
         let mut lifetime = request.lifetime;
+        self.check_capabilities(&spec, &lifetime)?;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
         let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
         if bytes > MAX_CREATE_FILE_BYTES {
@@ -147,10 +150,9 @@ impl Keeper {
     /// What a tenant, a tool or a model must never be able to ask for (corpus C19).
     fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
-        let kind = self.inner.engine.kind();
-        if spec.engine != kind {
-            let reason = format!("this server makes sandboxes with the engine {kind} only");
-            return refuse("engine", reason);
+        if !self.inner.engines.offered().any(|engine| engine.name() == spec.engine) {
+            let names = self.inner.engines.names();
+            return refuse("engine", format!("this server makes sandboxes with the engine {names} only"));
         }
         if caller.role == Role::Admin || is_without("policy") {
             return self.check_tree(spec);
@@ -164,11 +166,53 @@ impl Keeper {
         self.check_tree(spec)
     }
 
+    /// What its engine cannot do is refused before anything is started.
+    pub(crate) fn check_capabilities(&self, spec: &SandboxSpec, lifetime: &Lifetime) -> Result<()> {
+        let can = self.engine(spec.engine)?.capabilities();
+        let refuse = |field: &'static str, what: &str| {
+            Err(KeeperError::field(field, format!("the engine {} {what}", spec.engine)))
+        };
+        if !spec.mounts.is_empty() && !can.mounts {
+            return refuse("mounts", "has no tree of its own to mount into; put files in instead");
+        }
+        if matches!(spec.tree, Tree::Template(_)) && !can.own_tree {
+            return refuse(
+                "template",
+                "has no tree of its own, which this template needs; give another engine",
+            );
+        }
+        if lifetime.on_timeout == TimeoutAction::Pause && !(can.pause && spec.grade == LimitsGrade::Cgroup) {
+            return refuse("on_timeout", "cannot pause such a sandbox here; give kill");
+        }
+        Ok(())
+    }
+
+    /// What the engine of a sandbox cannot do is refused before it is tried.
+    pub(crate) fn check_can(
+        &self,
+        spec: &SandboxSpec,
+        what: &'static str,
+        can: impl Fn(&Capabilities) -> bool,
+    ) -> Result<()> {
+        let engine = self.engine(spec.engine)?;
+        if can(&engine.capabilities()) {
+            return Ok(());
+        }
+        let reason = "GET /v1/engines tells what each can".into();
+        Err(EngineError::Unsupported { what: what.into(), engine: engine.name(), reason }.into())
+    }
+
+    /// The engine that makes and holds such sandboxes.
+    pub(crate) fn engine(&self, name: EngineName) -> Result<&Arc<dyn Engine>> {
+        let missing = || KeeperError::field("engine", format!("{name} is not in this server"));
+        self.inner.engines.get(name).ok_or_else(missing)
+    }
+
     /// Tenants that share the machine's own tree share its page cache.
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
         let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
-        let shares = spec.engine == EngineKind::Local && !is_own && !self.inner.config.now().share_host_tree;
-        if shares && self.inner.keys.tenants() > 1 {
+        let shares = !is_own && !self.inner.config.now().share_host_tree;
+        if shares && self.inner.keys.tenants() > 1 && self.engine(spec.engine)?.capabilities().own_tree {
             return Err(KeeperError::Policy {
                 field: "template",
                 reason: "keys of several tenants are in use, and templates from the machine's own tree would share its page \
@@ -272,7 +316,7 @@ impl Keeper {
         let bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
         let lifetime = &order.lifetime;
         let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
-        let launching = self.inner.engine.launch_as(&entry.id, &bare, holder);
+        let launching = self.engine(bare.engine)?.create(CreateRequest::long(&entry.id, &bare, holder));
         let launched = launching.instrument(step!("engine.launch", sandbox = %entry.id)).await;
         drop(permit);
         let made = match launched {

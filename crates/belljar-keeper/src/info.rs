@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_engine::Kept;
-use belljar_model::{Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput};
+use belljar_engine::{Capabilities, Kept};
+use belljar_model::{
+    EngineName, Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput,
+};
 use belljar_store::{Head, TemplateKind, Verification};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -144,6 +146,19 @@ pub struct TemplateInfo {
     pub created_at: Timestamp,
     /// A note.
     pub note: Option<String>,
+}
+
+/// An engine of the server, and what it can do here.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EngineInfo {
+    /// Its name.
+    #[schema(value_type = String, example = "local")]
+    pub name: EngineName,
+    /// Whether it makes the sandboxes that name no engine.
+    pub is_default: bool,
+    /// What it can do.
+    #[serde(flatten)]
+    pub capabilities: Capabilities,
 }
 
 /// Key metadata, without the secret.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Engine, Sandbox};
+use belljar_engine::{Engines, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{AuditLog, SandboxRow, Store, StoreError, is_without};
 use jiff::Timestamp;
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) config: Current,
     pub(crate) store: Store,
     pub(crate) audit: AuditLog,
-    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) engines: Engines,
     pub(crate) gate: Gate,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,
@@ -396,6 +396,8 @@ impl Keeper {
     pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
         let _step = entry.step.lock().await;
         let sandbox = entry.running("pausing it")?;
+        let spec = Arc::clone(&entry.live().spec);
+        self.check_can(&spec, "pausing it", |can| can.pause)?;
         self.write(entry, |row| {
             row.state = SandboxState::Paused;
             row.paused_at = Some(Timestamp::now());

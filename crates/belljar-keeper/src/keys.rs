@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_model::{EngineKind, Role, TreeBase};
+use belljar_model::{Role, TreeBase};
 use belljar_store::{KeyRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -284,7 +284,9 @@ impl Keeper {
 
     /// Refuses a key of a further tenant where sandboxes of that tenant could not be made ([`Keeper::create`]).
     async fn check_tenant(&self, key: &KeyRow) -> Result<()> {
-        if self.inner.config.now().share_host_tree || self.inner.engine.kind() != EngineKind::Local {
+        if self.inner.config.now().share_host_tree
+            || !self.inner.engines.default_engine().is_some_and(|engine| engine.capabilities().own_tree)
+        {
             return Ok(());
         }
         let keys = self.inner.store.keys().list(None).await?;

@@ -49,8 +49,8 @@ pub use create::Created;
 pub use error::{About, KeeperError, chain};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
-    AuditHead, AuditVerdict, CreatedKey, DiskUse, ExecResult, KeyInfo, KeyUsage, LogEntry, Me, PublishedPort,
-    SandboxInfo, SandboxMetrics, TemplateInfo,
+    AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
+    PublishedPort, SandboxInfo, SandboxMetrics, TemplateInfo,
 };
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, KEY_PREFIX, NewKey};

@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::entry::info;
 use crate::error::KeeperError;
 use crate::head_room::check_memory;
-use crate::info::{DiskUse, LogEntry, Me, SandboxInfo, SandboxMetrics};
+use crate::info::{DiskUse, EngineInfo, LogEntry, Me, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate};
 use crate::steps::to_its_end;
@@ -118,9 +118,11 @@ impl Keeper {
         }
         lifetime.on_timeout = update.on_timeout.unwrap_or(lifetime.on_timeout);
         lifetime.auto_resume = update.auto_resume.unwrap_or(lifetime.auto_resume);
+        self.check_capabilities(&spec, lifetime)?;
         let change = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
         if !change.is_empty() {
             let sandbox = entry.running("changing its limits")?;
+            self.check_can(&spec, "changing its limits", |can| can.live_limits)?;
             let old = spec.limits.memory.bytes();
             if let Some(memory) = change.memory {
                 check_memory(memory)?;
@@ -213,6 +215,21 @@ impl Keeper {
         let entries: Vec<LogEntry> = serde_json::from_str(&row.log)
             .map_err(|source| KeeperError::Record { what: "log", id: row.id.to_string(), source })?;
         Ok(entries.into_iter().filter(|entry| entry.seq > after).take(limit).collect())
+    }
+
+    /// The engines that make sandboxes, the default first.
+    ///
+    /// # Errors
+    /// [`KeeperError::Forbidden`] for the token of a sandbox.
+    pub fn engines(&self, caller: &Caller) -> Result<Vec<EngineInfo>> {
+        self.require(caller, Role::Read, "listing engines")?;
+        let engines = self.inner.engines.offered().enumerate();
+        let info = engines.map(|(index, engine)| EngineInfo {
+            name: engine.name(),
+            is_default: index == 0,
+            capabilities: engine.capabilities(),
+        });
+        Ok(info.collect())
     }
 
     /// Who the caller is, and what the sandboxes of its key use.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_engine::Sandbox;
+use belljar_engine::{CreateRequest, Engines, Sandbox};
 use belljar_model::{LimitsChange, SandboxSpec, Tree};
 use futures::FutureExt as _;
 use tokio::sync::Notify;
@@ -41,6 +41,7 @@ const MAX_TEMPLATE_BYTES: u64 = 64 << 20;
 
 /// All pools.
 pub(crate) struct Pools {
+    engines: Engines,
     default: Arc<Pool>,
     /// Of templates that were used lately, by id.
     lately: Mutex<HashMap<String, Arc<Pool>>>,
@@ -55,8 +56,15 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Pools of `size` sandboxes of the template `default`, and of `template_size` of each that is used.
-    pub(crate) fn new(default: Origin, spec: SandboxSpec, size: usize, template_size: usize) -> Self {
+    pub(crate) fn new(
+        engines: Engines,
+        default: Origin,
+        spec: SandboxSpec,
+        size: usize,
+        template_size: usize,
+    ) -> Self {
         Self {
+            engines,
             default: Arc::new(Pool::new(default, spec, size)),
             lately: Mutex::default(),
             template_size: AtomicUsize::new(template_size),
@@ -102,7 +110,7 @@ impl Pools {
             }
             return Some(Arc::clone(pool));
         }
-        let mut spec = resolve(&origin.spec, Default::default()).ok()?;
+        let mut spec = resolve(&self.engines, &origin.spec, Default::default()).ok()?;
         spec.tree = tree.clone();
         let used = lately.values().filter(|pool| pool.size() > 0);
         if used.clone().count() >= MAX_TEMPLATES
@@ -127,11 +135,6 @@ impl Pools {
     pub(crate) fn level(&self) -> (usize, usize) {
         let all = self.all();
         (all.iter().map(|pool| pool.lock().len()).sum(), all.iter().map(|pool| pool.size()).sum())
-    }
-
-    /// What the sandboxes of the template `default` are like.
-    pub(crate) fn spec(&self) -> &SandboxSpec {
-        &self.default.spec
     }
 
     /// Says how many there should be from now on: of the template `default`, and of each other that is used.
@@ -342,7 +345,8 @@ impl Keeper {
             return Ok(());
         };
         let id = crate::create::new_id()?;
-        let sandbox = self.inner.engine.launch_as(&id, &pool.spec, None).await?;
+        let sandbox =
+            self.engine(pool.spec.engine)?.create(CreateRequest::long(&id, &pool.spec, None)).await?;
         if let Err(error) = self.unpack(&pool.origin, &sandbox).await {
             sandbox.stop().await?;
             return Err(error);

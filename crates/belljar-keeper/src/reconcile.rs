@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belljar_engine::{Engine, EngineError, Sandbox, Survivor};
+use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
 use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
@@ -57,17 +57,12 @@ impl Keeper {
     ///
     /// # Errors
     /// The store or the engine cannot be used, or the template's spec is not allowed.
-    pub async fn open(
-        config: KeeperConfig,
-        store: Store,
-        audit: AuditLog,
-        engine: Arc<dyn Engine>,
-    ) -> Result<Self> {
+    pub async fn open(config: KeeperConfig, store: Store, audit: AuditLog, engines: Engines) -> Result<Self> {
         let secret = store.server_secret().await?;
-        let spec = resolve(&config.template, Default::default())?;
+        let spec = resolve(&engines, &config.template, Default::default())?;
         let gate = Gate::new(config.max_starts, config.max_waiting);
-        let (size, template_size) = pool_sizes(&config, &spec, engine.as_ref());
-        let pools = Pools::new(default_origin(&config), spec, size, template_size);
+        let (size, template_size) = pool_sizes(&config);
+        let pools = Pools::new(engines.clone(), default_origin(&config), spec, size, template_size);
         let keeper = Self::assemble(Inner {
             gate,
             pools,
@@ -87,7 +82,7 @@ impl Keeper {
             config: Current::new(config),
             store,
             audit,
-            engine,
+            engines,
         });
         keeper.sweep_archives().await?;
         keeper.reconcile().await?;
@@ -107,7 +102,7 @@ impl Keeper {
         let inner = &self.inner;
         let config = inner.config.change(config);
         inner.gate.resize(config.max_starts, config.max_waiting);
-        let (size, template_size) = pool_sizes(&config, inner.pools.spec(), inner.engine.as_ref());
+        let (size, template_size) = pool_sizes(&config);
         inner.pools.resize(size, template_size);
     }
 
@@ -125,8 +120,11 @@ impl Keeper {
 
     async fn reconcile(&self) -> Result<()> {
         let inner = &self.inner;
-        let mut there: HashMap<SandboxId, Survivor> =
-            inner.engine.survivors().await?.into_iter().map(|one| (one.id.clone(), one)).collect();
+        let mut there = HashMap::new();
+        for engine in inner.engines.all() {
+            let survivors = engine.survivors().await?.into_iter();
+            there.extend(survivors.map(|survivor| (survivor.id.clone(), (Arc::clone(engine), survivor))));
+        }
         let rows = inner.store.sandboxes().list_live(&inner.config.now().name).await?;
         let mut adoptions = Vec::new();
         for row in rows {
@@ -139,33 +137,21 @@ impl Keeper {
                 tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot take over a sandbox");
             }
         }
-        let unknown = there.into_values().filter(|survivor| survivor.ended.is_none());
-        let removed = unknown.map(|survivor| self.remove_unknown(survivor.id));
-        futures::future::join_all(removed).await;
+        let unknown = there.into_values().filter(|(_, survivor)| survivor.ended.is_none());
+        futures::future::join_all(unknown.map(remove_unknown)).await;
         self.give_claims_back().await
     }
 
-    async fn remove_unknown(&self, id: SandboxId) {
-        let removed = match self.inner.engine.adopt(&id).await {
-            Ok(Some(sandbox)) => sandbox.stop().await,
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = removed {
-            tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot remove a sandbox that nobody knows");
-        }
-    }
-
-    async fn take_over(&self, row: SandboxRow, survivor: Option<Survivor>) -> (SandboxId, Result<()>) {
+    async fn take_over(&self, row: SandboxRow, survivor: Option<OfEngine>) -> (SandboxId, Result<()>) {
         let id = row.id.clone();
         (id, self.take_over_row(row, survivor).await)
     }
 
-    async fn take_over_row(&self, row: SandboxRow, survivor: Option<Survivor>) -> Result<()> {
+    async fn take_over_row(&self, row: SandboxRow, survivor: Option<OfEngine>) -> Result<()> {
         let (spec, settings) = read_row(&row)?;
-        let ended = survivor.as_ref().and_then(|survivor| survivor.ended.clone());
+        let ended = survivor.as_ref().and_then(|(_, survivor)| survivor.ended.clone());
         let sandbox = match &survivor {
-            Some(survivor) if survivor.ended.is_none() => self.inner.engine.adopt(&survivor.id).await?,
+            Some((engine, survivor)) if survivor.ended.is_none() => engine.adopt(&survivor.id).await?,
             _ => None,
         };
         let sandbox = sandbox.map(Arc::new);
@@ -300,10 +286,24 @@ impl Keeper {
     }
 }
 
-/// How many sandboxes are made ahead of the template `default`, and of each other one. Of another engine's there can be none.
-fn pool_sizes(config: &KeeperConfig, template: &SandboxSpec, engine: &dyn Engine) -> (usize, usize) {
-    let has_any = config.pool > 0 && template.engine == engine.kind();
-    if has_any { (config.pool, config.template_pool) } else { (0, 0) }
+/// How many sandboxes are made ahead of the template `default`, and of each other one.
+fn pool_sizes(config: &KeeperConfig) -> (usize, usize) {
+    if config.pool > 0 { (config.pool, config.template_pool) } else { (0, 0) }
+}
+
+/// A survivor, and the engine that has it.
+type OfEngine = (Arc<dyn Engine>, Survivor);
+
+async fn remove_unknown((engine, survivor): OfEngine) {
+    let id = survivor.id;
+    let removed = match engine.adopt(&id).await {
+        Ok(Some(sandbox)) => sandbox.stop().await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = removed {
+        tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot remove a sandbox that nobody knows");
+    }
 }
 
 /// What a record says of a sandbox's walls and life.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use belljar_engine::Engines;
 use belljar_model::{Cpus, Memory, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -326,12 +327,26 @@ pub(crate) struct Settings {
 }
 
 /// What the template says, with what the request says laid over it, checked.
-pub(crate) fn resolve(template: &SpecFile, asked: SpecFile) -> Result<SandboxSpec, KeeperError> {
+pub(crate) fn resolve(
+    engines: &Engines,
+    template: &SpecFile,
+    asked: SpecFile,
+) -> Result<SandboxSpec, KeeperError> {
     if asked.language.is_some() {
         return Err(KeeperError::field("language", "a sandbox has no language; give it with each execution"));
     }
     if asked.interactive.is_some() {
         return Err(KeeperError::field("interactive", "it is not for sandboxes of the service"));
     }
-    Ok(template.clone().merge(asked).resolve()?)
+    let mut file = template.clone().merge(asked);
+    let name = match &file.engine {
+        Some(name) => name.parse()?,
+        None => engines.default_engine().map(|engine| engine.name()).unwrap_or_default(),
+    };
+    let engine = engines.get(name).ok_or_else(|| {
+        KeeperError::field("engine", format!("\"{name}\" is not in this server; give {}", engines.names()))
+    })?;
+    file.engine = Some(name.to_string());
+    file.limits.timeout.get_or_insert_with(|| engine.capabilities().default_timeout.to_string());
+    Ok(file.resolve()?)
 }

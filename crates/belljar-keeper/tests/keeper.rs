@@ -8,6 +8,8 @@ mod built;
 mod cases;
 #[path = "keeper/copies.rs"]
 mod copies;
+#[path = "keeper/engines.rs"]
+mod engines;
 #[path = "keeper/lifecycle.rs"]
 mod lifecycle;
 #[path = "keeper/policy.rs"]

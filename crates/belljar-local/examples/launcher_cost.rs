@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine, Sandbox};
-use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use belljar_local::{CreateRequest, LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{LimitsGrade, SandboxId, SandboxSpec};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let mut number = |default: usize| numbers.next().transpose().map(|given| given.unwrap_or(default));
     let (launches, idle, resident_mib) = (number(200)?, number(50)?, number(256)?);
     let dir = std::env::temp_dir().join(format!("belljar-launcher-cost-{}", std::process::id()));
-    let config = LauncherConfig::new(dir.clone(), LocalConfig::new(EngineKind::Local));
+    let config = LauncherConfig::new(dir.clone(), LocalConfig::new(LocalKind::Local));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
         let launcher = LauncherEngine::new(config.clone());
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
 }
 
 async fn measure(launcher: &LauncherEngine, launches: usize, idle: usize, resident_mib: usize) -> Result<()> {
-    let direct = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+    let direct = LocalEngine::new(LocalConfig::new(LocalKind::Local));
     compare("from a small process", &direct, launcher, launches).await?;
     let held = vec![1u8; resident_mib << 20];
     compare(&format!("from one of {resident_mib} MiB"), &direct, launcher, launches).await?;
@@ -74,7 +74,7 @@ async fn launch(engine: &dyn Engine) -> Result<Sandbox> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     let grade = if rustix::process::geteuid().is_root() { LimitsGrade::Cgroup } else { LimitsGrade::Watched };
     let spec = SandboxSpec { grade, ..SandboxSpec::default() };
-    Ok(engine.launch_as(&SandboxId::from_entropy(bytes), &spec, None).await?)
+    Ok(engine.create(CreateRequest::long(&SandboxId::from_entropy(bytes), &spec, None)).await?)
 }
 
 /// Launches with each engine in turn, so that what the machine does besides hits both.

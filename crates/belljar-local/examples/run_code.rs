@@ -3,7 +3,8 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use belljar_local::{
-    Engine as _, EngineKind, Languages, LocalConfig, LocalEngine, RunRequest, SandboxSpec, Silent,
+    CreateRequest, Engine as _, Languages, LocalConfig, LocalEngine, LocalKind, RunRequest, SandboxSpec,
+    Silent,
 };
 
 const SOURCE: &str = "
@@ -21,8 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let spec = SandboxSpec::default();
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-    let sandbox = engine.create(&spec).await?;
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    let sandbox = engine.create(CreateRequest::run(&spec)).await?;
     let python = Languages::builtin().by_name("python")?;
     let request = RunRequest::new(python, SOURCE).args(["!"]).stdin(&b"hello"[..]);
     let result = belljar_local::run(&sandbox, &spec, request, &mut Silent).await;

@@ -1,8 +1,8 @@
 //! What this machine can enforce, what is missing, and the exact fix.
 
 use belljar_linux::CgroupLayout;
-use belljar_model::EngineKind;
 
+use crate::LocalKind;
 use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::NAMESPACE_FIX;
 
@@ -55,7 +55,7 @@ impl LocalEngine {
     /// Looks at everything that the walls need. Changes nothing.
     #[must_use]
     pub fn examine(config: LocalConfig) -> Vec<Finding> {
-        let engine = Self::new(LocalConfig { kind: EngineKind::Local, ..config });
+        let engine = Self::new(LocalConfig { kind: LocalKind::Local, ..config });
         vec![
             kernel(),
             user(),

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{Engine, EngineError, GuestClient, Sandbox, Walls as _};
+use belljar_engine::{
+    Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
+};
 use belljar_guest::WhenAlone;
 use belljar_linux::{CgroupLayout, Without};
-use belljar_model::{EngineKind, Isolation, MountPolicy, SandboxId, SandboxSpec};
+use belljar_model::{EngineName, Isolation, MountPolicy, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
+use crate::kind::LocalKind;
 use crate::planner::Planner;
 use crate::sockets::{control_pair, guest_control_pair, pair, stream};
 use crate::walls::{Held, LocalWalls, monotonic_ns};
@@ -27,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
     /// `local`, `process` or `none`.
-    pub kind: EngineKind,
+    pub kind: LocalKind,
     /// What may be mounted.
     pub mount_policy: MountPolicy,
     /// A delegated v2 control group to make groups in, instead of this process's own.
@@ -41,7 +44,7 @@ pub struct LocalConfig {
 impl LocalConfig {
     /// The default set-up of an engine of this kind: no mounts, sandboxes end with their host.
     #[must_use]
-    pub fn new(kind: EngineKind) -> Self {
+    pub fn new(kind: LocalKind) -> Self {
         Self {
             kind,
             mount_policy: MountPolicy::new(&[]),
@@ -80,35 +83,18 @@ impl LocalEngine {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
     }
 
-    /// Launches a sandbox, and waits for its guest if `wait` says so.
-    async fn start(&self, spec: &SandboxSpec, wait: Wait) -> Result<Sandbox, EngineError> {
-        let entropy = entropy()?;
-        let id = SandboxId::from_entropy(entropy.0);
-        Ok(self.launch(id, entropy.1, spec, Life::OneRun, wait).await?.into_sandbox())
-    }
-
-    /// Launches a sandbox that outlives its runs, and waits for its guest.
-    pub(crate) async fn launch_long(
-        &self,
-        id: SandboxId,
-        spec: &SandboxSpec,
-        deadline: Option<Duration>,
-    ) -> Result<Launched, EngineError> {
-        self.launch(id, entropy()?.1, spec, Life::Long { deadline }, Wait::ForGuest).await
-    }
-
-    async fn launch(
-        &self,
-        id: SandboxId,
-        random: u32,
-        spec: &SandboxSpec,
-        life: Life,
-        wait: Wait,
-    ) -> Result<Launched, EngineError> {
+    /// Launches a sandbox.
+    pub(crate) async fn launch(&self, request: CreateRequest<'_>) -> Result<Launched, EngineError> {
         let begin = Instant::now();
-        if spec.engine != self.config.kind {
-            return Err(EngineError::WrongEngine { asked: spec.engine, this: self.config.kind });
+        let CreateRequest { spec, life } = request;
+        if spec.engine != self.name() {
+            return Err(EngineError::WrongEngine { asked: spec.engine, this: self.name() });
         }
+        let (entropy, random) = entropy()?;
+        let id = match life {
+            Life::Run { .. } => SandboxId::from_entropy(entropy),
+            Life::Long { id, .. } => id.clone(),
+        };
         let without = Without::from_environment().map_err(|reason| EngineError::Layer {
             layer: "the walls that a test asked for".into(),
             reason,
@@ -134,7 +120,8 @@ impl LocalEngine {
         };
         let plan = planner.plan(random, sockets.guest)?;
         let entry = crate::warm::Entry::of(&plan, spec);
-        let isolation = crate::layers::isolation(&plan, spec, planner.watched, self.layout());
+        let isolation =
+            crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
         let failures = Failures::of(&plan);
         let scratch = match &plan.scratch {
             Some(scratch) => {
@@ -167,12 +154,12 @@ impl LocalEngine {
             _image: image,
         };
         let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
-        if let Life::Long { deadline: Some(deadline) } = life {
+        if let Life::Long { deadline: Some(deadline), .. } = life {
             walls.keep_deadline(Some(deadline));
         }
         let stream = stream(sockets.host).map_err(launch("open the guest's connection"))?;
-        match wait {
-            Wait::ForGuest => {
+        match life {
+            Life::Run { wait: true } | Life::Long { .. } => {
                 if let Err(error) = until_ready(&walls, &stream).await {
                     // What the launch left is removed before its failure is told.
                     let _ = walls.stop().await;
@@ -180,7 +167,7 @@ impl LocalEngine {
                 }
             }
             // What the host does next would only take the processor from the supervisor before that.
-            Wait::ForClone => walls.under_way().await,
+            Life::Run { wait: false } => walls.under_way().await,
         }
         Ok(Launched { isolation, home, stream, walls })
     }
@@ -234,24 +221,6 @@ impl LocalEngine {
     }
 }
 
-/// How long a sandbox is to live.
-#[derive(Debug, Clone, Copy)]
-enum Life {
-    /// For one run, whose time its guest keeps. It has one connection, and ends with it.
-    OneRun,
-    /// Until somebody ends it, or its deadline does.
-    Long { deadline: Option<Duration> },
-}
-
-/// What a launch waits for.
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    /// Until the guest serves.
-    ForGuest,
-    /// Until its first process has been cloned.
-    ForClone,
-}
-
 /// The ends of the sockets between host and guest.
 struct GuestSockets {
     /// The first connection, the host's end.
@@ -263,10 +232,10 @@ struct GuestSockets {
 }
 
 impl GuestSockets {
-    fn new(life: Life) -> std::io::Result<Self> {
+    fn new(life: Life<'_>) -> std::io::Result<Self> {
         let (host, connection) = pair(SocketType::STREAM)?;
         match life {
-            Life::OneRun => Ok(Self { host, guest: connection, control: None }),
+            Life::Run { .. } => Ok(Self { host, guest: connection, control: None }),
             Life::Long { .. } => {
                 let (control, guest) = guest_control_pair()?;
                 belljar_linux::send_with(control.as_fd(), b"c", &[connection.as_fd()])?;
@@ -292,26 +261,17 @@ impl Launched {
 }
 
 impl Engine for LocalEngine {
-    fn kind(&self) -> EngineKind {
-        self.config.kind
+    fn name(&self) -> EngineName {
+        self.config.kind.name()
     }
 
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.start(spec, Wait::ForGuest))
+    fn capabilities(&self) -> Capabilities {
+        self.config.kind.capabilities(self.layout().is_complete(), None)
     }
 
-    fn begin<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.start(spec, Wait::ForClone))
-    }
-
-    /// Such a sandbox ends with this process all the same, or when it is dropped: see `LauncherEngine`.
-    fn launch_as<'a>(
-        &'a self,
-        id: &'a SandboxId,
-        spec: &'a SandboxSpec,
-        deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(async move { Ok(self.launch_long(id.clone(), spec, deadline).await?.into_sandbox()) })
+    /// A long-lived sandbox ends with this process all the same, or when it is dropped: see `LauncherEngine`.
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move { Ok(self.launch(request).await?.into_sandbox()) })
     }
 }
 

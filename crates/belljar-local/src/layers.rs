@@ -1,9 +1,9 @@
 //! The walls of a launch as a report names them.
 
 use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
-use belljar_model::{
-    EngineKind, Isolation, LIMITED_BY, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase,
-};
+use belljar_model::{Isolation, LIMITED_BY, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase};
+
+use crate::LocalKind;
 
 /// Namespaces that a test can take away one by one.
 pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
@@ -16,6 +16,7 @@ pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
 /// What is in force for a sandbox that was launched by `plan`.
 pub(crate) fn isolation(
     plan: &LaunchPlan,
+    kind: LocalKind,
     spec: &SandboxSpec,
     watched: bool,
     layout: &CgroupLayout,
@@ -24,7 +25,6 @@ pub(crate) fn isolation(
     let mut add = |name: &str, state: LayerState, detail: String| {
         layers.push(Layer { name: name.to_owned(), state, detail });
     };
-    let kind = spec.engine;
     let if_in_force = |condition: bool| if condition { LayerState::InForce } else { LayerState::Absent };
     let has_namespaces = plan.namespaces.is_some();
     add(
@@ -50,28 +50,28 @@ pub(crate) fn isolation(
     add(
         "tree",
         match kind {
-            EngineKind::Local if is_own => LayerState::InForce,
-            EngineKind::Local => LayerState::Weaker,
+            LocalKind::Local if is_own => LayerState::InForce,
+            LocalKind::Local => LayerState::Weaker,
             _ => LayerState::Absent,
         },
         match kind {
-            EngineKind::Local if is_own => {
+            LocalKind::Local if is_own => {
                 "template: a root from a file system of its own, whose page cache only its owner's sandboxes share"
             }
-            EngineKind::Local => {
+            LocalKind::Local => {
                 "host: a root of its own with the host's /usr read-only, whose page cache it shares"
             }
-            EngineKind::Process => "the host's own root; Landlock decides what of it can be read",
+            LocalKind::Process => "the host's own root; Landlock decides what of it can be read",
             _ => "the host's own root",
         }
         .to_owned(),
     );
     add(
         "network",
-        if_in_force(kind != EngineKind::None),
+        if_in_force(kind != LocalKind::None),
         match kind {
-            EngineKind::Local => "disabled: a network namespace with loopback only",
-            EngineKind::Process => "disabled: no sockets but connected pairs, by seccomp and Landlock",
+            LocalKind::Local => "disabled: a network namespace with loopback only",
+            LocalKind::Process => "disabled: no sockets but connected pairs, by seccomp and Landlock",
             _ => "the host's own",
         }
         .to_owned(),
@@ -87,28 +87,28 @@ pub(crate) fn isolation(
     let abi = belljar_linux::landlock_abi();
     add(
         "landlock",
-        if_in_force(kind != EngineKind::None),
-        if kind == EngineKind::None { "none".to_owned() } else { format!("ABI {abi}") },
+        if_in_force(kind != LocalKind::None),
+        if kind == LocalKind::None { "none".to_owned() } else { format!("ABI {abi}") },
     );
     add(
         "capabilities",
         if_in_force(plan.drop_privileges),
         if plan.drop_privileges { "none, and no new privileges" } else { "the caller's own" }.to_owned(),
     );
-    limits(&mut add, plan, spec, watched, layout);
+    limits(&mut add, plan, (kind, spec), watched, layout);
     let grade = if watched { LimitsGrade::Watched } else { spec.grade };
     let tree = match kind {
-        EngineKind::Local if is_own => "template",
-        EngineKind::Local => "host",
+        LocalKind::Local if is_own => "template",
+        LocalKind::Local => "host",
         _ => "none",
     };
-    Isolation { engine: kind, grade, tree: tree.to_owned(), layers }
+    Isolation { engine: kind.name(), grade, tree: tree.to_owned(), layers }
 }
 
 fn limits(
     add: &mut impl FnMut(&str, LayerState, String),
     plan: &LaunchPlan,
-    spec: &SandboxSpec,
+    (kind, spec): (LocalKind, &SandboxSpec),
     watched: bool,
     layout: &CgroupLayout,
 ) {
@@ -135,12 +135,12 @@ fn limits(
         cpu_state,
         if enforced { format!("{}{LIMITED_BY}{by}", limits.cpus) } else { "not limited".to_owned() },
     );
-    let disk = match spec.engine {
-        EngineKind::Local => (
+    let disk = match kind {
+        LocalKind::Local => (
             LayerState::InForce,
             format!("{} and {} inodes, in memory: files count as memory", limits.disk, limits.inodes),
         ),
-        EngineKind::Process => (LayerState::Weaker, format!("each file at most {}", limits.disk)),
+        LocalKind::Process => (LayerState::Weaker, format!("each file at most {}", limits.disk)),
         _ => (LayerState::Absent, "not limited".to_owned()),
     };
     add("disk", disk.0, disk.1);

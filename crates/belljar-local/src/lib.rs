@@ -11,6 +11,7 @@ mod engine;
 mod failure;
 mod host_tree;
 mod images;
+mod kind;
 mod launcher;
 mod layers;
 mod lease;
@@ -24,18 +25,19 @@ mod walls;
 mod warm;
 
 pub use belljar_engine::{
-    Engine, EngineError, InputFile, OutputStream, RunRequest, Sandbox, Silent, Sink, Usage, run,
+    Capabilities, CreateRequest, Engine, EngineError, InputFile, OutputStream, RunRequest, Sandbox, Silent,
+    Sink, Usage, run,
 };
 pub use belljar_guest::WhenAlone;
 pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard};
 pub use belljar_model::{
-    EngineKind, HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec,
-    SpecFile,
+    HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };
 pub use doctor::{Finding, FindingState, THIS_COMMAND};
 pub use engine::{LocalConfig, LocalEngine};
+pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};
 
 /// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it

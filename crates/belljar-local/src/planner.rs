@@ -11,14 +11,15 @@ use belljar_linux::{
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
 };
 use belljar_model::{
-    EngineKind, LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
-    TreeBase, TreeBuild,
+    LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree, TreeBase,
+    TreeBuild,
 };
 use rustix::fs::{Mode, OFlags};
 
 use crate::engine::{LocalConfig, launch};
 use crate::host_tree::{self, HostTree, c_string};
 use crate::images;
+use crate::kind::LocalKind;
 use crate::lease::Lease;
 use crate::mounts::{self, Checked};
 use crate::template_tree::template_tree;
@@ -36,9 +37,9 @@ fn scratch_name(id: &SandboxId) -> String {
 }
 
 /// The home directory inside.
-pub(crate) fn home(kind: EngineKind, id: &SandboxId) -> PathBuf {
+pub(crate) fn home(kind: LocalKind, id: &SandboxId) -> PathBuf {
     match kind {
-        EngineKind::Local => PathBuf::from(host_tree::HOME),
+        LocalKind::Local => PathBuf::from(host_tree::HOME),
         _ => scratch_parent().join(scratch_name(id)),
     }
 }
@@ -67,7 +68,7 @@ impl Planner<'_> {
     pub(crate) fn plan(&mut self, random: u32, guest_socket: OwnedFd) -> Result<LaunchPlan, EngineError> {
         let kind = self.config.kind;
         let privileged = rustix::process::geteuid().is_root();
-        let lease = if privileged && kind != EngineKind::None { Some(Lease::take(random)?) } else { None };
+        let lease = if privileged && kind != LocalKind::None { Some(Lease::take(random)?) } else { None };
         let identity = Identity {
             // Packages are unpacked by a user who is called root, and has no more rights than any other.
             inside: match (&lease, self.warm) {
@@ -86,7 +87,7 @@ impl Planner<'_> {
         };
         let cgroups = self.cgroup_plan()?;
         self.cgroups = !cgroups.is_empty();
-        if kind != EngineKind::Local && self.spec.tree != Tree::Host {
+        if kind != LocalKind::Local && self.spec.tree != Tree::Host {
             return Err(EngineError::Layer {
                 layer: "the template's own tree".into(),
                 reason: format!("the engine {kind} has no tree of its own"),
@@ -99,7 +100,7 @@ impl Planner<'_> {
             .iter()
             .map(|mount| Checked::new(mount, &self.config.mount_policy))
             .collect::<Result<Vec<_>, _>>()?;
-        if kind != EngineKind::Local && !checked.is_empty() {
+        if kind != LocalKind::Local && !checked.is_empty() {
             return Err(EngineError::Layer {
                 layer: "mounts".into(),
                 reason: format!("the engine {kind} has no tree of its own to mount into"),
@@ -107,7 +108,7 @@ impl Planner<'_> {
             });
         }
         let namespaces = match kind {
-            EngineKind::Local => {
+            LocalKind::Local => {
                 let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
                 let mut tree = self.tree(outside)?;
                 for mount in checked {
@@ -125,7 +126,7 @@ impl Planner<'_> {
             _ => None,
         };
         let scratch = match kind {
-            EngineKind::Local => None,
+            LocalKind::Local => None,
             _ => Some(self.scratch()?),
         };
         let dev_null =
@@ -133,7 +134,7 @@ impl Planner<'_> {
                 |errno| EngineError::Launch { step: "open /dev/null".to_owned(), source: errno.into() },
             )?;
         let profile = match kind {
-            EngineKind::Process => seccomp::Profile::NoNetwork,
+            LocalKind::Process => seccomp::Profile::NoNetwork,
             // Memory that is resident nowhere would not be seen by the watcher.
             _ if self.watched => seccomp::Profile::Watched,
             _ if self.warm.is_some() => seccomp::Profile::Warm,
@@ -149,8 +150,8 @@ impl Planner<'_> {
             uid_lease: lease.map(|lease| lease.lock),
             identity,
             namespaces,
-            seccomp: (kind != EngineKind::None).then(|| seccomp::program(profile)),
-            drop_privileges: kind != EngineKind::None,
+            seccomp: (kind != LocalKind::None).then(|| seccomp::program(profile)),
+            drop_privileges: kind != LocalKind::None,
             keep_capabilities: if self.warm.is_some() { WARM_CAPABILITIES } else { 0 },
             rlimits: self.rlimits(),
             scratch,
@@ -163,17 +164,17 @@ impl Planner<'_> {
     fn cgroup_plan(&mut self) -> Result<Vec<belljar_linux::CgroupPlan>, EngineError> {
         let layout = self.layout;
         let kind = self.config.kind;
-        let wanted = kind != EngineKind::None && self.spec.grade != LimitsGrade::Watched;
+        let wanted = kind != LocalKind::None && self.spec.grade != LimitsGrade::Watched;
         if wanted && layout.is_complete() {
             let limits = CgroupLimits {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 cpu_millis: self.spec.limits.cpus.millis(),
                 // The guest is a process as well, and not the code's affair.
-                pids: self.spec.limits.pids.get().saturating_add(guest_threads(kind == EngineKind::Local)),
+                pids: self.spec.limits.pids.get().saturating_add(guest_threads(kind == LocalKind::Local)),
             };
             return Ok(layout.plan(self.id.as_str(), &limits));
         }
-        if kind == EngineKind::Local && wanted {
+        if kind == LocalKind::Local && wanted {
             let reasons: Vec<String> =
                 layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
             return Err(EngineError::Layer {
@@ -182,7 +183,7 @@ impl Planner<'_> {
                 fix: crate::doctor::cgroup_fix(),
             });
         }
-        self.watched = kind != EngineKind::None;
+        self.watched = kind != LocalKind::None;
         Ok(Vec::new())
     }
 
@@ -265,7 +266,7 @@ impl Planner<'_> {
     }
 
     fn rlimits(&self) -> Vec<(u32, u64)> {
-        if self.config.kind == EngineKind::None {
+        if self.config.kind == LocalKind::None {
             return Vec::new();
         }
         let mut limits = vec![
@@ -278,10 +279,10 @@ impl Planner<'_> {
             (rlimit::RLIMIT_RTPRIO, 0),
             (rlimit::RLIMIT_NICE, 0),
         ];
-        if self.config.kind == EngineKind::Process {
+        if self.config.kind == LocalKind::Process {
             limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));
         }
-        if self.watched && self.config.kind == EngineKind::Local {
+        if self.watched && self.config.kind == LocalKind::Local {
             // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
             limits.push((
                 rlimit::RLIMIT_NPROC,
@@ -293,7 +294,7 @@ impl Planner<'_> {
 
     fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
         let opened = launch("open Belljar's own program for the sandbox");
-        let exe = match (&self.config.guest, privileged && self.config.kind == EngineKind::Local) {
+        let exe = match (&self.config.guest, privileged && self.config.kind == LocalKind::Local) {
             (Some(path), true) => {
                 GuestExe::Fd(read_only_program(&c_string(path.as_os_str())).map_err(opened)?)
             }
@@ -345,17 +346,17 @@ impl Planner<'_> {
         GuestConfig {
             env: self.environment(&home),
             landlock: self.domain(&home),
-            umask: if kind == EngineKind::Process { 0o077 } else { 0o022 },
-            confine_guest: kind == EngineKind::Process,
+            umask: if kind == LocalKind::Process { 0o077 } else { 0o022 },
+            confine_guest: kind == LocalKind::Process,
             deadline_ms,
             grace_ms: millis(belljar_engine::STOP_GRACE),
             when_alone: self.config.when_alone,
             many_connections: self.is_long,
-            first_process: kind == EngineKind::Local,
-            own_proc: kind == EngineKind::Local,
+            first_process: kind == LocalKind::Local,
+            own_proc: kind == LocalKind::Local,
             // As `{heap}` of a language: node cannot see the limit.
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
-            open_files: (kind != EngineKind::None && !self.without.has(Wall::Rlimits))
+            open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))
                 .then(|| self.spec.limits.open_files.get()),
             watched: self.watched.then(|| WatchedLimits {
                 memory_bytes: self.spec.limits.memory.bytes(),
@@ -393,7 +394,7 @@ impl Planner<'_> {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec();
-        if self.config.kind != EngineKind::Local {
+        if self.config.kind != LocalKind::Local {
             env.push(("TMPDIR".to_owned(), home.into_owned()));
         }
         for variable in &self.spec.env {
@@ -405,7 +406,7 @@ impl Planner<'_> {
 
     fn domain(&self, home: &Path) -> Option<Domain> {
         match self.config.kind {
-            EngineKind::Local => {
+            LocalKind::Local => {
                 let mut write: Vec<PathBuf> =
                     [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
                 let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
@@ -418,7 +419,7 @@ impl Planner<'_> {
                 }
                 Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
             }
-            EngineKind::Process => Some(Domain {
+            LocalKind::Process => Some(Domain {
                 read: PROCESS_READS
                     .iter()
                     .map(PathBuf::from)

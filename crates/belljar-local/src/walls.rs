@@ -10,13 +10,14 @@ use std::time::Duration;
 use belljar_engine::{EngineError, GuestClient, Usage, Walls};
 use belljar_guest::guest_threads;
 use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
-use belljar_model::{ByteSize, EngineKind, LimitsChange, SandboxId};
+use belljar_model::{ByteSize, LimitsChange, SandboxId};
 use futures::future::BoxFuture;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::LocalKind;
 use crate::failure::Failures;
 use crate::orphans::{ORPHANS, has_ended};
 use crate::progress::{Progress, async_fd, follow, how_ended};
@@ -40,7 +41,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// What belongs to a sandbox besides its supervisor.
 pub(crate) struct Held {
     pub(crate) id: SandboxId,
-    pub(crate) kind: EngineKind,
+    pub(crate) kind: LocalKind,
     /// Whether there are control groups to ask.
     pub(crate) cgroups: Option<CgroupLayout>,
     /// The scratch directory: what it is in, and its name.
@@ -202,7 +203,7 @@ impl LocalWalls {
     }
 
     fn unsupported(&self, what: &'static str, reason: &'static str) -> EngineError {
-        EngineError::Unsupported { what: what.into(), engine: self.held.kind, reason: reason.into() }
+        EngineError::Unsupported { what: what.into(), engine: self.held.kind.name(), reason: reason.into() }
     }
 
     fn layout(&self, what: &'static str) -> Result<&CgroupLayout, EngineError> {
@@ -381,7 +382,7 @@ impl Walls for LocalWalls {
 impl LocalWalls {
     /// What of the processes in its control group is the guest's own.
     fn guest_threads(&self) -> u32 {
-        guest_threads(self.held.kind == EngineKind::Local)
+        guest_threads(self.held.kind == LocalKind::Local)
     }
 
     pub(crate) fn usage_now(&self) -> Usage {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::Encoding;
-use crate::engine::EngineKind;
+use crate::engine::EngineName;
 use crate::id::SandboxId;
 use crate::result::{Phase, RunResult};
 
@@ -16,7 +16,7 @@ pub enum Event {
         /// Its name.
         id: SandboxId,
         /// What built its walls.
-        engine: EngineKind,
+        engine: EngineName,
     },
     /// A phase begins.
     Phase {
@@ -73,7 +73,7 @@ mod tests {
         let id = SandboxId::from_entropy([0; 20]);
         let cases = [
             (
-                Event::Started { id, engine: EngineKind::Local },
+                Event::Started { id, engine: EngineName::LOCAL },
                 r#"{"event":"started","id":"aaaaaaaaaaaaaaaaaaaa","engine":"local"}"#,
             ),
             (Event::Phase { phase: Phase::Compile }, r#"{"event":"phase","phase":"compile"}"#),

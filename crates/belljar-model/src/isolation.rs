@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::EngineKind;
+use crate::engine::EngineName;
 use crate::limits::{Limits, LimitsGrade};
 
 /// Which walls were really in force, as opposed to asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     /// What built the walls.
-    pub engine: EngineKind,
+    pub engine: EngineName,
     /// How limits were held.
     pub grade: LimitsGrade,
     /// Where the sandbox's files came from, such as `host`.

@@ -41,7 +41,7 @@ pub use code::{
     signal_text,
 };
 pub use encoding::Encoding;
-pub use engine::{EngineKind, choose_engine};
+pub use engine::EngineName;
 pub use env::EnvVar;
 pub use error::ModelError;
 pub use event::Event;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::EngineKind;
+use crate::engine::EngineName;
 use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::limits::{Limits, LimitsGrade};
@@ -21,7 +21,7 @@ use crate::tree::Tree;
 #[serde(try_from = "crate::spec_wire::SpecWire", into = "crate::spec_wire::SpecWire")]
 pub struct SandboxSpec {
     /// What builds the walls.
-    pub engine: EngineKind,
+    pub engine: EngineName,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How limits are held.

@@ -6,14 +6,12 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::engine::EngineKind;
 use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::limits::Limits;
 use crate::mounts::{Mount, check_targets};
 use crate::node::{Fields, Node};
 use crate::spec::{Hostname, SandboxSpec};
-use crate::timeout::Timeout;
 
 /// The longest specification that is read, in bytes: 1 MiB.
 pub const MAX_SPEC_BYTES: usize = 1 << 20;
@@ -157,20 +155,15 @@ impl SpecFile {
     ///
     /// # Errors
     ///
-    /// When a value is not allowed, when the engine is not in this version, or when mounts are in each
-    /// other's way.
+    /// When a value is not allowed, or when mounts are in each other's way.
     pub fn resolve(self) -> Result<SandboxSpec, ModelError> {
-        let engine = match &self.engine {
-            Some(text) => EngineKind::parse_available("engine", text)?,
-            None => EngineKind::default(),
-        };
         let mounts: Vec<Mount> =
             self.mounts.unwrap_or_default().iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
         check_targets(&mounts)?;
         let env = self.env.unwrap_or_default().into_iter();
         Ok(SandboxSpec {
-            engine,
-            limits: self.limits.resolve(engine)?,
+            engine: parse_or_default(self.engine)?,
+            limits: self.limits.resolve()?,
             grade: parse_or_default(self.grade)?,
             network: parse_or_default(self.network)?,
             mounts,
@@ -240,19 +233,16 @@ impl LimitsFile {
         }
     }
 
-    /// Checks every limit and fills in the defaults; that of the timeout depends on the engine.
+    /// Checks every limit and fills in the defaults.
     ///
     /// # Errors
     ///
     /// When a limit cannot be read or is out of range.
-    pub fn resolve(self, engine: EngineKind) -> Result<Limits, ModelError> {
+    pub fn resolve(self) -> Result<Limits, ModelError> {
         Ok(Limits {
             memory: parse_or_default(self.memory)?,
             cpus: parse_or_default(self.cpus)?,
-            timeout: match self.timeout {
-                Some(text) => text.parse()?,
-                None => Timeout::default_for(engine),
-            },
+            timeout: parse_or_default(self.timeout)?,
             pids: parse_or_default(self.pids)?,
             tmp: parse_or_default(self.tmp)?,
             disk: parse_or_default(self.disk)?,

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::EngineKind;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
@@ -33,14 +32,6 @@ impl Timeout {
     pub fn new(duration: Duration) -> Result<Self, ModelError> {
         Self::checked(duration)
             .ok_or_else(|| ModelError::not_allowed("timeout", format!("{duration:?}"), ALLOWED))
-    }
-
-    /// The timeout that holds when none was asked for: 60 s, and 10 s with the process engine.
-    pub const fn default_for(engine: EngineKind) -> Self {
-        match engine {
-            EngineKind::Process => Self(Duration::from_secs(10)),
-            _ => Self(Duration::from_secs(60)),
-        }
     }
 
     /// The timeout as a duration.
@@ -77,8 +68,9 @@ pub fn parse_span(text: &str) -> Option<Duration> {
 }
 
 impl Default for Timeout {
+    /// 60 s.
     fn default() -> Self {
-        Self::default_for(EngineKind::default())
+        Self(Duration::from_secs(60))
     }
 }
 
@@ -210,13 +202,6 @@ mod tests {
         assert!(Timeout::new(Duration::ZERO).is_err());
         assert!(Timeout::new(Duration::MAX).is_err());
         assert_eq!(Timeout::new(Duration::from_secs(5)).unwrap().duration(), Duration::from_secs(5));
-    }
-
-    #[test]
-    fn the_default_depends_on_the_engine() {
-        assert_eq!(Timeout::default().duration(), Duration::from_secs(60));
-        assert_eq!(Timeout::default_for(EngineKind::Process).duration(), Duration::from_secs(10));
-        assert_eq!(Timeout::default_for(EngineKind::None).duration(), Duration::from_secs(60));
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_model::{
-    ChangeKind, EngineKind, Event, FileChange, FilePath, Isolation, Layer, LayerState, LimitKind,
+    ChangeKind, EngineName, Event, FileChange, FilePath, Isolation, Layer, LayerState, LimitKind,
     LimitsGrade, Outcome, Phase, PhaseResult, RESULT_SCHEMA, RunResult, SandboxId, StreamOutput,
 };
 use serde_json::Value;
@@ -138,6 +138,11 @@ impl Checker {
                         return wrong("pattern");
                     }
                 }
+                "pattern" if rule == "^[a-z][a-z0-9-]{0,30}$" => {
+                    if value.as_str().unwrap().parse::<EngineName>().is_err() {
+                        return wrong("pattern");
+                    }
+                }
                 "const" | "enum" | "minimum" | "maximum" => return wrong(keyword),
                 other => panic!("{}: this test does not know {other}", at.place()),
             }
@@ -201,7 +206,7 @@ fn outcomes() -> Vec<Outcome> {
     others.into_iter().chain(limits).collect()
 }
 
-fn isolation(engine: EngineKind, grade: LimitsGrade) -> Isolation {
+fn isolation(engine: EngineName, grade: LimitsGrade) -> Isolation {
     let layer = |state| Layer { name: "seccomp".into(), state, detail: "allow-list".into() };
     let layers = [LayerState::InForce, LayerState::Weaker, LayerState::Absent].map(layer).to_vec();
     Isolation { engine, grade, tree: "host".into(), layers }
@@ -212,7 +217,7 @@ fn id() -> SandboxId {
 }
 
 /// A result with all in it that can be left out, and one without.
-fn full_and_bare(outcome: Outcome, engine: EngineKind) -> [RunResult; 2] {
+fn full_and_bare(outcome: Outcome, engine: EngineName) -> [RunResult; 2] {
     let change = |kind, path: &[u8]| FileChange { path: FilePath::new(path), kind, size: 7 };
     let phase = |phase, cpu_ms| PhaseResult {
         phase,
@@ -263,20 +268,23 @@ fn full_and_bare(outcome: Outcome, engine: EngineKind) -> [RunResult; 2] {
 
 fn results() -> Vec<RunResult> {
     let mut results: Vec<RunResult> =
-        outcomes().into_iter().flat_map(|outcome| full_and_bare(outcome, EngineKind::Local)).collect();
-    for engine in EngineKind::ALL {
+        outcomes().into_iter().flat_map(|outcome| full_and_bare(outcome, EngineName::LOCAL)).collect();
+    for engine in ["local", "process", "another-1"].map(EngineName::known) {
         results.extend(full_and_bare(Outcome::TimedOut, engine));
     }
-    let [mut without_compiler, _] = full_and_bare(Outcome::TimedOut, EngineKind::Local);
+    let [mut without_compiler, _] = full_and_bare(Outcome::TimedOut, EngineName::LOCAL);
     without_compiler.compile = None;
     results.push(without_compiler);
     results
 }
 
 fn events() -> Vec<Event> {
-    let [full, bare] = full_and_bare(Outcome::TimedOut, EngineKind::Local);
-    let mut events: Vec<Event> =
-        EngineKind::ALL.into_iter().map(|engine| Event::Started { id: id(), engine }).collect();
+    let [full, bare] = full_and_bare(Outcome::TimedOut, EngineName::LOCAL);
+    let mut events: Vec<Event> = ["local", "process", "another-1"]
+        .map(EngineName::known)
+        .into_iter()
+        .map(|engine| Event::Started { id: id(), engine })
+        .collect();
     events.extend([
         Event::Phase { phase: Phase::Compile },
         Event::Phase { phase: Phase::Run },
@@ -330,7 +338,7 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn the_check_itself_sees_what_is_wrong() {
-    let [full, _] = full_and_bare(Outcome::TimedOut, EngineKind::Local);
+    let [full, _] = full_and_bare(Outcome::TimedOut, EngineName::LOCAL);
     let good = serde_json::to_value(full).unwrap();
     let root = At { document: "result.schema.json", pointer: String::new() };
     let cases: [(&str, Option<Value>); 8] = [

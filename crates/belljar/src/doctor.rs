@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use belljar_engine::{Engine as _, ProcessEvent, Sandbox, v1};
-use belljar_local::{Finding, FindingState, LocalEngine};
-use belljar_model::{EngineKind, Isolation, LayerState};
+use belljar_engine::{Capabilities, CreateRequest, Engine as _, IsolationLevel, ProcessEvent, Sandbox, v1};
+use belljar_local::{Finding, FindingState, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{EngineName, Isolation, LayerState};
 use bytes::Bytes;
 
 use crate::cli::{DoctorArgs, SandboxArgs};
@@ -36,9 +36,9 @@ struct Report {
 
 #[derive(Debug, serde::Serialize)]
 struct EngineState {
-    name: EngineKind,
+    name: EngineName,
     is_default: bool,
-    is_in_this_version: bool,
+    capabilities: Capabilities,
 }
 
 /// Looks at this machine, and tries a sandbox. The status is 0 if the default engine works, else 1.
@@ -53,13 +53,13 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
         Ok(isolation) => (Some(isolation), None),
         Err(error) => (None, Some(chain(error.as_ref()))),
     };
-    let engine = |name: EngineKind| EngineState {
-        name,
-        is_default: name == default,
-        is_in_this_version: name.is_in_this_version(),
+    let engine = |kind: LocalKind| EngineState {
+        name: kind.name(),
+        is_default: kind.name() == default,
+        capabilities: LocalEngine::new(LocalConfig { kind, ..sandboxed.config() }).capabilities(),
     };
-    let engines = EngineKind::ALL.into_iter().map(engine).collect();
-    let report = Report { schema: 1, engines, findings, failure, isolation };
+    let engines = LocalKind::ALL.into_iter().map(engine).collect();
+    let report = Report { schema: 2, engines, findings, failure, isolation };
     let text = if args.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
@@ -71,7 +71,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
 
 /// Makes a sandbox, and runs a program in it.
 async fn attempt(sandboxed: &Sandboxed) -> anyhow::Result<Isolation> {
-    let sandbox = sandboxed.engine().create(&sandboxed.spec).await?;
+    let sandbox = sandboxed.engine().create(CreateRequest::run(&sandboxed.spec)).await?;
     let probed = tokio::time::timeout(PROBE_TIMEOUT, probe(&sandbox)).await;
     let isolation = sandbox.isolation.clone();
     sandbox.stop().await?;
@@ -105,12 +105,11 @@ struct Marks {
     good: &'static str,
     weaker: &'static str,
     missing: &'static str,
-    absent: &'static str,
 }
 
 impl Marks {
-    const SIGNS: Self = Self { good: "✓", weaker: "!", missing: "✗", absent: "-" };
-    const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing", absent: "no     " };
+    const SIGNS: Self = Self { good: "✓", weaker: "!", missing: "✗" };
+    const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing" };
 
     fn for_stdout() -> Self {
         if rustix::termios::isatty(rustix::stdio::stdout()) { Self::SIGNS } else { Self::WORDS }
@@ -146,15 +145,32 @@ fn in_words(report: &Report, marks: Marks) -> String {
     }
     text.push_str("\nEngines\n");
     for engine in &report.engines {
-        let (mark, detail) = match (engine.is_default, engine.name) {
-            (true, _) if report.failure.is_none() => (marks.good, "the default here; a sandbox was started"),
-            (true, _) => (marks.missing, "the default here; no sandbox can be started"),
-            (false, EngineKind::Local) => (marks.good, "every wall; with --engine local"),
-            (false, EngineKind::Process) => (marks.weaker, "fewer walls; only with --engine process"),
-            (false, EngineKind::None) => (marks.weaker, "no walls at all; only with --engine none"),
-            (false, _) => (marks.absent, "not in this version"),
+        let name = engine.name;
+        let (mark, walls) = match engine.capabilities.isolation {
+            IsolationLevel::Full => (marks.good, "every wall"),
+            IsolationLevel::Partial => (marks.weaker, "fewer walls"),
+            IsolationLevel::None => (marks.weaker, "no walls at all"),
         };
-        let _ = writeln!(text, "  {mark} {:<15} {detail}", engine.name.as_str());
+        let (mark, use_of) = match (engine.is_default, report.failure.is_none()) {
+            (true, true) => (marks.good, "the default here; a sandbox was started".to_owned()),
+            (true, false) => (marks.missing, "the default here; no sandbox can be started".to_owned()),
+            (false, _) => (mark, format!("with --engine {name}")),
+        };
+        let _ = writeln!(text, "  {mark} {:<15} {walls}; {use_of}", name.as_str());
+        let (can, cannot): (Vec<_>, Vec<_>) =
+            engine.capabilities.list().into_iter().partition(|(_, can)| *can);
+        for (what, which) in [("can", can), ("cannot", cannot)] {
+            if !which.is_empty() {
+                let names: Vec<&str> = which.into_iter().map(|(name, _)| name).collect();
+                let _ = writeln!(
+                    text,
+                    "  {} {:<15} {what}: {}",
+                    " ".repeat(marks.good.chars().count()),
+                    "",
+                    names.join(", ")
+                );
+            }
+        }
     }
     if let Some(failure) = &report.failure {
         let _ = writeln!(text, "\nA sandbox cannot be started\n  {}", clean(failure));

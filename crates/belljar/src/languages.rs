@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_engine::{Engine as _, ErrorCode, GuestClient, GuestError, ProcessEvent, v1};
+use belljar_engine::{CreateRequest, Engine as _, ErrorCode, GuestClient, GuestError, ProcessEvent, v1};
 use belljar_model::{Language, Languages};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -61,7 +61,8 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
     let rows = runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
         let progress = Progress::new("asking each language for its version", false);
-        let sandbox = made(engine.create(&sandboxed.spec), &mut signals, &progress).await?;
+        let sandbox =
+            made(engine.create(CreateRequest::run(&sandboxed.spec)), &mut signals, &progress).await?;
         let guest = sandbox.guest();
         let asking = futures::stream::iter(Languages::builtin().iter())
             .map(|language| ask(guest, language))

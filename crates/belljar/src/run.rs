@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use belljar_engine::{Engine as _, EngineError, RunRequest, Sandbox};
-use belljar_local::{LocalEngine, THIS_COMMAND};
-use belljar_model::{EngineKind, Event, HintReader, Outcome, Phase, RunResult, SandboxSpec};
+use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox};
+use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
+use belljar_model::{Event, HintReader, Outcome, Phase, RunResult, SandboxSpec};
 
 use crate::bring_out::bring_out;
 use crate::cli::RunArgs;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
     let script = Script { place: &program.source_name, path: script };
     let inputs = Inputs::find(&args.files, Some(script))?;
-    if sandboxed.spec.engine == EngineKind::Local {
+    if sandboxed.kind == LocalKind::Local {
         inputs.check_size(sandboxed.spec.limits.memory.bytes())?;
     }
     let outputs = Outputs::find(&args.outs)?;
@@ -140,7 +140,7 @@ impl Command<'_> {
         let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
-        let making = engine.begin(self.spec);
+        let making = engine.create(CreateRequest { spec: self.spec, life: Life::Run { wait: false } });
         let sandbox = made(making, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
         timings.step("create");
         let language = program.language;

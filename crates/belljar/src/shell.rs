@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::{
-    Engine as _, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent, STOP_GRACE,
-    Sandbox, v1,
+    CreateRequest, Engine as _, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent,
+    STOP_GRACE, Sandbox, v1,
 };
 use belljar_model::SandboxSpec;
 use bytes::Bytes;
@@ -50,7 +50,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
         let progress = Progress::new(STARTING, args.sandbox.quiet);
-        let sandbox = made(engine.create(&sandboxed.spec), &mut signals, &progress).await;
+        let sandbox = made(engine.create(CreateRequest::run(&sandboxed.spec)), &mut signals, &progress).await;
         progress.clear();
         let sandbox = sandbox?;
         if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !args.sandbox.quiet) {

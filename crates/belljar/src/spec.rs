@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use belljar_local::{LocalConfig, LocalEngine};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{
-    ByteSize, EngineKind, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, MountPolicy, SandboxSpec,
-    SpecFile, choose_engine,
+    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, SandboxSpec,
+    SpecFile,
 };
 
 use crate::cli::SandboxArgs;
@@ -60,14 +60,19 @@ impl Asked {
 
     /// Checks everything. Limits that nobody has named are raised to what `language` needs to work at all.
     pub(crate) fn resolve(
-        self,
+        mut self,
         language: Option<&Language>,
         named: Option<&Path>,
     ) -> Result<Sandboxed, Quit> {
         let given = self.file.limits.clone();
+        let kind = match &self.file.engine {
+            Some(name) => kind("engine", name)?,
+            None => LocalKind::default(),
+        };
+        self.default_timeout(&kind.default_timeout().to_string());
         let mut spec = self.file.resolve()?;
         let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
-        if given.memory.is_some() && memory > machine && spec.engine != EngineKind::None {
+        if given.memory.is_some() && memory > machine && kind != LocalKind::None {
             let text =
                 format!("memory: \"{memory}\" is not allowed; give at most the {machine} of this machine");
             return Err(Quit::Usage(text));
@@ -76,7 +81,7 @@ impl Asked {
             raise(&mut spec, &given, language);
         }
         let policy = policy::policy(named, &spec.mounts, self.mounts_of_file)?;
-        Ok(Sandboxed { spec, policy })
+        Ok(Sandboxed { spec, kind, policy })
     }
 }
 
@@ -84,13 +89,14 @@ impl Asked {
 #[derive(Debug)]
 pub(crate) struct Sandboxed {
     pub(crate) spec: SandboxSpec,
+    pub(crate) kind: LocalKind,
     policy: MountPolicy,
 }
 
 impl Sandboxed {
     /// The engine that is asked for. Says so if it has no walls.
     pub(crate) fn engine(&self) -> LocalEngine {
-        if self.spec.engine == EngineKind::None {
+        if self.kind == LocalKind::None {
             say("warning: the engine none has no walls: the code runs with your own rights");
         }
         LocalEngine::new(self.config())
@@ -102,9 +108,49 @@ impl Sandboxed {
             mount_policy: self.policy.clone(),
             // A delegated group of the operator's choice.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
-            ..LocalConfig::new(self.spec.engine)
+            ..LocalConfig::new(self.kind)
         }
     }
+}
+
+const KINDS: &str = "local, process or none";
+
+/// Chooses the engine: the flag, else `BELLJAR_ENGINE`, else `CODE_EXEC_SANDBOX`, else the default. `CODE_EXEC_SANDBOX` knows
+/// `docker`, `process` and `none` only. A variable that is set to nothing counts as not set.
+fn choose_engine(
+    flag: Option<&str>,
+    belljar_engine: Option<&str>,
+    code_exec_sandbox: Option<&str>,
+) -> Result<LocalKind, ModelError> {
+    const FIELD: &str = "CODE_EXEC_SANDBOX";
+    let set = |value: &&str| !value.is_empty();
+    if let Some(text) = flag {
+        return kind("engine", text);
+    }
+    if let Some(text) = belljar_engine.filter(set) {
+        return kind("BELLJAR_ENGINE", text);
+    }
+    match code_exec_sandbox.filter(set) {
+        None => Ok(LocalKind::default()),
+        Some("process") => Ok(LocalKind::Process),
+        Some("none") => Ok(LocalKind::None),
+        Some("docker") => Err(ModelError::NotInThisVersion {
+            field: FIELD,
+            value: "docker".to_owned(),
+            allowed: "process or none, or unset it for the local engine",
+        }),
+        Some(text) => Err(ModelError::NotAllowed {
+            field: FIELD,
+            value: text.to_owned(),
+            allowed: "docker, process or none".to_owned(),
+        }),
+    }
+}
+
+/// The kind of the local engine that has this name.
+fn kind(field: &'static str, name: &str) -> Result<LocalKind, ModelError> {
+    let kind = name.parse().ok().and_then(LocalKind::named);
+    kind.ok_or_else(|| ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: KINDS })
 }
 
 /// What is to be known about a sandbox whose limits are held in a weaker way.
@@ -186,4 +232,49 @@ fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
         flags.add_env(&format!("{variable}={value}"))?;
     }
     Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_is_given_is_chosen() {
+        use LocalKind::{Local, None as Bare, Process};
+        let none = None;
+        let chosen = [
+            ((none, none, none), Local),
+            ((Some("process"), Some("none"), Some("docker")), Process),
+            ((none, Some("none"), Some("docker")), Bare),
+            ((none, none, Some("process")), Process),
+            ((none, none, Some("none")), Bare),
+            ((none, Some(""), Some("")), Local),
+            ((none, Some(""), Some("process")), Process),
+        ];
+        for ((flag, belljar, code_exec), kind) in chosen {
+            assert_eq!(choose_engine(flag, belljar, code_exec).unwrap(), kind);
+        }
+        let refused = [
+            (
+                (Some("docker"), none, none),
+                "engine: \"docker\" is not in this version; give local, process or none",
+            ),
+            ((Some(""), none, none), "engine: \"\" is not in this version; give local, process or none"),
+            (
+                (none, Some("jail"), none),
+                "BELLJAR_ENGINE: \"jail\" is not in this version; give local, process or none",
+            ),
+            (
+                (none, none, Some("docker")),
+                "CODE_EXEC_SANDBOX: \"docker\" is not in this version; give process or none, or unset it for the local engine",
+            ),
+            (
+                (none, none, Some("local")),
+                "CODE_EXEC_SANDBOX: \"local\" is not allowed; give docker, process or none",
+            ),
+        ];
+        for ((flag, belljar, code_exec), text) in refused {
+            assert_eq!(choose_engine(flag, belljar, code_exec).unwrap_err().to_string(), text);
+        }
+    }
 }

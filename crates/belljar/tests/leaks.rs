@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::Engine as _;
 use belljar_hostile::{Traces, Usage, adopt_orphans};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, SandboxSpec};
+use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::SandboxSpec;
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
@@ -106,7 +106,7 @@ fn a_host_that_stays_keeps_nothing() {
         return;
     }
     let before = Before::look();
-    let mut config = LocalConfig::new(EngineKind::Local);
+    let mut config = LocalConfig::new(LocalKind::Local);
     config.guest = Some(BELLJAR.into());
     let engine = LocalEngine::new(config);
     let spec = SandboxSpec::default();
@@ -114,7 +114,7 @@ fn a_host_that_stays_keeps_nothing() {
     let cycle = |how_many: u32| {
         runtime.block_on(async {
             for round in 0..how_many {
-                let sandbox = engine.create(&spec).await.expect("a sandbox");
+                let sandbox = engine.create(CreateRequest::run(&spec)).await.expect("a sandbox");
                 sandbox.guest().check().await.expect("the guest answers");
                 if round % 2 == 0 {
                     sandbox.stop().await.expect("it stops");
@@ -122,7 +122,13 @@ fn a_host_that_stays_keeps_nothing() {
             }
             // What was dropped ends by itself; the last supervisors are reaped with the next sandbox.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            engine.create(&spec).await.expect("a sandbox").stop().await.expect("it stops");
+            engine
+                .create(CreateRequest::run(&spec))
+                .await
+                .expect("a sandbox")
+                .stop()
+                .await
+                .expect("it stops");
         });
     };
     cycle(20);

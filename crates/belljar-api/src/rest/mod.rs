@@ -47,6 +47,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(server::metrics))
         .routes(routes!(server::document))
         .routes(routes!(server::me))
+        .routes(routes!(server::engines))
         .routes(routes!(server::collect))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::update, sandboxes::delete))

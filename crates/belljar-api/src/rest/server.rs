@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{Leftover, Me};
+use belljar_keeper::{EngineInfo, Leftover, Me};
 use belljar_model::Role;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,24 @@ pub(super) async fn document() -> Response {
     responses((status = 200, description = "The holder.", body = Me)))]
 pub(super) async fn me(State(shared): State<Shared>, Auth(caller): Auth) -> Result<axum::Json<Me>, Problem> {
     Ok(axum::Json(shared.keeper.me(&caller)?))
+}
+
+/// The engines of the server.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Engines)]
+pub(super) struct EnginesBody {
+    /// The default first.
+    engines: Vec<EngineInfo>,
+}
+
+/// The engines that make sandboxes, and what each can do on this machine.
+#[utoipa::path(get, path = "/v1/engines", tag = "server",
+    responses((status = 200, description = "The engines.", body = EnginesBody)))]
+pub(super) async fn engines(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<EnginesBody>, Problem> {
+    Ok(axum::Json(EnginesBody { engines: shared.keeper.engines(&caller)? }))
 }
 
 /// What is to be done about what is left over.

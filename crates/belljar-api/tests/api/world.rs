@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_api::{Api, ApiConfig, Listener};
+use belljar_engine::Engines;
 use belljar_keeper::{Caller, Keeper, KeeperConfig, Leave, NewKey, Quotas};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Role};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::Role;
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -81,8 +82,8 @@ impl World {
         let store = Store::in_memory().await.unwrap();
         let options = AuditOptions { durability: Durability::Process, ..AuditOptions::default() };
         let audit = AuditLog::open(&store, options).await.unwrap();
-        let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-        let keeper = Keeper::open(keeping, store, audit, Arc::new(engine)).await.unwrap();
+        let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+        let keeper = Keeper::open(keeping, store, audit, Engines::new(Arc::new(engine))).await.unwrap();
         Self::serve(config, keeper, dir).await
     }
 

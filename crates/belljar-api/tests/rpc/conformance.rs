@@ -8,8 +8,8 @@ use std::time::Duration;
 use belljar_api::ApiConfig;
 use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
 use belljar_keeper::Leave;
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, LimitsGrade, Role, SandboxSpec};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{EngineName, LimitsGrade, Role, SandboxSpec};
 use libtest_mimic::{Completion, Failed, Trial};
 
 use crate::remote::RemoteEngine;
@@ -114,14 +114,14 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
         Ok(path)
     };
     let dirs = HostDirs { readable: make("readable")?, writable: make("writable")?, closed: make("closed")? };
-    let mut config = LocalConfig::new(EngineKind::Local);
+    let mut config = LocalConfig::new(LocalKind::Local);
     config.mount_policy.allow_read(dirs.readable.clone())?;
     config.mount_policy.allow_write(dirs.writable.clone())?;
     let config_of_api = ApiConfig { drain: Duration::from_secs(3), ..ApiConfig::default() };
     let world = World::with(config_of_api, Arc::new(LocalEngine::new(config))).await;
-    let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineKind::Local };
+    let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineName::LOCAL };
     let spec =
-        SandboxSpec { engine: EngineKind::Local, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
+        SandboxSpec { engine: EngineName::LOCAL, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
     let context = Context::new(Arc::new(engine), spec, CAPABILITIES, make("scratch")?, programs)
         .with_host_dirs(dirs)

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_client::{Client, ClientError, GuestClient, v1, well_known};
-use belljar_engine::{Engine, EngineError, GuestError, Sandbox, Usage, Walls};
-use belljar_model::{EngineKind, Isolation, Layer, LayerState, LimitsChange, SandboxId, SandboxSpec};
+use belljar_engine::{
+    Capabilities, CreateRequest, Engine, EngineError, GuestError, Life, Sandbox, Usage, Walls,
+};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{EngineName, Isolation, Layer, LayerState, LimitsChange, SandboxSpec};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -17,16 +20,24 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The engine.
 pub(crate) struct RemoteEngine {
     pub(crate) client: Client,
-    pub(crate) kind: EngineKind,
+    pub(crate) kind: EngineName,
 }
 
 impl Engine for RemoteEngine {
-    fn kind(&self) -> EngineKind {
+    fn name(&self) -> EngineName {
         self.kind
     }
 
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+    fn capabilities(&self) -> Capabilities {
+        LocalEngine::new(LocalConfig::new(LocalKind::Local)).capabilities()
+    }
+
+    fn create<'a>(&'a self, request_of: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        let spec = request_of.spec;
         async move {
+            if matches!(request_of.life, Life::Long { .. }) {
+                return Err(unsupported(self.kind, "choosing an id"));
+            }
             let began = Instant::now();
             let created = self.client.create(request(spec), None).await.map_err(refused)?;
             let info = created.sandbox.into_option().unwrap_or_default();
@@ -42,15 +53,6 @@ impl Engine for RemoteEngine {
             Ok(Sandbox::new(id, isolation, PathBuf::from(info.home), guest, Box::new(walls)))
         }
         .boxed()
-    }
-
-    fn launch_as<'a>(
-        &'a self,
-        _: &'a SandboxId,
-        _: &'a SandboxSpec,
-        _: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        async { Err(unsupported(self.kind, "choosing an id")) }.boxed()
     }
 }
 
@@ -112,11 +114,11 @@ impl Walls for RemoteWalls {
     }
 
     fn set_limits<'a>(&'a self, _: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
-        async { Err(unsupported(EngineKind::Local, "changing limits")) }.boxed()
+        async { Err(unsupported(EngineName::LOCAL, "changing limits")) }.boxed()
     }
 
     fn set_deadline(&self, _: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
-        async { Err(unsupported(EngineKind::Local, "moving the deadline")) }.boxed()
+        async { Err(unsupported(EngineName::LOCAL, "moving the deadline")) }.boxed()
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -210,7 +212,7 @@ fn request(spec: &SandboxSpec) -> v1::CreateSandboxRequest {
 }
 
 /// What the server says about the walls.
-fn isolation(kind: EngineKind, spec: &SandboxSpec, info: &v1::SandboxInfo) -> Isolation {
+fn isolation(kind: EngineName, spec: &SandboxSpec, info: &v1::SandboxInfo) -> Isolation {
     let layers = info.isolation.layers.iter().map(|layer| Layer {
         name: layer.name.clone(),
         state: match layer.state.as_str() {
@@ -235,6 +237,6 @@ fn lost(what: &'static str) -> EngineError {
     EngineError::Guest(GuestError::Protocol { what })
 }
 
-fn unsupported(engine: EngineKind, what: &'static str) -> EngineError {
+fn unsupported(engine: EngineName, what: &'static str) -> EngineError {
     EngineError::Unsupported { engine, what: what.into(), reason: "over the network".into() }
 }

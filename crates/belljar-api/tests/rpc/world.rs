@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use belljar_api::{Api, ApiConfig, Listener};
 use belljar_client::{Client, ClientError, Credential, Target, v1};
+use belljar_engine::Engines;
 use belljar_keeper::{Caller, Keeper, KeeperConfig, Leave, NewKey, Quotas};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Role};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::Role;
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -82,7 +83,7 @@ impl World {
         let store = Store::in_memory().await.unwrap();
         let options = AuditOptions { durability: Durability::Process, ..AuditOptions::default() };
         let audit = AuditLog::open(&store, options).await.unwrap();
-        let keeper = Keeper::open(keeping, store, audit, engine).await.unwrap();
+        let keeper = Keeper::open(keeping, store, audit, Engines::new(engine)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -138,7 +139,7 @@ impl World {
 
 /// The local engine with all its walls.
 pub(crate) fn engine() -> Arc<LocalEngine> {
-    Arc::new(LocalEngine::new(LocalConfig::new(EngineKind::Local)))
+    Arc::new(LocalEngine::new(LocalConfig::new(LocalKind::Local)))
 }
 
 /// Makes a sandbox, and hands back its id.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use belljar_model::{SandboxId, SandboxSpec};
 
 use super::case::{Capability, Checked, Stop, ensure, eventually};
-use crate::engine::{Engine, Sandbox};
+use crate::engine::{CreateRequest, Engine, Sandbox};
 
 /// How long what a dropped sandbox held may stay.
 const CLEAN_LIMIT: Duration = Duration::from_secs(10);
@@ -121,7 +121,7 @@ impl Context {
     }
 
     pub(super) async fn sandbox_of(&self, spec: &SandboxSpec) -> Checked<Sandbox> {
-        Ok(self.engine.create(spec).await?)
+        Ok(self.engine.create(CreateRequest::run(spec)).await?)
     }
 
     /// Ends a sandbox, which must succeed and leave nothing.

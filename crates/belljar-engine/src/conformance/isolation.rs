@@ -5,7 +5,7 @@ use belljar_model::{LayerState, SandboxSpec};
 use super::case::{Capability, Case, Checked, Stop, cases, ensure, equal};
 use super::context::Context;
 use super::program::{py, python, sh, until};
-use crate::engine::Sandbox;
+use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
@@ -275,11 +275,8 @@ async fn eight_at_once_work(context: &Context) -> Checked {
 
 async fn wrong_engine_is_refused(context: &Context) -> Checked {
     let mut spec = context.spec();
-    spec.engine = belljar_model::EngineKind::ALL
-        .into_iter()
-        .find(|kind| *kind != context.engine().kind())
-        .ok_or_else(|| Stop::Failed("there is one engine only".to_owned()))?;
-    let result = context.engine().create(&spec).await;
+    spec.engine = belljar_model::EngineName::known("of-another-planet");
+    let result = context.engine().create(CreateRequest::run(&spec)).await;
     ensure!(matches!(result, Err(EngineError::WrongEngine { .. })), "it led to {result:?}");
     Ok(())
 }

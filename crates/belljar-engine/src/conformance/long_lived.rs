@@ -11,7 +11,7 @@ use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within}
 use super::context::Context;
 use super::program::{python, sh, shell, to_end, until, usable};
 use crate::client::{GuestClient, GuestError};
-use crate::engine::Sandbox;
+use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
@@ -45,12 +45,12 @@ fn chosen_id() -> Checked<SandboxId> {
 }
 
 async fn launch(context: &Context, deadline: Option<Duration>) -> Checked<Sandbox> {
-    Ok(context.engine().launch_as(&chosen_id()?, &context.spec(), deadline).await?)
+    Ok(context.engine().create(CreateRequest::long(&chosen_id()?, &context.spec(), deadline)).await?)
 }
 
 async fn launch_takes_the_chosen_id(context: &Context) -> Checked {
     let id = chosen_id()?;
-    let sandbox = context.engine().launch_as(&id, &context.spec(), None).await?;
+    let sandbox = context.engine().create(CreateRequest::long(&id, &context.spec(), None)).await?;
     equal!(sandbox.id, id);
     let said = sh(&sandbox, "echo $BELLJAR_SANDBOX").await?.well()?;
     equal!(said.text(), id.as_str());
@@ -199,7 +199,7 @@ async fn limits_change_while_it_runs(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "8".parse()?;
     spec.limits.memory = "64m".parse()?;
-    let sandbox = context.engine().launch_as(&chosen_id()?, &spec, None).await?;
+    let sandbox = context.engine().create(CreateRequest::long(&chosen_id()?, &spec, None)).await?;
     let forks = async |how_many: u32| -> Checked<bool> {
         let code = format!(
             "

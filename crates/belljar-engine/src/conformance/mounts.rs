@@ -5,6 +5,7 @@ use belljar_model::{Mount, MountMode};
 use super::case::{Case, Checked, cases, ensure, equal};
 use super::context::Context;
 use super::program::sh;
+use crate::engine::CreateRequest;
 use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
@@ -71,7 +72,7 @@ async fn mounts_that_are_not_allowed_are_refused(context: &Context) -> Checked {
         // Some are refused before they can even be asked for.
         let Ok(mount) = Mount::new(&source, "/data", mode) else { continue };
         spec.mounts = vec![mount];
-        let result = context.engine().create(&spec).await;
+        let result = context.engine().create(CreateRequest::run(&spec)).await;
         let refused = matches!(result, Err(EngineError::Mount(_) | EngineError::MountSource { .. }));
         ensure!(refused, "{} as {mode} led to {result:?}", source.display());
     }

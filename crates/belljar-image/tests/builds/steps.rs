@@ -2,6 +2,7 @@
 
 use belljar_engine::Engine as _;
 use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, BundleHeader, Layer};
+use belljar_local::CreateRequest;
 use belljar_model::TreeBase;
 use bytes::Bytes;
 
@@ -117,7 +118,9 @@ async fn owners(world: World) {
     let built = world.good(HOST, &with_file("first\n")).await;
     world.until_no_loops().await;
     let layer = built.layer.as_ref();
-    let start = async |owner| world.engine.create(&world.spec(built.base, layer, owner)).await.unwrap();
+    let start = async |owner| {
+        world.engine.create(CreateRequest::run(&world.spec(built.base, layer, owner))).await.unwrap()
+    };
     let first = start("a").await;
     assert_eq!(world.loops(), 1);
     let second = start("a").await;

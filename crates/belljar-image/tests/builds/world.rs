@@ -4,12 +4,10 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 
-use belljar_engine::{Engine as _, ProcessEvent, v1};
+use belljar_engine::{CreateRequest, Engine as _, ProcessEvent, v1};
 use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, Built, Definition, Layer, Layers};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{
-    EngineKind, Isolation, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer,
-};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{Isolation, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
 
 pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -32,7 +30,7 @@ pub(crate) fn run(case: Case) {
     runtime.block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let layers = Layers::new(dir.path().join("layers"));
-        let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
+        let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
         case(World { engine, layers, dir }).await;
     });
 }
@@ -82,7 +80,7 @@ impl World {
     }
 
     pub(crate) async fn in_spec(&self, spec: &SandboxSpec, line: &str) -> Said {
-        let sandbox = self.engine.create(spec).await.unwrap();
+        let sandbox = self.engine.create(CreateRequest::run(spec)).await.unwrap();
         let request = v1::StartRequest { shell: line.as_bytes().to_vec().into(), ..Default::default() };
         let mut execution = sandbox.guest().start(request).await.unwrap();
         let (mut text, mut code) = (Vec::new(), -1);

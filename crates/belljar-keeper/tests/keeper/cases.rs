@@ -35,6 +35,8 @@ cases![
     built::refused,
     built::file,
     built::on_another,
+    engines::a_second_engine_needs_nothing_but_its_name,
+    engines::templates_are_built_where_they_can_have_a_tree,
     copies::a_snapshot_is_a_template,
     copies::a_fork_has_the_files_and_nothing_else,
     copies::forks_come_as_they_are_ready,

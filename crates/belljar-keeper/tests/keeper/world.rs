@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_engine::{Engines, Offer};
 use belljar_engine::{Kept, v1};
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
     Quotas, SandboxInfo,
 };
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, Role, SpecFile, StreamOutput};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 
 pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -56,6 +57,11 @@ impl World {
         open(&config, &self.store).await
     }
 
+    /// Another keeper with other engines, in the same place.
+    pub(crate) async fn with_engines(&self, engines: Engines) -> Keeper {
+        open_with(&self.config, &self.store, engines).await
+    }
+
     pub(crate) async fn create(&self, caller: &Caller) -> SandboxInfo {
         self.keeper.create(caller, plain()).await.unwrap().info
     }
@@ -72,10 +78,19 @@ impl World {
 }
 
 async fn open(config: &KeeperConfig, store: &Store) -> Keeper {
+    open_with(config, store, engines()).await
+}
+
+async fn open_with(config: &KeeperConfig, store: &Store, engines: Engines) -> Keeper {
     let options = AuditOptions { durability: Durability::Process, ..AuditOptions::default() };
     let audit = AuditLog::open(store, options).await.unwrap();
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-    Keeper::open(config.clone(), store.clone(), audit, Arc::new(engine)).await.unwrap()
+    Keeper::open(config.clone(), store.clone(), audit, engines).await.unwrap()
+}
+
+/// The default engine, and another one that is not offered.
+pub(crate) fn engines() -> Engines {
+    let engine = |kind| Arc::new(LocalEngine::new(LocalConfig::new(kind)));
+    Engines::new(engine(LocalKind::Local)).with(engine(LocalKind::Process), Offer::Retired)
 }
 
 /// A caller of its own tenant.

@@ -4,8 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::{EngineError, Walls as _};
-use belljar_model::EngineKind;
+use belljar_engine::{CreateRequest, EngineError, Walls as _};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -14,7 +13,7 @@ use crate::launcher::frame::{FrameError, FrameReader, encode, send};
 use crate::launcher::held::Held;
 use crate::launcher::messages::{Answer, Reply, Request, RequestFrame, SandboxFacts};
 use crate::launcher::server::Launcher;
-use crate::{LocalConfig, LocalEngine};
+use crate::{LocalConfig, LocalEngine, LocalKind};
 
 /// The most requests of one client that are under way at once; more wait in its socket.
 const MAX_REQUESTS: usize = 256;
@@ -135,7 +134,7 @@ async fn requests(
 /// A request with what it needs.
 struct Asking {
     client: u64,
-    kind: EngineKind,
+    kind: LocalKind,
     launcher: Arc<Launcher>,
     engine: Arc<LocalEngine>,
 }
@@ -152,7 +151,7 @@ impl Asking {
                 self.launcher.may_launch()?;
                 let reserved = self.launcher.table.reserve(&id)?;
                 let deadline = deadline_ms.map(Duration::from_millis);
-                let launched = self.engine.launch_long(id, &spec, deadline).await?;
+                let launched = self.engine.launch(CreateRequest::long(&id, &spec, deadline)).await?;
                 let tied_to = tied.then_some(self.client);
                 let (held, stream) = Held::new(self.kind, launched, tied_to)
                     .map_err(crate::engine::launch("pass on the guest's connection"))?;

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use belljar_engine::{Engine, EngineError, GuestClient, Sandbox, Survivor};
-use belljar_model::{EngineKind, SandboxId, SandboxSpec};
+use belljar_engine::{
+    Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Survivor,
+};
+use belljar_linux::CgroupLayout;
+use belljar_model::{EngineName, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -59,6 +62,8 @@ impl LauncherConfig {
 /// when it is gone. Needs a tokio runtime.
 pub struct LauncherEngine {
     shared: Arc<Shared>,
+    /// Control groups as this process finds them, to say what can be done.
+    layout: OnceLock<CgroupLayout>,
 }
 
 impl std::fmt::Debug for LauncherEngine {
@@ -73,6 +78,7 @@ impl LauncherEngine {
     pub fn new(config: LauncherConfig) -> Self {
         Self {
             shared: Arc::new(Shared { config, link: tokio::sync::Mutex::default(), fates: Mutex::default() }),
+            layout: OnceLock::new(),
         }
     }
 
@@ -92,17 +98,22 @@ impl LauncherEngine {
         closed.map_err(|_| self.shared.failed("end the launcher", std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the launcher at once if it holds no sandbox. One that is left to itself does so after [`LauncherConfig::linger`].
-    /// For whoever has the launcher for himself, as a server has that of the home it holds: a sandbox that another one starts
-    /// between the look and the end would go with it.
+    /// Ends the launcher of these engines, each of another kind, at once if it holds no sandbox. One that is left to itself does
+    /// so after [`LauncherConfig::linger`]. For the only user of a launcher, as a server is of that of its home: a sandbox that
+    /// another one starts between the look and the end would go with it.
     ///
     /// # Errors
     /// It cannot be reached, or does not end.
-    pub async fn shut_down_if_idle(&self) -> Result<(), EngineError> {
-        if self.survivors().await?.iter().all(|survivor| survivor.ended.is_some()) {
-            self.shut_down().await?;
+    pub async fn shut_down_if_idle(engines: &[Arc<Self>]) -> Result<(), EngineError> {
+        for engine in engines {
+            if engine.survivors().await?.iter().any(|survivor| survivor.ended.is_none()) {
+                return Ok(());
+            }
         }
-        Ok(())
+        match engines {
+            [engine, ..] => engine.shut_down().await,
+            [] => Ok(()),
+        }
     }
 
     async fn launch(
@@ -112,8 +123,8 @@ impl LauncherEngine {
         deadline: Option<Duration>,
         tied: bool,
     ) -> Result<Sandbox, EngineError> {
-        if spec.engine != self.kind() {
-            return Err(EngineError::WrongEngine { asked: spec.engine, this: self.kind() });
+        if spec.engine != self.name() {
+            return Err(EngineError::WrongEngine { asked: spec.engine, this: self.name() });
         }
         let link = self.shared.must_link(If::Missing).await?;
         let fate = self.shared.fate(id, &link.instance);
@@ -175,26 +186,29 @@ impl LauncherEngine {
 }
 
 impl Engine for LauncherEngine {
-    fn kind(&self) -> EngineKind {
-        self.shared.config.local.kind
+    fn name(&self) -> EngineName {
+        self.shared.config.local.kind.name()
     }
 
-    /// Such a sandbox ends with this process all the same, or when it is dropped.
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+    fn capabilities(&self) -> Capabilities {
+        let local = &self.shared.config.local;
+        let layout = self.layout.get_or_init(|| CgroupLayout::detect(local.cgroup_base.as_deref()));
+        local.kind.capabilities(layout.is_complete(), Some("launcher"))
+    }
+
+    /// A sandbox for one run ends with this process all the same, or when it is dropped. Its guest is always waited for.
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        let spec = request.spec;
         Box::pin(async move {
-            let id = SandboxId::from_entropy(crate::engine::entropy()?.0);
-            let deadline = spec.limits.timeout.duration() + crate::planner::DEADLINE_SLACK;
-            self.launch(&id, spec, Some(deadline), true).await
+            match request.life {
+                Life::Run { .. } => {
+                    let id = SandboxId::from_entropy(crate::engine::entropy()?.0);
+                    let deadline = spec.limits.timeout.duration() + crate::planner::DEADLINE_SLACK;
+                    self.launch(&id, spec, Some(deadline), true).await
+                }
+                Life::Long { id, deadline } => self.launch(id, spec, deadline, false).await,
+            }
         })
-    }
-
-    fn launch_as<'a>(
-        &'a self,
-        id: &'a SandboxId,
-        spec: &'a SandboxSpec,
-        deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(self.launch(id, spec, deadline, false))
     }
 
     fn survivors(&self) -> BoxFuture<'_, Result<Vec<Survivor>, EngineError>> {
@@ -392,7 +406,7 @@ impl Shared {
     }
 
     fn failed(&self, step: &str, source: std::io::Error) -> EngineError {
-        EngineError::Launcher { step: step.to_owned(), log: self.config.log.clone(), source }
+        EngineError::Unreachable { step: step.to_owned(), log: self.config.log.clone(), source }
     }
 
     /// The error of a request.

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, Walls as _};
-use belljar_model::{EngineKind, FilePath, SandboxId};
+use belljar_model::{FilePath, SandboxId};
 use tokio::sync::watch;
 
+use crate::LocalKind;
 use crate::engine::Launched;
 use crate::launcher::messages::{Listed, SandboxFacts, millis};
 use crate::walls::LocalWalls;
@@ -26,7 +27,7 @@ const MOST_ENDS: usize = 4096;
 /// One sandbox.
 pub(crate) struct Held {
     pub(crate) id: SandboxId,
-    pub(crate) kind: EngineKind,
+    pub(crate) kind: LocalKind,
     pub(crate) walls: LocalWalls,
     pub(crate) facts: SandboxFacts,
     /// The client that it ends with.
@@ -41,7 +42,7 @@ pub(crate) struct Held {
 impl Held {
     /// What was launched, and the first connection to its guest.
     pub(crate) fn new(
-        kind: EngineKind,
+        kind: LocalKind,
         launched: Launched,
         tied_to: Option<u64>,
     ) -> std::io::Result<(Self, OwnedFd)> {
@@ -118,7 +119,7 @@ struct Inner {
     held: HashMap<SandboxId, Arc<Held>>,
     /// Ids of launches that are under way.
     launching: HashSet<SandboxId>,
-    ends: VecDeque<(EngineKind, SandboxId, String)>,
+    ends: VecDeque<(LocalKind, SandboxId, String)>,
 }
 
 impl Table {
@@ -139,7 +140,7 @@ impl Table {
         self.lock().held.insert(held.id.clone(), held);
     }
 
-    pub(crate) fn get(&self, kind: EngineKind, id: &SandboxId) -> Result<Arc<Held>, EngineError> {
+    pub(crate) fn get(&self, kind: LocalKind, id: &SandboxId) -> Result<Arc<Held>, EngineError> {
         let found = self.lock().held.get(id).filter(|held| held.kind == kind).map(Arc::clone);
         found.ok_or_else(|| EngineError::NoSandbox { id: id.clone() })
     }
@@ -152,7 +153,7 @@ impl Table {
         self.lock().held.values().map(Arc::clone).collect()
     }
 
-    pub(crate) fn list(&self, kind: EngineKind) -> Vec<Listed> {
+    pub(crate) fn list(&self, kind: LocalKind) -> Vec<Listed> {
         let of_kind = self.all().into_iter().filter(|held| held.kind == kind);
         of_kind
             .map(|held| Listed {
@@ -170,7 +171,7 @@ impl Table {
     }
 
     /// Remembers an end that nobody has been told of.
-    pub(crate) fn remember(&self, kind: EngineKind, id: SandboxId, how: String) {
+    pub(crate) fn remember(&self, kind: LocalKind, id: SandboxId, how: String) {
         let mut inner = self.lock();
         if inner.ends.len() == MOST_ENDS {
             inner.ends.pop_front();
@@ -179,7 +180,7 @@ impl Table {
     }
 
     /// The oldest end of this engine that nobody has been told of.
-    pub(crate) fn untold(&self, kind: EngineKind) -> Option<(SandboxId, String)> {
+    pub(crate) fn untold(&self, kind: LocalKind) -> Option<(SandboxId, String)> {
         let mut inner = self.lock();
         let place = inner.ends.iter().position(|(of, _, _)| *of == kind)?;
         let (_, id, how) = inner.ends.remove(place)?;
@@ -221,14 +222,14 @@ mod tests {
     #[test]
     fn ends_are_told_once_and_bounded() {
         let table = Table::default();
-        table.remember(EngineKind::Local, id('a'), "1".to_owned());
-        table.remember(EngineKind::None, id('b'), "2".to_owned());
-        assert_eq!(table.untold(EngineKind::None), Some((id('b'), "2".to_owned())));
-        assert_eq!(table.untold(EngineKind::None), None);
+        table.remember(LocalKind::Local, id('a'), "1".to_owned());
+        table.remember(LocalKind::None, id('b'), "2".to_owned());
+        assert_eq!(table.untold(LocalKind::None), Some((id('b'), "2".to_owned())));
+        assert_eq!(table.untold(LocalKind::None), None);
         for _ in 0..MOST_ENDS {
-            table.remember(EngineKind::Local, id('c'), "3".to_owned());
+            table.remember(LocalKind::Local, id('c'), "3".to_owned());
         }
-        assert_eq!(table.untold(EngineKind::Local), Some((id('c'), "3".to_owned())));
-        assert_eq!(std::iter::from_fn(|| table.untold(EngineKind::Local)).count(), MOST_ENDS - 1);
+        assert_eq!(table.untold(LocalKind::Local), Some((id('c'), "3".to_owned())));
+        assert_eq!(std::iter::from_fn(|| table.untold(LocalKind::Local)).count(), MOST_ENDS - 1);
     }
 }

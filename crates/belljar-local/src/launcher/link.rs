@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_model::{EngineKind, SandboxId};
+use belljar_model::SandboxId;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::LocalConfig;
 use crate::launcher::LAUNCHER_GENERATION;
 use crate::launcher::frame::{FrameError, FrameReader, encode, send};
 use crate::launcher::messages::{Answer, Reply, Request, RequestFrame};
+use crate::{LocalConfig, LocalKind};
 
 /// The most descriptors that may come before their messages are read.
 const MOST_DESCRIPTORS: usize = 64;
@@ -62,7 +62,7 @@ pub(crate) struct Link {
     pub(crate) instance: String,
     generation: u32,
     version: String,
-    kind: EngineKind,
+    kind: LocalKind,
     outbox: mpsc::UnboundedSender<Vec<u8>>,
     pending: Arc<Mutex<HashMap<u64, Pending>>>,
     next: AtomicU64,
@@ -144,7 +144,7 @@ impl Link {
         if since > self.generation {
             return Err(LinkError::Refused(EngineError::Unsupported {
                 what: name.into(),
-                engine: self.kind,
+                engine: self.kind.name(),
                 reason: format!(
                     "the launcher that holds the sandboxes is of version {}, from before that; \
                      end its sandboxes, and a new one takes its place",

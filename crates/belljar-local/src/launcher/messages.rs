@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use belljar_engine::Usage;
 use belljar_guest::WhenAlone;
-use belljar_model::{EngineKind, FilePath, Isolation, LimitsChange, MountPolicy, SandboxId, SandboxSpec};
+use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::LocalConfig;
 use crate::launcher::wire_error::WireError;
+use crate::{LocalConfig, LocalKind};
 
 /// A request with its number, which is in the answer as well. Answers come in any order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -169,7 +169,7 @@ impl From<UsageWire> for Usage {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setup {
-    kind: EngineKind,
+    kind: LocalKind,
     mount_policy: MountPolicy,
     cgroup_base: Option<FilePath>,
     when_alone: WhenAlone,

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_model::{EngineKind, SandboxId};
+use belljar_model::SandboxId;
 use futures::future::join_all;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
+use crate::LocalKind;
 use crate::launcher::client::{self, Outbox};
 use crate::launcher::held::{Held, Table};
 use crate::launcher::messages::Reply;
@@ -36,7 +37,7 @@ pub(crate) struct Launcher {
 
 /// A client that has said hello, or has not yet.
 struct Client {
-    kind: Option<EngineKind>,
+    kind: Option<LocalKind>,
     outbox: Outbox,
 }
 
@@ -125,7 +126,7 @@ impl Launcher {
     }
 
     /// A client has said what it is: it hears of ends from now on, and of those that it has missed.
-    pub(crate) async fn hello(&self, number: u64, kind: EngineKind, outbox: &Outbox) {
+    pub(crate) async fn hello(&self, number: u64, kind: LocalKind, outbox: &Outbox) {
         if let Some(client) = self.clients().get_mut(&number) {
             client.kind = Some(kind);
         }
@@ -178,7 +179,7 @@ impl Launcher {
         }
     }
 
-    fn tell(&self, kind: EngineKind, id: &SandboxId, how: &str) -> bool {
+    fn tell(&self, kind: LocalKind, id: &SandboxId, how: &str) -> bool {
         let mut told = false;
         self.clients().retain(|_, client| {
             if client.kind != Some(kind) {

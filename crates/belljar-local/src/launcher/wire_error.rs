@@ -3,14 +3,14 @@
 use std::io;
 
 use belljar_engine::EngineError;
-use belljar_model::{EngineKind, FilePath, MountRefusal, SandboxId};
+use belljar_model::{EngineName, FilePath, MountRefusal, SandboxId};
 use serde::{Deserialize, Serialize};
 
 /// [`EngineError`] on the wire. What the launcher never says is told as the end of a sandbox.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum WireError {
-    WrongEngine { asked: EngineKind, this: EngineKind },
+    WrongEngine { asked: EngineName, this: EngineName },
     Layer { layer: String, reason: String, fix: String },
     Launch { step: String, source: WireSource },
     Mount(MountRefusal),
@@ -18,7 +18,7 @@ pub(crate) enum WireError {
     Ended { how: String },
     Left { id: SandboxId, count: u32, source: WireSource },
     HostFile { action: String, path: FilePath, source: WireSource },
-    Unsupported { what: String, engine: EngineKind, reason: String },
+    Unsupported { what: String, engine: EngineName, reason: String },
     LimitInUse { field: String, value: String, in_use: String },
     SetLimit { field: String, value: String, source: WireSource },
     IdInUse { id: SandboxId },
@@ -134,7 +134,7 @@ mod tests {
         let denied = || io::Error::from_raw_os_error(13);
         let (a, b) = (|| "a".to_owned(), || "b".to_owned());
         let errors = [
-            EngineError::WrongEngine { asked: EngineKind::Local, this: EngineKind::None },
+            EngineError::WrongEngine { asked: EngineName::LOCAL, this: EngineName::known("none") },
             EngineError::Layer { layer: "network".into(), reason: a(), fix: b() },
             EngineError::Launch { step: a(), source: io::Error::other("odd") },
             EngineError::Mount(MountRefusal::NotAllowed {
@@ -146,7 +146,11 @@ mod tests {
             EngineError::Ended { how: a() },
             EngineError::Left { id: id.clone(), count: 2, source: denied() },
             EngineError::HostFile { action: "open".into(), path: "/a".into(), source: denied() },
-            EngineError::Unsupported { what: "freeze".into(), engine: EngineKind::None, reason: "b".into() },
+            EngineError::Unsupported {
+                what: "freeze".into(),
+                engine: EngineName::known("none"),
+                reason: "b".into(),
+            },
             EngineError::LimitInUse { field: "pids".into(), value: a(), in_use: b() },
             EngineError::SetLimit { field: "cpus".into(), value: a(), source: denied() },
             EngineError::IdInUse { id: id.clone() },

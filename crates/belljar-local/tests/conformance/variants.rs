@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
-use belljar_engine::{Engine, EngineError, Sandbox};
-use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Sandbox};
+use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{EngineName, LimitsGrade, SandboxSpec};
 use futures::future::BoxFuture;
 use libtest_mimic::Failed;
 
@@ -16,7 +16,7 @@ use crate::{account, leftovers};
 /// One engine in one set-up.
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
-    pub(crate) kind: EngineKind,
+    pub(crate) kind: LocalKind,
     pub(crate) is_root: bool,
     pub(crate) grade: LimitsGrade,
     /// Whether the launcher holds the sandboxes.
@@ -72,7 +72,7 @@ const LOCAL_USER: &[Capability] = &[
 pub(crate) const VARIANTS: &[Variant] = &[
     Variant {
         name: "local_root",
-        kind: EngineKind::Local,
+        kind: LocalKind::Local,
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: false,
@@ -81,7 +81,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "local_user",
-        kind: EngineKind::Local,
+        kind: LocalKind::Local,
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
@@ -90,7 +90,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "process_root",
-        kind: EngineKind::Process,
+        kind: LocalKind::Process,
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: false,
@@ -110,7 +110,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "process_user",
-        kind: EngineKind::Process,
+        kind: LocalKind::Process,
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
@@ -127,7 +127,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "none_user",
-        kind: EngineKind::None,
+        kind: LocalKind::None,
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: false,
@@ -136,7 +136,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "launcher_root",
-        kind: EngineKind::Local,
+        kind: LocalKind::Local,
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: true,
@@ -145,7 +145,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "launcher_user",
-        kind: EngineKind::Local,
+        kind: LocalKind::Local,
         is_root: false,
         grade: LimitsGrade::Watched,
         is_launched: true,
@@ -154,7 +154,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "launcher_warm",
-        kind: EngineKind::Local,
+        kind: LocalKind::Local,
         is_root: true,
         grade: LimitsGrade::Cgroup,
         is_launched: true,
@@ -247,7 +247,7 @@ pub(crate) fn run_in(
     let mut config = LocalConfig::new(variant.kind);
     config.mount_policy.allow_read(dirs.readable.clone())?;
     config.mount_policy.allow_write(dirs.writable.clone())?;
-    let spec = SandboxSpec { engine: variant.kind, grade: variant.grade, ..SandboxSpec::default() };
+    let spec = SandboxSpec { engine: variant.kind.name(), grade: variant.grade, ..SandboxSpec::default() };
     let launcher = variant.is_launched.then(|| {
         let run_dir = dir.join("launcher");
         Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir, config.clone())))
@@ -308,20 +308,15 @@ impl Warm {
 const WARM_LIMIT: Duration = Duration::from_secs(60);
 
 impl Engine for Warm {
-    fn kind(&self) -> EngineKind {
-        self.0.kind()
+    fn name(&self) -> EngineName {
+        self.0.name()
     }
 
-    fn create<'a>(&'a self, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(async move { Self::warmed(self.0.create(spec).await?).await })
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
-    fn launch_as<'a>(
-        &'a self,
-        id: &'a SandboxId,
-        spec: &'a SandboxSpec,
-        deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(async move { Self::warmed(self.0.launch_as(id, spec, deadline).await?).await })
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move { Self::warmed(self.0.create(request).await?).await })
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine as _, EngineError, GuestError, ProcessEvent};
 use belljar_linux::lock_byte;
+use belljar_local::CreateRequest;
 use rustix::process::Signal;
 
 use crate::leftovers;
@@ -57,8 +58,8 @@ pub(crate) async fn killed_server_takes_tied_sandboxes_along(setting: &Setting) 
 
 pub(crate) async fn killed_launcher_takes_everything_along(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let first = engine.launch_as(&id()?, &spec(), None).await?;
-    let tied = engine.create(&spec()).await?;
+    let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let tied = engine.create(CreateRequest::run(&spec())).await?;
     let mut running = first.guest().start(shell("echo ready; setsid sleep 1000 & sleep 1000")).await?;
     until(&mut running, "ready").await?;
     let launcher = setting.launcher().ok_or("no launcher")?;
@@ -86,7 +87,7 @@ pub(crate) async fn killed_launcher_takes_everything_along(setting: &Setting) ->
     assert!(engine.survivors().await?.is_empty());
     assert!(engine.adopt(&first.id).await?.is_none());
     // The next launch has a launcher of its own.
-    let next = engine.launch_as(&first.id, &spec(), None).await?;
+    let next = engine.create(CreateRequest::long(&first.id, &spec(), None)).await?;
     next.guest().check().await?;
     assert_ne!(setting.launcher(), Some(launcher));
     next.stop().await?;
@@ -102,7 +103,7 @@ fn lease_slot(isolation: &belljar_model::Isolation) -> Option<i64> {
 
 pub(crate) async fn killed_launcher_leaves_no_lease(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let slot = lease_slot(&sandbox.isolation).ok_or("no lease")?;
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/run/belljar/uids")?;
     let is_free = || lock_byte(std::os::fd::AsFd::as_fd(&file), slot).is_ok();
@@ -114,7 +115,7 @@ pub(crate) async fn killed_launcher_leaves_no_lease(setting: &Setting) -> Tested
 
 pub(crate) async fn terminated_launcher_cleans_up(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let mut running = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
     until(&mut running, "ready").await?;
     signal(setting.launcher().ok_or("no launcher")?, Signal::TERM)?;

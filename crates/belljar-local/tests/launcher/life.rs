@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine as _, EngineError};
-use belljar_local::{LauncherEngine, LocalConfig, LocalEngine};
-use belljar_model::{EngineKind, LimitsChange, SandboxSpec};
+use belljar_local::{CreateRequest, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{LimitsChange, SandboxSpec};
 
 use crate::leftovers;
 use crate::setting::{SECRET, Setting, Tested, eventually, id, nothing_left, shell, spec, until, within};
@@ -15,7 +15,8 @@ pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
     let spec = spec();
     let ids = (0..8).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
     // All at once, and nobody listens yet.
-    let launches = engines.iter().zip(&ids).map(|(engine, id)| engine.launch_as(id, &spec, None));
+    let launches =
+        engines.iter().zip(&ids).map(|(engine, id)| engine.create(CreateRequest::long(id, &spec, None)));
     let sandboxes = within("eight launches", futures::future::try_join_all(launches)).await??;
     let launcher = setting.launcher().ok_or("no launcher")?;
     for engine in &engines {
@@ -37,12 +38,12 @@ pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
 }
 
 pub(crate) async fn launcher_goes_when_there_is_nothing_to_do(setting: &Setting) -> Tested {
-    let mut config = setting.config(EngineKind::Local);
+    let mut config = setting.config(LocalKind::Local);
     config.linger = Duration::from_millis(300);
     let engine = LauncherEngine::new(config.clone());
     assert!(engine.survivors().await?.is_empty());
     assert!(setting.launcher().is_none(), "a question has started it");
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let launcher = setting.launcher().ok_or("no launcher")?;
     let sandbox_id = sandbox.id.clone();
     // It stays for its client, and then for its sandbox.
@@ -58,7 +59,7 @@ pub(crate) async fn launcher_goes_when_there_is_nothing_to_do(setting: &Setting)
     eventually("it goes", async || Ok(setting.launcher().is_none())).await?;
     // The next one finds its place.
     let engine = LauncherEngine::new(config);
-    let sandbox = engine.launch_as(&sandbox_id, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&sandbox_id, &spec(), None)).await?;
     sandbox.stop().await?;
     Ok(())
 }
@@ -67,20 +68,23 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
     let engine = setting.engine();
     let spec = spec();
     let taken = id()?;
-    let both =
-        futures::future::join(engine.launch_as(&taken, &spec, None), engine.launch_as(&taken, &spec, None));
+    let both = futures::future::join(
+        engine.create(CreateRequest::long(&taken, &spec, None)),
+        engine.create(CreateRequest::long(&taken, &spec, None)),
+    );
     let (first, second) = within("two launches", both).await?;
     let ((Ok(sandbox), Err(error)) | (Err(error), Ok(sandbox))) = (first, second) else {
         return Err("both or none were launched".into());
     };
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
-    let error = engine.launch_as(&taken, &spec, None).await.err().ok_or("it was launched again")?;
+    let error =
+        engine.create(CreateRequest::long(&taken, &spec, None)).await.err().ok_or("it was launched again")?;
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
     sandbox.guest().check().await?;
     sandbox.stop().await?;
     // Afterwards it is free, and nobody takes the end of the one before for that of the next.
     for _ in 0..10 {
-        let next = engine.launch_as(&taken, &spec, None).await?;
+        let next = engine.create(CreateRequest::long(&taken, &spec, None)).await?;
         let ended = tokio::time::timeout(Duration::from_millis(20), next.ended()).await;
         assert!(ended.is_err(), "it has ended: {ended:?}");
         next.guest().check().await?;
@@ -92,13 +96,13 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
 
 /// Without a launcher nobody keeps a list of ids: the control groups that are there already must stay whose they are.
 pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Setting) -> Tested {
-    for kind in [EngineKind::Local, EngineKind::Process] {
+    for kind in [LocalKind::Local, LocalKind::Process] {
         let engine = LocalEngine::new(LocalConfig::new(kind));
-        let spec = SandboxSpec { engine: kind, ..spec() };
-        let sandbox = engine.launch_as(&id()?, &spec, None).await?;
+        let spec = SandboxSpec { engine: kind.name(), ..spec() };
+        let sandbox = engine.create(CreateRequest::long(&id()?, &spec, None)).await?;
         let mut running = sandbox.guest().start(shell("echo ready; exec sleep 1000")).await?;
         until(&mut running, "ready").await?;
-        let again = engine.launch_as(&sandbox.id, &spec, None).await;
+        let again = engine.create(CreateRequest::long(&sandbox.id, &spec, None)).await;
         assert!(again.is_err(), "the same id twice");
         sandbox.guest().check().await?;
         sandbox.set_limits(&LimitsChange { pids: Some("50".parse()?), ..LimitsChange::default() }).await?;
@@ -112,11 +116,11 @@ pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Setting) -> Test
 pub(crate) async fn dropped_launch_leaves_nothing(setting: &Setting) -> Tested {
     let engine = setting.engine();
     let spec = spec();
-    engine.launch_as(&id()?, &spec, None).await?.stop().await?;
+    engine.create(CreateRequest::long(&id()?, &spec, None)).await?.stop().await?;
     let mut ids = Vec::new();
     for round in 0..20u64 {
         let id = id()?;
-        let launch = engine.launch_as(&id, &spec, None);
+        let launch = engine.create(CreateRequest::long(&id, &spec, None));
         let patience = Duration::from_micros(round * 700);
         if let Ok(sandbox) = tokio::time::timeout(patience, launch).await {
             sandbox?.stop().await?;
@@ -135,7 +139,8 @@ pub(crate) async fn dropped_launch_leaves_nothing(setting: &Setting) -> Tested {
 
 pub(crate) async fn dropped_sandbox_lives_on(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), Some(Duration::from_secs(3600))).await?;
+    let sandbox =
+        engine.create(CreateRequest::long(&id()?, &spec(), Some(Duration::from_secs(3600)))).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
     let survivors = engine.survivors().await?;
@@ -146,7 +151,7 @@ pub(crate) async fn dropped_sandbox_lives_on(setting: &Setting) -> Tested {
     sandbox.guest().check().await?;
     sandbox.stop().await?;
     // One of a run is not meant to.
-    let sandbox = engine.create(&spec()).await?;
+    let sandbox = engine.create(CreateRequest::run(&spec())).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
     nothing_left(&id).await
@@ -154,11 +159,12 @@ pub(crate) async fn dropped_sandbox_lives_on(setting: &Setting) -> Tested {
 
 pub(crate) async fn engines_do_not_mix(setting: &Setting) -> Tested {
     let local = setting.engine();
-    let none = LauncherEngine::new(setting.config(EngineKind::None));
-    let spec_none = SandboxSpec { engine: EngineKind::None, ..spec() };
-    let error = local.launch_as(&id()?, &spec_none, None).await.err().ok_or("it was launched")?;
+    let none = LauncherEngine::new(setting.config(LocalKind::None));
+    let spec_none = SandboxSpec { engine: LocalKind::None.name(), ..spec() };
+    let error =
+        local.create(CreateRequest::long(&id()?, &spec_none, None)).await.err().ok_or("it was launched")?;
     assert!(matches!(error, EngineError::WrongEngine { .. }), "{error}");
-    let sandbox = none.launch_as(&id()?, &spec_none, None).await?;
+    let sandbox = none.create(CreateRequest::long(&id()?, &spec_none, None)).await?;
     assert!(local.survivors().await?.is_empty());
     assert!(local.adopt(&sandbox.id).await?.is_none());
     assert_eq!(none.survivors().await?.len(), 1);
@@ -169,7 +175,7 @@ pub(crate) async fn engines_do_not_mix(setting: &Setting) -> Tested {
 
 pub(crate) async fn ends_are_told_once(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let id = sandbox.id.clone();
     sandbox.set_deadline(Some(Duration::from_millis(500))).await?;
     // Nobody is there when it ends.
@@ -189,13 +195,13 @@ pub(crate) async fn ends_are_told_once(setting: &Setting) -> Tested {
 pub(crate) async fn program_can_be_replaced(setting: &Setting) -> Tested {
     let program = setting.dir.join("program");
     std::fs::copy("/proc/self/exe", &program)?;
-    let mut config = setting.config(EngineKind::Local);
+    let mut config = setting.config(LocalKind::Local);
     config.program = Some(program.clone());
     let engine = LauncherEngine::new(config);
-    let first = engine.launch_as(&id()?, &spec(), None).await?;
+    let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     std::fs::remove_file(&program)?;
     std::fs::write(&program, "#!/bin/false\n")?;
-    let second = engine.launch_as(&id()?, &spec(), None).await?;
+    let second = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     for sandbox in [first, second] {
         sandbox.guest().check().await?;
         sandbox.stop().await?;
@@ -232,8 +238,8 @@ pub(crate) async fn launcher_has_one_thread_and_few_secrets(setting: &Setting) -
 
 /// What `belljar run` makes has one connection, and says so when asked for more.
 pub(crate) async fn one_connection_is_one(_: &Setting) -> Tested {
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-    let sandbox = engine.create(&spec()).await?;
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    let sandbox = engine.create(CreateRequest::run(&spec())).await?;
     let error = sandbox.connect().await.err().ok_or("it has more")?;
     assert!(matches!(error, EngineError::Unsupported { .. }), "{error}");
     let begin = Instant::now();

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use belljar_engine::{Engine as _, EngineError};
+use belljar_local::CreateRequest;
 use libtest_mimic::Failed;
 
 use crate::account;
@@ -44,7 +45,7 @@ fn read(stream: &mut UnixStream) -> std::io::Result<String> {
 
 pub(crate) async fn broken_frames_drop_their_sender(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let unknown = r#"{"number":2,"request":{"ask":"become_root"}}"#;
     let more = r#"{"number":2,"request":{"ask":"kill","id":"abcdefghij0123456789","also":1}}"#;
     let bad_id = r#"{"number":2,"request":{"ask":"kill","id":"../../etc"}}"#;
@@ -92,7 +93,7 @@ pub(crate) async fn broken_frames_drop_their_sender(setting: &Setting) -> Tested
 
 pub(crate) async fn descriptors_drop_their_sender(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let count = || -> Result<usize, Failed> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", setting.launcher().ok_or("no launcher")?))?.count())
     };
@@ -116,7 +117,7 @@ pub(crate) async fn other_users_are_refused(setting: &Setting) -> Tested {
         return skipped(&format!("there is no account {}", account::ACCOUNT));
     };
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let script = r#"
 import socket, sys
 peer = socket.socket(socket.AF_UNIX)
@@ -153,7 +154,7 @@ except (ConnectionResetError, BrokenPipeError):
     assert_eq!(ask(uid, gid)?, "dropped");
     // And no server goes to a place like that.
     let error = setting.engine().survivors().await.err().ok_or("it is used")?;
-    assert!(matches!(error, EngineError::Launcher { .. }), "{error}");
+    assert!(matches!(error, EngineError::Unreachable { .. }), "{error}");
     std::fs::set_permissions(setting.dir.join("run"), std::fs::Permissions::from_mode(0o700))?;
     sandbox.stop().await?;
     Ok(())
@@ -175,7 +176,8 @@ pub(crate) async fn older_launcher_is_refused_by_name(setting: &Setting) -> Test
         Ok(said + &read(&mut stream)?)
     });
     let engine = setting.engine();
-    let error = engine.launch_as(&id()?, &spec(), None).await.err().ok_or("it was launched")?;
+    let error =
+        engine.create(CreateRequest::long(&id()?, &spec(), None)).await.err().ok_or("it was launched")?;
     let text = error.to_string();
     assert!(matches!(error, EngineError::Unsupported { .. }), "{text}");
     assert!(text.contains("launch") && text.contains("0.0.1"), "{text}");

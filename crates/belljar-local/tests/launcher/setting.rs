@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engine as _, Execution, GuestClient, ProcessEvent, Sandbox, v1};
-use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig};
-use belljar_model::{EngineKind, LimitsGrade, SandboxId, SandboxSpec};
+use belljar_local::{CreateRequest, LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
+use belljar_model::{LimitsGrade, SandboxId, SandboxSpec};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Completion, Failed};
@@ -121,14 +121,14 @@ impl Setting {
         }
     }
 
-    pub(crate) fn config(&self, kind: EngineKind) -> LauncherConfig {
+    pub(crate) fn config(&self, kind: LocalKind) -> LauncherConfig {
         let mut config = LauncherConfig::new(self.dir.join("run"), LocalConfig::new(kind));
         config.linger = Duration::from_secs(5);
         config
     }
 
     pub(crate) fn engine(&self) -> LauncherEngine {
-        LauncherEngine::new(self.config(EngineKind::Local))
+        LauncherEngine::new(self.config(LocalKind::Local))
     }
 
     /// The launcher's pid.
@@ -235,9 +235,11 @@ fn server(what: &str, dir: &Path) -> Tested {
         let mut made = Vec::new();
         for _ in 0..2 {
             let sandbox = match what {
-                "tied" => engine.create(&spec()).await?,
-                "deadline" => engine.launch_as(&id()?, &spec(), Some(Duration::from_secs(2))).await?,
-                _ => engine.launch_as(&id()?, &spec(), None).await?,
+                "tied" => engine.create(CreateRequest::run(&spec())).await?,
+                "deadline" => {
+                    engine.create(CreateRequest::long(&id()?, &spec(), Some(Duration::from_secs(2)))).await?
+                }
+                _ => engine.create(CreateRequest::long(&id()?, &spec(), None)).await?,
             };
             let mut counter = sandbox.guest().start(shell(COUNTER)).await?;
             until(&mut counter, "\n5\n").await?;

@@ -12,19 +12,19 @@ pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
     use std::time::Duration;
 
     use belljar_engine::Engine as _;
-    use belljar_local::{LocalConfig, LocalEngine};
-    use belljar_model::{EngineKind, SandboxSpec};
+    use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
+    use belljar_model::SandboxSpec;
 
     use crate::leftovers;
     use crate::setting::{eventually, id, nothing_left, shell, spec, until, within};
 
-    for kind in [EngineKind::Local, EngineKind::Process] {
+    for kind in [LocalKind::Local, LocalKind::Process] {
         let Some(engine) = LocalEngine::with_v1(LocalConfig::new(kind)) else {
             return skipped("there are no control groups v1 with a freezer");
         };
-        let spec = SandboxSpec { engine: kind, ..spec() };
+        let spec = SandboxSpec { engine: kind.name(), ..spec() };
         for end in ["stop", "kill", "drop", "thaw"] {
-            let sandbox = engine.launch_as(&id()?, &spec, None).await?;
+            let sandbox = engine.create(CreateRequest::long(&id()?, &spec, None)).await?;
             let groups = leftovers::of(&sandbox.id);
             assert!(groups.iter().any(|group| group.contains("freezer")), "{groups:?}");
             assert!(!groups.iter().any(|group| group.contains("unified")), "{groups:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, Engine as _, Sandbox, v1};
-use belljar_local::LauncherEngine;
+use belljar_local::{CreateRequest, LauncherEngine};
 
 use crate::setting::{Setting, Tested, eventually, id, spec, within};
 
@@ -84,7 +84,7 @@ impl Warm {
         owner: &str,
         imports: &[&str],
     ) -> Result<Self, libtest_mimic::Failed> {
-        let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+        let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
         let imports: Vec<String> = imports.iter().map(|name| (*name).to_owned()).collect();
         let begin = std::time::Instant::now();
         while let Err(why) = sandbox.offer_interpreter(owner, &imports).await {
@@ -128,7 +128,7 @@ async fn prints(sandbox: &Sandbox, context: &str, code: &str) -> Result<String, 
 
 /// The posture of a context that was started as any process is.
 async fn plain(engine: &LauncherEngine, code: &str) -> Result<String, libtest_mimic::Failed> {
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
     let printed = prints(&sandbox, &context.id, code).await?;
@@ -272,7 +272,7 @@ pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tes
 
 pub(crate) async fn a_parent_that_cannot_start_says_why(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let imports = ["no_such_module".to_owned()];
     let mut why = String::new();
     eventually("it is told why", async || {
@@ -290,7 +290,7 @@ pub(crate) async fn a_parent_that_cannot_start_says_why(setting: &Setting) -> Te
 
 pub(crate) async fn only_root_has_warm_ones(setting: &Setting) -> Tested {
     let engine = setting.engine();
-    let sandbox = engine.launch_as(&id()?, &spec(), None).await?;
+    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let offered = sandbox.offer_interpreter("a", &[]).await;
     if rustix::process::geteuid().is_root() {
         assert!(offered.is_err_and(|why| why.contains("is being started")));

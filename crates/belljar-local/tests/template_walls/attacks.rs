@@ -4,10 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use belljar_engine::{CodeEvent, Engine as _, Execution, GuestError, ProcessEvent, Sandbox, v1};
-use belljar_local::{LocalConfig, LocalEngine};
-use belljar_model::{
-    EngineKind, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer,
-};
+use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
 
 use crate::layer::{Lack, make};
 
@@ -85,8 +83,8 @@ async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Resu
         build: is_built.then(|| TreeBuild { shown: Vec::new() }),
     };
     let spec = SandboxSpec { tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
-    let engine = LocalEngine::new(LocalConfig::new(EngineKind::Local));
-    engine.create(&spec).await.map_err(|error| failed(&error))
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    engine.create(CreateRequest::run(&spec)).await.map_err(|error| failed(&error))
 }
 
 async fn begin(sandbox: &Sandbox, code: &str) -> Result<Execution, Lack> {

@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, SandboxLimits};
 use belljar_engine::v1::WriteOpen;
-use belljar_engine::{Engine as _, GuestClient, Sandbox, Usage};
+use belljar_engine::{CreateRequest, Engine as _, GuestClient, Sandbox, Usage};
 use belljar_local::LocalEngine;
-use belljar_model::{EngineKind, Language, SandboxSpec};
+use belljar_model::{EngineName, Language, SandboxSpec};
 use bytes::Bytes;
 
 use super::{CodeArgs, ServerArgs};
@@ -140,9 +140,9 @@ impl Place {
                 Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true }
             }
             Wanted::Embedded { engine, spec, quiet } => {
-                memory = (spec.engine == EngineKind::Local).then(|| spec.limits.memory.bytes());
+                memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
                 let progress = Progress::new(STARTING, quiet);
-                let sandbox = made(engine.create(&spec), signals, &progress).await;
+                let sandbox = made(engine.create(CreateRequest::run(&spec)), signals, &progress).await;
                 progress.clear();
                 let sandbox = sandbox?;
                 if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {

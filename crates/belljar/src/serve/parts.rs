@@ -1,11 +1,13 @@
 //! From the configuration to what the parts of the server take.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
+use belljar_engine::{Engine, Engines, Offer};
 use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
-use belljar_local::{LauncherConfig, LocalConfig};
+use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
 use belljar_model::{ModelError, MountPolicy};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, StoreError, StoreUrl, is_without};
 
@@ -76,15 +78,28 @@ pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
     Ok(policy)
 }
 
-/// How sandboxes are made, and who holds them.
-pub(crate) fn launcher(loaded: &Loaded) -> Result<LauncherConfig, Quit> {
+/// Every engine of this version, and which of them make sandboxes. The others take care of those that an earlier server made.
+pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engines), Quit> {
     let sandboxes = &loaded.config.sandboxes;
-    let local = LocalConfig {
-        mount_policy: mount_policy(loaded)?,
-        cgroup_base: sandboxes.cgroup.clone(),
-        ..LocalConfig::new(sandboxes.engine)
+    let policy = mount_policy(loaded)?;
+    let engine = |kind: LocalKind| {
+        let local = LocalConfig {
+            mount_policy: policy.clone(),
+            cgroup_base: sandboxes.cgroup.clone(),
+            ..LocalConfig::new(kind)
+        };
+        Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir(loaded), local)))
     };
-    Ok(LauncherConfig::new(run_dir(loaded), local))
+    let mut all: Vec<_> = LocalKind::ALL.into_iter().map(engine).collect();
+    all.sort_by_key(|engine| engine.name() != sandboxes.engine);
+    let offer = |engine: &LauncherEngine| {
+        let is_offered = engine.name() == sandboxes.engine || sandboxes.engines.contains(&engine.name());
+        if is_offered { Offer::Offered } else { Offer::Retired }
+    };
+    let engines = all.iter().fold(Engines::default(), |engines, engine| {
+        engines.with(Arc::clone(engine) as Arc<dyn Engine>, offer(engine))
+    });
+    Ok((all, engines))
 }
 
 /// Where the launcher is, and its log.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use belljar_api::{Api, ServeError};
-use belljar_engine::Engine;
 use belljar_keeper::{Keeper, Leave};
 use belljar_local::LauncherEngine;
 use belljar_store::{AuditLog, HeldName, Store};
@@ -82,7 +81,7 @@ struct Server {
     /// Nobody else who shares the store is called so.
     _name: HeldName,
     keeper: Keeper,
-    engine: Arc<LauncherEngine>,
+    engines: Vec<Arc<LauncherEngine>>,
     api: Arc<Api>,
     /// One for each listener.
     facades: JoinSet<Result<(), ServeError>>,
@@ -104,10 +103,8 @@ impl Server {
         .await?;
         let name = store.hold_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
-        let engine = Arc::new(LauncherEngine::new(parts::launcher(loaded)?));
-        let keeper =
-            Keeper::open(parts::keeper(loaded), store.clone(), audit, Arc::clone(&engine) as Arc<dyn Engine>)
-                .await?;
+        let (engines, offered) = parts::engines(loaded)?;
+        let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, offered).await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
         if loaded.config.otlp.is_some() {
@@ -115,7 +112,7 @@ impl Server {
         }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
         let leave = parts::leave(loaded);
-        Ok(Self { listening, store, _name: name, keeper, engine, api, facades, stopping, leave, background })
+        Ok(Self { listening, store, _name: name, keeper, engines, api, facades, stopping, leave, background })
     }
 
     /// Answers requests until a signal comes.
@@ -183,7 +180,7 @@ impl Server {
         }
         let closed = self.keeper.close(self.leave).await;
         if self.keeper.is_empty()
-            && let Err(error) = self.engine.shut_down_if_idle().await
+            && let Err(error) = LauncherEngine::shut_down_if_idle(&self.engines).await
         {
             tracing::warn!(error = chain(&error), "cannot end the launcher; it ends by itself");
         }

@@ -178,7 +178,7 @@ fn limits() {
             "hostname: \"a b\" is not allowed; give 1 to 63 letters, digits and hyphens, with no hyphen at either end, such as belljar",
         ),
         ("--engine", "docker", "engine: \"docker\" is not in this version; give local, process or none"),
-        ("--engine", "jail", "engine: \"jail\" is not allowed; give local, process or none"),
+        ("--engine", "jail", "engine: \"jail\" is not in this version; give local, process or none"),
         (
             "--env",
             "=x",

@@ -116,8 +116,8 @@ fn doctor_tries_a_sandbox() {
     let done = host.run(&["doctor"]);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
     for line in [
-        "  ok      local           the default here; a sandbox was started\n",
-        "  no      docker          not in this version\n",
+        "  ok      local           every wall; the default here; a sandbox was started\n",
+        "  weaker  process         fewer walls; with --engine process\n",
         "\nIn force in a sandbox of the engine local\n",
         "  ok      seccomp ",
     ] {
@@ -126,7 +126,8 @@ fn doctor_tries_a_sandbox() {
     let report = host.run(&["doctor", "--json"]).json();
     assert_eq!(report["failure"], serde_json::Value::Null);
     assert_eq!(report["isolation"]["engine"], "local");
-    assert_eq!(report["engines"][3]["is_in_this_version"], false);
+    assert_eq!(report["engines"][1]["name"], "process");
+    assert_eq!(report["engines"][1]["capabilities"]["own_tree"], false);
     assert!(report["findings"].as_array().unwrap().iter().all(|finding| finding["state"] != "missing"));
 }
 

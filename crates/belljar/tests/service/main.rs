@@ -12,6 +12,7 @@ mod contexts_apart;
 mod contexts_lost;
 mod crash;
 mod doors;
+mod engines;
 mod files;
 mod greed;
 mod load;

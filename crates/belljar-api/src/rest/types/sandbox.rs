@@ -383,7 +383,7 @@ pub(crate) struct SandboxInfoBody {
     /// Why it ended.
     reason: Option<String>,
     /// What builds its walls.
-    engine: &'static str,
+    engine: String,
     /// What it may use.
     limits: LimitsInfo,
     /// What it may reach.
@@ -484,7 +484,7 @@ impl SandboxInfoBody {
             paused_at: info.paused_at.map(time),
             ended_at: info.ended_at.map(time),
             reason: info.reason,
-            engine: info.spec.engine.as_str(),
+            engine: info.spec.engine.to_string(),
             limits: LimitsInfo::new(&info.spec.limits),
             network: info.spec.network.as_str(),
             isolation: info.isolation,

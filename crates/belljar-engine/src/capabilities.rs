@@ -1,0 +1,143 @@
+//! What engines can do, and which there are.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use belljar_model::{EngineName, Timeout};
+use serde::{Serialize, Serializer};
+
+use crate::engine::Engine;
+
+/// How much an engine keeps apart what runs in a sandbox from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationLevel {
+    /// Every wall.
+    Full,
+    /// Fewer walls; for code that is trusted more.
+    Partial,
+    /// No walls at all; for development.
+    None,
+}
+
+/// What an engine can do on this machine, with this set-up. What it cannot do is refused by name before anything starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Capabilities {
+    /// How much it keeps apart.
+    pub isolation: IsolationLevel,
+    /// What a sandbox's network can be, such as `disabled`. With none of them it has the host's own.
+    pub network: Vec<Cow<'static, str>>,
+    /// Sandboxes can be paused.
+    pub pause: bool,
+    /// Limits can change while a sandbox runs.
+    pub live_limits: bool,
+    /// Files of a sandbox can be kept as a template.
+    pub snapshot: bool,
+    /// Files of a sandbox can be copied into new ones.
+    pub fork: bool,
+    /// Templates have a root of their own, which can be built.
+    pub own_tree: bool,
+    /// Directories of the host can be mounted.
+    pub mounts: bool,
+    /// Contexts of Python start from an interpreter that is ready.
+    pub warm_interpreters: bool,
+    /// Sandboxes can use graphics processors.
+    pub gpu: bool,
+    /// What holds sandboxes while no server runs, such as `launcher`; nothing where they end with the server.
+    pub held_by: Option<Cow<'static, str>>,
+    /// The time of an execution for which none was asked, in seconds.
+    #[serde(rename = "default_timeout_s", serialize_with = "seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = f64))]
+    pub default_timeout: Timeout,
+}
+
+fn seconds<S: Serializer>(timeout: &Timeout, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(timeout.duration().as_secs_f64())
+}
+
+impl Capabilities {
+    /// What can be done or not, by name, in the order of a table.
+    #[must_use]
+    pub fn list(&self) -> [(&'static str, bool); 9] {
+        [
+            ("pause", self.pause),
+            ("live_limits", self.live_limits),
+            ("snapshot", self.snapshot),
+            ("fork", self.fork),
+            ("own_tree", self.own_tree),
+            ("mounts", self.mounts),
+            ("warm_interpreters", self.warm_interpreters),
+            ("gpu", self.gpu),
+            ("survive_restart", self.held_by.is_some()),
+        ]
+    }
+}
+
+/// The engines of a server, by name.
+#[derive(Clone, Default)]
+pub struct Engines {
+    /// The default first.
+    engines: Vec<(Arc<dyn Engine>, Offer)>,
+}
+
+/// Whether an engine makes sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// For every key.
+    Offered,
+    /// For none: it takes care of sandboxes that were made before the operator took it back.
+    Retired,
+}
+
+impl Engines {
+    /// One engine, which is the default.
+    #[must_use]
+    pub fn new(default: Arc<dyn Engine>) -> Self {
+        Self::default().with(default, Offer::Offered)
+    }
+
+    /// The same with another engine; the first is the default. One of a name that is there already is left out.
+    #[must_use]
+    pub fn with(mut self, engine: Arc<dyn Engine>, offer: Offer) -> Self {
+        if self.get(engine.name()).is_none() {
+            self.engines.push((engine, offer));
+        }
+        self
+    }
+
+    /// The engine that makes a sandbox for which none was asked. There is none where there are no engines.
+    #[must_use]
+    pub fn default_engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.all().next()
+    }
+
+    /// The engine of this name, offered or not.
+    #[must_use]
+    pub fn get(&self, name: EngineName) -> Option<&Arc<dyn Engine>> {
+        self.all().find(|engine| engine.name() == name)
+    }
+
+    /// Every engine, the default first.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
+        self.engines.iter().map(|(engine, _)| engine)
+    }
+
+    /// Engines that make sandboxes, the default first.
+    pub fn offered(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
+        self.engines.iter().filter(|(_, offer)| *offer == Offer::Offered).map(|(engine, _)| engine)
+    }
+
+    /// The names of the engines that make sandboxes, separated by commas.
+    #[must_use]
+    pub fn names(&self) -> String {
+        self.offered().map(|engine| engine.name().to_string()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.all().map(|engine| engine.name())).finish()
+    }
+}

@@ -1,0 +1,108 @@
+//! Several engines in one keeper. Neither it nor what is above it knows the one that is made here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox};
+use belljar_keeper::{
+    BuildTemplate, Caller, CreateSandbox, Leave, Lifetime, ListSandboxes, SandboxUpdate, TimeoutAction,
+};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_model::{EngineName, SandboxSpec, SpecFile, Timeout};
+use futures::future::BoxFuture;
+
+use crate::world::{World, plain, shell, text, user};
+
+const TRIVIAL: EngineName = EngineName::known("trivial");
+
+/// An engine with a name of its own that can do less than the one that it uses.
+struct Trivial(LocalEngine);
+
+impl Trivial {
+    fn new() -> Self {
+        Self(LocalEngine::new(LocalConfig::new(LocalKind::Local)))
+    }
+}
+
+impl Engine for Trivial {
+    fn name(&self) -> EngineName {
+        TRIVIAL
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: false,
+            live_limits: false,
+            own_tree: false,
+            mounts: false,
+            default_timeout: Timeout::new(Duration::from_secs(7)).unwrap(),
+            ..self.0.capabilities()
+        }
+    }
+
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move {
+            let spec = SandboxSpec { engine: EngineName::LOCAL, ..request.spec.clone() };
+            let mut sandbox = self.0.create(CreateRequest { spec: &spec, ..request }).await?;
+            sandbox.isolation.engine = TRIVIAL;
+            Ok(sandbox)
+        })
+    }
+}
+
+fn of(json: &str) -> CreateSandbox {
+    CreateSandbox { spec: SpecFile::from_json(json).unwrap(), ..plain() }
+}
+
+pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
+    let ann = user("ann");
+    let engines = crate::world::engines().with(Arc::new(Trivial::new()), Offer::Offered);
+    let keeper = world.with_engines(engines).await;
+    let told = keeper.engines(&ann).unwrap();
+    let names: Vec<_> = told.iter().map(|engine| (engine.name.as_str(), engine.is_default)).collect();
+    assert_eq!(names, [("local", true), ("trivial", false)], "one that is not offered is not told");
+    assert!(told[0].capabilities.pause && !told[1].capabilities.pause);
+
+    let made = keeper.create(&ann, of(r#"{"engine":"trivial"}"#)).await.unwrap().info;
+    assert_eq!((made.spec.engine, made.isolation.as_ref().unwrap().engine), (TRIVIAL, TRIVIAL));
+    assert_eq!(made.spec.limits.timeout.duration(), Duration::from_secs(7));
+    let id = made.id.as_str();
+    let done = keeper.exec(&ann, id, shell("echo here"), None).await.unwrap();
+    assert_eq!(text(&done), "here\n");
+    let plainly = keeper.create(&ann, plain()).await.unwrap().info;
+    assert_eq!(plainly.spec.engine, EngineName::LOCAL);
+
+    // What it cannot do is refused by name, and the sandbox stays as it was.
+    assert_eq!(keeper.pause(&ann, id).await.unwrap_err().code(), "not_offered");
+    let update = SandboxUpdate { pids: Some("64".parse().unwrap()), ..SandboxUpdate::default() };
+    assert_eq!(keeper.update(&ann, id, update).await.unwrap_err().code(), "not_offered");
+    let update = SandboxUpdate { on_timeout: Some(TimeoutAction::Pause), ..SandboxUpdate::default() };
+    let refused = keeper.update(&ann, id, update).await.unwrap_err();
+    assert!(refused.to_string().starts_with("on_timeout: "), "{refused}");
+    assert_eq!(text(&keeper.exec(&ann, id, shell("echo still"), None).await.unwrap()), "still\n");
+    let operator = Caller::operator("t", "r");
+    let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
+    let refused = [
+        (of(r#"{"engine":"trivial","mounts":["/usr/share:/mnt/share"]}"#), "mounts: "),
+        (CreateSandbox { lifetime, ..of(r#"{"engine":"trivial"}"#) }, "on_timeout: "),
+        (of(r#"{"engine":"mars"}"#), "engine: \"mars\" "),
+    ];
+    for (request, begin) in refused {
+        let refused = keeper.create(&operator, request).await.unwrap_err();
+        assert_eq!(refused.code(), "invalid_field", "{refused}");
+        assert!(refused.to_string().starts_with(begin), "{refused}");
+    }
+    let all = ListSandboxes { limit: 100, ..ListSandboxes::default() };
+    assert_eq!(keeper.list(&operator, all).await.unwrap().items.len(), 2, "nothing was started");
+    keeper.close(Leave::Nothing).await.unwrap();
+}
+
+pub(crate) async fn templates_are_built_where_they_can_have_a_tree(world: World) {
+    let keeper = world.with_engines(Engines::new(Arc::new(Trivial::new()))).await;
+    let definition = "name = \"one\"\nbase = \"host\"\n".to_owned();
+    let request = BuildTemplate { definition, ..BuildTemplate::default() };
+    let refused = keeper.build_template(&Caller::operator("t", "r"), request).await.err().unwrap();
+    assert_eq!(refused.code(), "policy_refused", "{refused}");
+    assert!(refused.to_string().contains("trivial"), "{refused}");
+    keeper.close(Leave::Nothing).await.unwrap();
+}

@@ -1,0 +1,111 @@
+//! The kinds of this engine, and what each can do.
+
+use std::time::Duration;
+
+use belljar_engine::{Capabilities, IsolationLevel};
+use belljar_model::{EngineName, Timeout};
+use serde::{Deserialize, Serialize};
+
+/// Which walls the engine builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LocalKind {
+    /// Namespaces and every other wall that the kernel has. The default.
+    #[default]
+    Local,
+    /// No namespaces: resource limits, Landlock and seccomp around a plain process.
+    Process,
+    /// No walls, for development only.
+    None,
+}
+
+impl LocalKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Local, Self::Process, Self::None];
+
+    /// The kind's name as an engine: `local`, `process` or `none`.
+    #[must_use]
+    pub const fn name(self) -> EngineName {
+        match self {
+            Self::Local => EngineName::LOCAL,
+            Self::Process => EngineName::known("process"),
+            Self::None => EngineName::known("none"),
+        }
+    }
+
+    /// The kind with this name, if there is one.
+    #[must_use]
+    pub fn named(name: EngineName) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The time of an execution for which none was asked.
+    #[must_use]
+    pub fn default_timeout(self) -> Timeout {
+        let seconds = if self == Self::Process { 10 } else { 60 };
+        Timeout::new(Duration::from_secs(seconds)).unwrap_or_default()
+    }
+
+    /// What an engine of this kind can do, if control groups can be made or not.
+    pub(crate) fn capabilities(self, has_groups: bool, held_by: Option<&'static str>) -> Capabilities {
+        let has_groups = has_groups && self != Self::None;
+        Capabilities {
+            isolation: match self {
+                Self::Local => IsolationLevel::Full,
+                Self::Process => IsolationLevel::Partial,
+                Self::None => IsolationLevel::None,
+            },
+            network: if self == Self::None { Vec::new() } else { vec!["disabled".into()] },
+            pause: has_groups,
+            live_limits: has_groups,
+            snapshot: true,
+            fork: true,
+            own_tree: self == Self::Local,
+            mounts: self == Self::Local,
+            warm_interpreters: self == Self::Local && held_by.is_some(),
+            gpu: false,
+            held_by: held_by.map(Into::into),
+            default_timeout: self.default_timeout(),
+        }
+    }
+}
+
+impl std::fmt::Display for LocalKind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.name().fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_engines() {
+        for kind in LocalKind::ALL {
+            assert_eq!(LocalKind::named(kind.to_string().parse().unwrap()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
+        }
+        assert_eq!(LocalKind::named("docker".parse().unwrap()), None);
+    }
+
+    /// The table of docs/engines.md: what a server's engines can do where control groups can be made.
+    #[test]
+    fn the_page_says_what_engines_can_do() {
+        let engines = LocalKind::ALL.map(|kind| kind.capabilities(true, Some("launcher")));
+        let mut table = String::new();
+        let mut row = |name: &str, cell: &dyn Fn(&Capabilities) -> String| {
+            table.push_str(&format!("| `{name}` | {} |\n", engines.each_ref().map(cell).join(" | ")));
+        };
+        row("isolation", &|one| format!("{:?}", one.isolation).to_lowercase());
+        row("network", &|one| {
+            if one.network.is_empty() { "the host's".to_owned() } else { one.network.join(", ") }
+        });
+        for (index, (name, _)) in engines[0].list().into_iter().enumerate() {
+            row(name, &|one| if one.list()[index].1 { "yes" } else { "no" }.to_owned());
+        }
+        row("default_timeout_s", &|one| one.default_timeout.duration().as_secs().to_string());
+        let page = include_str!("../../../docs/engines.md");
+        assert!(page.contains(&table), "docs/engines.md lacks this:\n{table}");
+    }
+}

@@ -1,0 +1,51 @@
+//! A server with several engines, across restarts with other ones.
+
+use serde_json::json;
+
+use crate::run;
+use crate::server::Home;
+
+#[test]
+fn sandboxes_of_each_engine_outlive_the_server_and_the_engines_offer() {
+    if crate::skipped("engines") {
+        return;
+    }
+    run(async {
+        let mut home = Home::new(&["sandboxes.pool=1", "sandboxes.engines=process"]);
+        let server = home.start();
+        server.ready().await;
+        let client = server.admin();
+        let engines = client.get("/v1/engines").await.json();
+        assert_eq!(engines["engines"][0]["name"], "local", "{engines}");
+        assert_eq!(engines["engines"][0]["is_default"], true, "{engines}");
+        assert_eq!(engines["engines"][1]["name"], "process", "{engines}");
+        assert_eq!(engines["engines"][1]["default_timeout_s"], 10.0, "{engines}");
+        assert_eq!(engines["engines"][1]["held_by"], "launcher", "{engines}");
+        let local = client.sandbox(&json!({ "timeout": 3600 })).await;
+        let process = client.sandbox(&json!({ "timeout": 3600, "engine": "process" })).await;
+        let info = client.get(&format!("/v1/sandboxes/{process}")).await.json();
+        assert_eq!((&info["engine"], &info["isolation"]["engine"]), (&json!("process"), &json!("process")));
+        assert_eq!(info["limits"]["timeout_s"], 10.0, "{info}");
+        let unknown = client.post("/v1/sandboxes", &json!({ "engine": "none" })).await;
+        assert_eq!((unknown.status.as_u16(), unknown.code()), (403, "policy_refused".to_owned()));
+        let unknown = client.post("/v1/sandboxes", &json!({ "engine": "docker" })).await;
+        assert_eq!((unknown.status.as_u16(), unknown.code()), (400, "invalid_field".to_owned()));
+        client.sh(&process, "echo kept > file").await;
+        drop(client);
+        server.stop();
+
+        // The next server does not offer it any more, and takes care of what it left.
+        home.flags.truncate(home.flags.len() - 2);
+        let server = home.start();
+        server.ready().await;
+        let client = server.admin();
+        assert_eq!(client.get("/v1/engines").await.json()["engines"].as_array().map(Vec::len), Some(1));
+        assert_eq!(client.sh(&process, "cat file").await, "kept\n");
+        assert_eq!(client.sh(&local, "echo on").await, "on\n");
+        let refused = client.post("/v1/sandboxes", &json!({ "engine": "process" })).await;
+        assert_eq!((refused.status.as_u16(), refused.code()), (403, "policy_refused".to_owned()));
+        assert_eq!(client.call("POST", &format!("/v1/sandboxes/{process}/pause")).await.status, 200);
+        drop(client);
+        crate::crash::leave(server, &home).await;
+    });
+}
