@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
+use crate::steps::to_its_end;
 
 /// Something that nobody uses any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,6 +64,11 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::Forbidden`] for who is no administrator; the store or the disk failed.
     pub async fn collect(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
+        let (keeper, caller) = (self.clone(), caller.clone());
+        to_its_end(&self.inner.tasks, async move { keeper.collect_to_its_end(&caller, dry_run).await }).await
+    }
+
+    async fn collect_to_its_end(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
         self.require(caller, Role::Admin, "removing what is left over")?;
         let collected = self.collect_all(dry_run).await;
         if !dry_run {

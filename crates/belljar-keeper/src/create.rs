@@ -150,10 +150,7 @@ impl Keeper {
     /// What a tenant, a tool or a model must never be able to ask for (corpus C19).
     fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
-        if !self.inner.engines.offered().any(|engine| engine.name() == spec.engine) {
-            let names = self.inner.engines.names();
-            return refuse("engine", format!("this server makes sandboxes with the engine {names} only"));
-        }
+        self.check_offered(spec)?;
         if caller.role == Role::Admin || is_without("policy") {
             return self.check_tree(spec);
         }
@@ -200,6 +197,16 @@ impl Keeper {
         }
         let reason = "GET /v1/engines tells what each can".into();
         Err(EngineError::Unsupported { what: what.into(), engine: engine.name(), reason }.into())
+    }
+
+    /// An engine that is not offered makes no sandboxes, for nobody.
+    pub(crate) fn check_offered(&self, spec: &SandboxSpec) -> Result<()> {
+        let engines = &self.inner.engines;
+        if engines.offered().any(|engine| engine.name() == spec.engine) || is_without("engines") {
+            return Ok(());
+        }
+        let reason = format!("this server makes sandboxes with the engine {} only", engines.names());
+        Err(KeeperError::Policy { field: "engine", reason })
     }
 
     /// The engine that makes and holds such sandboxes.

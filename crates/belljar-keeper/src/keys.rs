@@ -18,6 +18,7 @@ use crate::error::KeeperError;
 use crate::exec::hex;
 use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
+use crate::steps::to_its_end;
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
 /// What a key begins with.
@@ -227,6 +228,11 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; a name that is too long is refused, and a further tenant for which no sandbox could be made.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
+        let (keeper, caller) = (self.clone(), caller.clone());
+        to_its_end(&self.inner.tasks, async move { keeper.create_key_to_its_end(&caller, key).await }).await
+    }
+
+    async fn create_key_to_its_end(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         self.require(caller, Role::Admin, "making a key")?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
@@ -326,6 +332,12 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`], also of a key that was revoked.
     pub async fn set_key_quotas(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        let setting = async move { keeper.set_key_quotas_to_its_end(&caller, &id, quotas).await };
+        to_its_end(&self.inner.tasks, setting).await
+    }
+
+    async fn set_key_quotas_to_its_end(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
         self.require(caller, Role::Admin, "changing a key")?;
         let text = serde_json::to_string(&quotas);
         let text = text.map_err(|error| KeeperError::field("quotas", error.to_string()))?;
@@ -347,6 +359,11 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`].
     pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(&self.inner.tasks, async move { keeper.revoke_key_to_its_end(&caller, &id).await }).await
+    }
+
+    async fn revoke_key_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, Role::Admin, "taking a key back")?;
         let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
             Ok(true) => Ok(()),

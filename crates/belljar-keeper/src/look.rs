@@ -116,9 +116,11 @@ impl Keeper {
         if let Some(idle) = update.idle_timeout {
             lifetime.idle_timeout = idle.map(|idle| self.checked_lifetime(idle)).transpose()?;
         }
-        lifetime.on_timeout = update.on_timeout.unwrap_or(lifetime.on_timeout);
+        if let Some(on_timeout) = update.on_timeout {
+            lifetime.on_timeout = on_timeout;
+            self.check_capabilities(&spec, lifetime)?;
+        }
         lifetime.auto_resume = update.auto_resume.unwrap_or(lifetime.auto_resume);
-        self.check_capabilities(&spec, lifetime)?;
         let change = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
         if !change.is_empty() {
             let sandbox = entry.running("changing its limits")?;

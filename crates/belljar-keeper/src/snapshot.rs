@@ -242,6 +242,7 @@ impl Keeper {
 
     /// All that the copies have in common.
     async fn model(&self, entered: &Entered, request: ForkRequest) -> Result<Model> {
+        self.check_offered(entered.spec())?;
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())

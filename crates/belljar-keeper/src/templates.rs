@@ -12,6 +12,7 @@ use crate::config::KeeperConfig;
 use crate::error::KeeperError;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
+use crate::steps::to_its_end;
 
 /// The template that comes with Belljar: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
@@ -103,6 +104,12 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`]; the one that comes with Belljar stays, and only administrators remove what was built.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        to_its_end(&self.inner.tasks, async move { keeper.remove_template_to_its_end(&caller, &id).await })
+            .await
+    }
+
+    async fn remove_template_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, Role::User, "removing a template")?;
         if id == DEFAULT_TEMPLATE {
             return Err(KeeperError::Policy {

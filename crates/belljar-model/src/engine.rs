@@ -22,15 +22,29 @@ impl EngineName {
     /// Linux namespaces on this machine: the default.
     pub const LOCAL: Self = Self::known("local");
 
-    /// The name of an engine that is known when this is compiled. Anything that is no name is cut off at its first wrong byte.
+    /// The name of an engine that is known when this is compiled.
+    ///
+    /// # Panics
+    /// When the text is no name. In a constant that is an error of the compiler's.
     #[must_use]
     pub const fn known(name: &str) -> Self {
-        let (name, mut bytes, mut len) = (name.as_bytes(), [0; MAX_LEN], 0);
-        while len < name.len() && len < MAX_LEN && is_letter(name[len], len == 0) {
+        let Some(name) = Self::read(name.as_bytes()) else { panic!("no name of an engine") };
+        name
+    }
+
+    const fn read(name: &[u8]) -> Option<Self> {
+        if name.is_empty() || name.len() > MAX_LEN {
+            return None;
+        }
+        let (mut bytes, mut len) = ([0; MAX_LEN], 0);
+        while len < name.len() {
+            if !is_letter(name[len], len == 0) {
+                return None;
+            }
             bytes[len] = name[len];
             len += 1;
         }
-        Self { bytes, len }
+        Some(Self { bytes, len })
     }
 
     /// The name as text.
@@ -55,9 +69,7 @@ impl FromStr for EngineName {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        let name = Self::known(text);
-        let is_whole = !text.is_empty() && name.as_str() == text;
-        is_whole.then_some(name).ok_or_else(|| ModelError::not_allowed("engine", text, ALLOWED))
+        Self::read(text.as_bytes()).ok_or_else(|| ModelError::not_allowed("engine", text, ALLOWED))
     }
 }
 

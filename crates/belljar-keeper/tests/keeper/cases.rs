@@ -21,6 +21,7 @@ cases![
     lifecycle::a_timeout_can_be_moved,
     lifecycle::one_that_ends_by_itself_is_gone,
     lifecycle::callers_that_go_away_leave_nothing_half_done,
+    lifecycle::keys_of_callers_that_go_away_are_on_record,
     lifecycle::what_is_begun_is_on_record_without_its_caller,
     lifecycle::names_are_unique_and_found,
     lifecycle::labels_filter_and_pages_follow,

@@ -1,6 +1,7 @@
 //! Several engines in one keeper. Neither it nor what is above it knows the one that is made here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox};
@@ -16,11 +17,12 @@ use crate::world::{World, plain, shell, text, user};
 const TRIVIAL: EngineName = EngineName::known("trivial");
 
 /// An engine with a name of its own that can do less than the one that it uses.
-struct Trivial(LocalEngine);
+struct Trivial(LocalEngine, Arc<AtomicBool>);
 
 impl Trivial {
-    fn new() -> Self {
-        Self(LocalEngine::new(LocalConfig::new(LocalKind::Local)))
+    /// One that can pause sandboxes as long as `can_pause` says so.
+    fn new(can_pause: &Arc<AtomicBool>) -> Self {
+        Self(LocalEngine::new(LocalConfig::new(LocalKind::Local)), Arc::clone(can_pause))
     }
 }
 
@@ -31,7 +33,7 @@ impl Engine for Trivial {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            pause: false,
+            pause: self.1.load(Ordering::Relaxed),
             live_limits: false,
             own_tree: false,
             mounts: false,
@@ -56,7 +58,8 @@ fn of(json: &str) -> CreateSandbox {
 
 pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
     let ann = user("ann");
-    let engines = crate::world::engines().with(Arc::new(Trivial::new()), Offer::Offered);
+    let can_pause = Arc::default();
+    let engines = crate::world::engines().with(Arc::new(Trivial::new(&can_pause)), Offer::Offered);
     let keeper = world.with_engines(engines).await;
     let told = keeper.engines(&ann).unwrap();
     let names: Vec<_> = told.iter().map(|engine| (engine.name.as_str(), engine.is_default)).collect();
@@ -94,11 +97,20 @@ pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
     }
     let all = ListSandboxes { limit: 100, ..ListSandboxes::default() };
     assert_eq!(keeper.list(&operator, all).await.unwrap().items.len(), 2, "nothing was started");
+    // One that was to be paused while that could be done can still be changed otherwise.
+    can_pause.store(true, Ordering::Relaxed);
+    let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
+    let request = CreateSandbox { lifetime, ..of(r#"{"engine":"trivial"}"#) };
+    let made = keeper.create(&ann, request).await.unwrap().info;
+    can_pause.store(false, Ordering::Relaxed);
+    let labels = [("job".to_owned(), Some("1".to_owned()))].into();
+    let update = SandboxUpdate { labels, ..SandboxUpdate::default() };
+    assert_eq!(keeper.update(&ann, made.id.as_str(), update).await.unwrap().labels["job"], "1");
     keeper.close(Leave::Nothing).await.unwrap();
 }
 
 pub(crate) async fn templates_are_built_where_they_can_have_a_tree(world: World) {
-    let keeper = world.with_engines(Engines::new(Arc::new(Trivial::new()))).await;
+    let keeper = world.with_engines(Engines::new(Arc::new(Trivial::new(&Arc::default())))).await;
     let definition = "name = \"one\"\nbase = \"host\"\n".to_owned();
     let request = BuildTemplate { definition, ..BuildTemplate::default() };
     let refused = keeper.build_template(&Caller::operator("t", "r"), request).await.err().unwrap();

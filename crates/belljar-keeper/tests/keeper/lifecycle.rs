@@ -7,9 +7,9 @@ use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Leave, Lifetime,
-    ListSandboxes, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    ListSandboxes, NewKey, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
-use belljar_model::{Outcome, SandboxState, SpecFile};
+use belljar_model::{Outcome, Role, SandboxState, SpecFile};
 use futures::StreamExt as _;
 
 use crate::world::{PATIENCE, World, kept, plain, shell, text, until, user};
@@ -163,6 +163,39 @@ pub(crate) async fn callers_that_go_away_leave_nothing_half_done(world: World) {
     for info in keeper.list(&ann, listed(&[])).await.unwrap().items {
         assert_eq!(text(&world.sh(&ann, info.id.as_str(), "echo on").await), "on\n");
     }
+}
+
+/// An administrator who goes away at the right moment had a key that no record tells of.
+pub(crate) async fn keys_of_callers_that_go_away_are_on_record(world: World) {
+    let operator = Caller::operator("t", "r");
+    let keeper = &world.keeper;
+    let records = async |action: &str| {
+        let filter = AuditFilter { action: Some(action.to_owned()), ..AuditFilter::default() };
+        keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap().len()
+    };
+    let key = || NewKey {
+        name: "k".to_owned(),
+        role: Role::User,
+        tenant: "t".to_owned(),
+        expires: None,
+        quotas: Quotas::default(),
+    };
+    for polls in 0..12 {
+        drop_after(polls, keeper.create_key(&operator, key())).await;
+    }
+    // What was begun was polled once.
+    until("each key is made and on record", || async {
+        keeper.keys(&operator).await.unwrap().len() == 11 && records("key.create").await == 11
+    })
+    .await;
+    for (polls, key) in (1..).zip(keeper.keys(&operator).await.unwrap()) {
+        drop_after(polls, keeper.revoke_key(&operator, &key.id)).await;
+    }
+    until("each is revoked and on record", || async {
+        let revoked = keeper.keys(&operator).await.unwrap().iter().all(|key| key.revoked_at.is_some());
+        revoked && records("key.revoke").await == 11
+    })
+    .await;
 }
 
 /// What is audited is on record whoever waits for it, and callers that come and go pile up no more than the bound.

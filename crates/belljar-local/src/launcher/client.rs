@@ -88,6 +88,9 @@ async fn write(
     Err(FrameError::Socket(std::io::ErrorKind::WouldBlock.into()))
 }
 
+/// The first generation of servers that know what the launcher tells of control groups.
+const TELLS_GROUPS: u32 = 3;
+
 async fn requests(
     number: u64,
     mut reader: FrameReader,
@@ -96,19 +99,21 @@ async fn requests(
 ) -> Result<(), FrameError> {
     let hello = tokio::time::timeout(HELLO_TIMEOUT, reader.next::<RequestFrame>()).await;
     let Ok(hello) = hello else { return Err(FrameError::Socket(std::io::ErrorKind::TimedOut.into())) };
-    let Some(RequestFrame { number: asked, request: Request::Hello { config, .. } }) = hello? else {
+    let Some(RequestFrame { number: asked, request: Request::Hello { generation, config, .. } }) = hello?
+    else {
         return Ok(());
     };
     let config = LocalConfig::from(*config);
     let kind = config.kind;
+    let engine = Arc::new(LocalEngine::new(config));
     let answer = Answer::Hello {
         generation: LAUNCHER_GENERATION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: launcher.instance.clone(),
+        has_groups: (generation >= TELLS_GROUPS).then(|| engine.layout().is_complete()),
     };
     outbox.send(Reply::Answer { number: asked, answer }, None).await;
     launcher.hello(number, kind, &outbox).await;
-    let engine = Arc::new(LocalEngine::new(config));
     let room = Arc::new(Semaphore::new(MAX_REQUESTS));
     // The launcher's list of clients holds the sender: when it lets go, so does the writer.
     let weak = outbox.sender.downgrade();

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Survivor,
 };
-use belljar_linux::CgroupLayout;
 use belljar_model::{EngineName, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
@@ -62,8 +61,6 @@ impl LauncherConfig {
 /// when it is gone. Needs a tokio runtime.
 pub struct LauncherEngine {
     shared: Arc<Shared>,
-    /// Control groups as this process finds them, to say what can be done.
-    layout: OnceLock<CgroupLayout>,
 }
 
 impl std::fmt::Debug for LauncherEngine {
@@ -78,7 +75,6 @@ impl LauncherEngine {
     pub fn new(config: LauncherConfig) -> Self {
         Self {
             shared: Arc::new(Shared { config, link: tokio::sync::Mutex::default(), fates: Mutex::default() }),
-            layout: OnceLock::new(),
         }
     }
 
@@ -191,9 +187,10 @@ impl Engine for LauncherEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let local = &self.shared.config.local;
-        let layout = self.layout.get_or_init(|| CgroupLayout::detect(local.cgroup_base.as_deref()));
-        local.kind.capabilities(layout.is_complete(), Some("launcher"))
+        // Control groups are the launcher's. Until it runs, and of one from before it told, they are taken to be there: then a
+        // sandbox that lacks them says so itself.
+        let has_groups = self.shared.link_now().and_then(|link| link.has_groups).unwrap_or(true);
+        self.shared.config.local.kind.capabilities(has_groups, Some("launcher"))
     }
 
     /// A sandbox for one run ends with this process all the same, or when it is dropped. Its guest is always waited for.

@@ -62,6 +62,8 @@ pub(crate) struct Link {
     pub(crate) instance: String,
     generation: u32,
     version: String,
+    /// Whether the launcher can make control groups, if it tells.
+    pub(crate) has_groups: Option<bool>,
     kind: LocalKind,
     outbox: mpsc::UnboundedSender<Vec<u8>>,
     pending: Arc<Mutex<HashMap<u64, Pending>>>,
@@ -86,8 +88,10 @@ impl Link {
         let mut reader = FrameReader::new(Arc::clone(&stream), MOST_DESCRIPTORS);
         let first = tokio::time::timeout(HELLO_TIMEOUT, reader.next::<Reply>()).await;
         let first = first.map_err(|_| FrameError::Socket(std::io::ErrorKind::TimedOut.into()))??;
-        let Some(Reply::Answer { number: 0, answer: Answer::Hello { generation, version, instance } }) =
-            first
+        let Some(Reply::Answer {
+            number: 0,
+            answer: Answer::Hello { generation, version, instance, has_groups },
+        }) = first
         else {
             return Err(FrameError::Cut);
         };
@@ -103,7 +107,17 @@ impl Link {
             closing.send_replace(true);
         });
         let kind = config.kind;
-        Ok(Self { instance, generation, version, kind, outbox, pending, next: AtomicU64::new(1), closed })
+        Ok(Self {
+            instance,
+            generation,
+            version,
+            has_groups,
+            kind,
+            outbox,
+            pending,
+            next: AtomicU64::new(1),
+            closed,
+        })
     }
 
     /// Whether nothing can be asked on it any more.

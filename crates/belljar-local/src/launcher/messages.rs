@@ -88,7 +88,14 @@ pub(crate) enum Reply {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Answer {
     /// Who answers. The instance is another one after each start.
-    Hello { generation: u32, version: String, instance: String },
+    Hello {
+        generation: u32,
+        version: String,
+        instance: String,
+        /// Whether it can make control groups; told to servers of generation 3 and later.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        has_groups: Option<bool>,
+    },
     /// A sandbox; with it comes a connection to its guest.
     Sandbox(Box<SandboxFacts>),
     /// All sandboxes.

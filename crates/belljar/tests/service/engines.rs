@@ -44,6 +44,13 @@ fn sandboxes_of_each_engine_outlive_the_server_and_the_engines_offer() {
         assert_eq!(client.sh(&local, "echo on").await, "on\n");
         let refused = client.post("/v1/sandboxes", &json!({ "engine": "process" })).await;
         assert_eq!((refused.status.as_u16(), refused.code()), (403, "policy_refused".to_owned()));
+        let fork = client.post(&format!("/v1/sandboxes/{process}/fork"), &json!({})).await;
+        assert_eq!(
+            (fork.status.as_u16(), fork.code()),
+            (403, "policy_refused".to_owned()),
+            "{}",
+            fork.text()
+        );
         assert_eq!(client.call("POST", &format!("/v1/sandboxes/{process}/pause")).await.status, 200);
         drop(client);
         crate::crash::leave(server, &home).await;

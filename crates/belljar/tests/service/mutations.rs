@@ -127,6 +127,15 @@ fn c05_without_a_bound_bodies_are_taken() {
 }
 
 #[test]
+fn c19_without_the_offer_a_tenant_runs_without_walls() {
+    attack("C19", "service:engines", async |world| {
+        let id = world.first.sandbox(&json!({ "timeout": 60, "engine": "none" })).await;
+        let (server, line) = (world.server.pid(), "cat /proc/{}/comm");
+        assert_eq!(world.first.sh(&id, &line.replace("{}", &server.to_string())).await, "belljar\n");
+    });
+}
+
+#[test]
 fn c19_without_the_policy_a_tenant_mounts_the_host() {
     attack("C19", "service:policy", async |world| {
         let body = json!({ "timeout": 3600, "mounts": ["/usr/share:/mnt"] });
