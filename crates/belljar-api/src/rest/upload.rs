@@ -93,6 +93,10 @@ pub(super) async fn upload(
         let write = Write::new(open, field.map_err(io::Error::other));
         files.push(shared.keeper.perform(&caller, &id, write).await?.into());
     }
+    // Without a file nobody has asked yet whether the caller may, nor whether there is such a sandbox.
+    if files.is_empty() {
+        return Err(Problem::field("file", "it is missing; a form has at least one"));
+    }
     Ok(axum::Json(UploadedBody { files }))
 }
 

@@ -292,6 +292,9 @@ async fn forms_carry_many_files(world: World) {
     );
     form(&user, &id, "", part("other", "x", "y") + end).await.refused(400, "invalid_field", Some("other"));
     form(&user, &id, "", part("file", "cut", "y")).await.refused(400, "upload_failed", None);
+    for whose in [&*id, "nobody-s"] {
+        form(&user, whose, "", end).await.refused(400, "invalid_field", Some("file"));
+    }
     form(&user, &id, "", "nonsense").await.refused(400, "invalid_request", None);
     let plain = user.request("POST", &format!("/v1/sandboxes/{id}/files/upload")).body("x".into()).unwrap();
     user.send(plain).await.refused(415, "unsupported_media_type", Some("Content-Type"));

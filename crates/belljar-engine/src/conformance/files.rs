@@ -278,7 +278,7 @@ async fn changes_are_watched(context: &Context) -> Checked {
     let mut flat = watch(guest, "seen", false).await?;
     let mut deep = watch(guest, "seen", true).await?;
     sh(&sandbox, "cd seen; echo x > new; echo y > below/new; mv new old; mkdir fresh; echo z > fresh/file; rm old; rmdir -p nothing 2>/dev/null; touch last").await?;
-    let events = events_until(&mut flat, "last").await?;
+    let events = events_until(&mut flat, &["last"]).await?;
     for wanted in [
         (Kind::WATCH_KIND_CREATED, "new"),
         (Kind::WATCH_KIND_REMOVED, "old"),
@@ -291,13 +291,17 @@ async fn changes_are_watched(context: &Context) -> Checked {
     for (kind, path) in moved.into_iter().zip(["new", "old"]) {
         ensure!(events.contains(&(kind, path.to_owned())), "{kind:?} of {path} is not in {events:?}");
     }
-    let events = events_until(&mut deep, "last").await?;
+    // What was made in a new directory before that had a watch can come after what was made later.
+    let events = events_until(&mut deep, &["last", "below/new", "fresh/file"]).await?;
     for path in ["below/new", "fresh/file"] {
-        let seen = events.iter().any(|(kind, seen)| *kind == Kind::WATCH_KIND_CREATED && seen == path);
-        ensure!(seen, "{path} is not in {events:?}");
+        let first = events.iter().find(|(_, seen)| seen == path);
+        ensure!(
+            first.is_some_and(|(kind, _)| *kind == Kind::WATCH_KIND_CREATED),
+            "{path} is not created in {events:?}"
+        );
     }
     put(guest, "seen/uploaded", "x").await?;
-    let events = events_until(&mut flat, "uploaded").await?;
+    let events = events_until(&mut flat, &["uploaded"]).await?;
     ensure!(!events.is_empty(), "an upload was not seen");
     refused(guest.watch("nowhere".as_ref(), false).await.map(|_| ()), ErrorCode::NotFound, &["nowhere"])
         .or(watch_fails(guest, "nowhere").await)?;
@@ -317,22 +321,20 @@ async fn watch(guest: &GuestClient, path: &str, recursive: bool) -> Checked<Watc
     Ok(watch)
 }
 
-async fn events_until(watch: &mut Watch, last: &str) -> Checked<Vec<(v1::WatchKind, String)>> {
-    let mut events = Vec::new();
-    loop {
-        let next = within(&format!("the event of {last}"), Duration::from_secs(10), watch.next()).await;
+/// Reads events until each of `wanted` has been in one.
+async fn events_until(watch: &mut Watch, wanted: &[&str]) -> Checked<Vec<(v1::WatchKind, String)>> {
+    let mut events: Vec<(v1::WatchKind, String)> = Vec::new();
+    while let Some(missing) = wanted.iter().find(|path| !events.iter().any(|(_, seen)| seen == *path)) {
+        let next = within(&format!("the event of {missing}"), Duration::from_secs(10), watch.next()).await;
         let Some(event) =
-            next.map_err(|_| Stop::Failed(format!("{last} was not seen after {events:?}")))??
+            next.map_err(|_| Stop::Failed(format!("{missing} was not seen after {events:?}")))??
         else {
             return Err(Stop::Failed(format!("watching ended after {events:?}")));
         };
         let path = String::from_utf8_lossy(&event.path).into_owned();
-        let is_last = path == last;
         events.push((event.kind.as_known().unwrap_or_default(), path));
-        if is_last {
-            return Ok(events);
-        }
     }
+    Ok(events)
 }
 
 async fn missing_files_are_refused(context: &Context) -> Checked {

@@ -197,7 +197,8 @@ async fn session_runs_one_command_at_a_time(context: &Context) -> Checked {
     let guest = sandbox.guest();
     let id = open(guest, "").await?;
     let other = open(guest, "").await?;
-    let mut first = guest.run_in_session(command(id, "echo begun; sleep 1000")).await?;
+    // What says that it has begun is what the signal goes to: between two commands the shell has none to signal.
+    let mut first = guest.run_in_session(command(id, "sh -c 'echo begun; exec sleep 1000'")).await?;
     until(&mut first, "begun").await?;
     let second = guest.run_in_session(command(id, "true")).await.map(|_| ());
     refused(second, ErrorCode::FailedPrecondition, &["runs command", &first.id.to_string()])?;
