@@ -31,7 +31,7 @@ impl Node {
         toml::from_str(text).map_err(|source| ModelError::Toml { source: Box::new(source) })
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Flag(_) => "true or false",
@@ -56,7 +56,8 @@ impl Fields {
         Self::open(String::new(), node)
     }
 
-    fn open(path: String, node: Node) -> Result<Self, ModelError> {
+    /// Opens a table that stands at a path.
+    pub(crate) fn open(path: String, node: Node) -> Result<Self, ModelError> {
         let entries = match node {
             Node::Table(entries) => entries,
             other => {
@@ -153,6 +154,17 @@ impl Fields {
         self.take(key).map(|node| Self::open(join(&self.path, key), node)).transpose()
     }
 
+    /// Opens a table whose keys are free and whose values are tables. A null counts as absent.
+    pub(crate) fn tables(&mut self, key: &'static str) -> Result<Option<BTreeMap<String, Self>>, ModelError> {
+        let Some(fields) = self.table(key)? else { return Ok(None) };
+        let given = fields.values.into_iter().filter(|(_, node)| *node != Node::Null);
+        let table = |(name, node): (String, Node)| {
+            let fields = Self::open(join(&fields.path, &name), node)?;
+            Ok((name, fields))
+        };
+        given.map(table).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Refuses the keys that nobody has taken.
     pub(crate) fn finish(self) -> Result<(), ModelError> {
         let Some(key) = self.values.into_keys().next() else { return Ok(()) };
@@ -165,8 +177,8 @@ impl Fields {
         })
     }
 
-    /// Takes a value; null counts as absent.
-    fn take(&mut self, key: &'static str) -> Option<Node> {
+    /// Takes a value of any type; null counts as absent.
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<Node> {
         self.known.push(key);
         self.values.remove(key).filter(|node| *node != Node::Null)
     }

@@ -10,6 +10,7 @@ use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::limits::Limits;
 use crate::mounts::{Mount, check_targets};
+use crate::network::{NetworkFile, NetworkPolicy};
 use crate::node::{Fields, Node};
 use crate::spec::{Hostname, SandboxSpec};
 
@@ -34,9 +35,9 @@ pub struct SpecFile {
     /// How limits are held: `cgroup` or `watched`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grade: Option<String>,
-    /// What the sandbox may reach, such as `disabled`.
+    /// The network policy: a mode such as `disabled`, or a table.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<String>,
+    pub network: Option<NetworkFile>,
     /// Host paths, each as `SOURCE:TARGET[:ro|rw]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Vec<String>>,
@@ -128,6 +129,9 @@ impl SpecFile {
 
     /// Lays another one over this: what `over` says wins. Its mounts come after those that are here, and its
     /// environment variables join those that are here.
+    ///
+    /// Its network replaces the one that is here as a whole. Lists that joined would reach more than either of the two
+    /// says, and nobody would see that in what they wrote.
     #[must_use]
     pub fn merge(self, over: Self) -> Self {
         let mounts = match (self.mounts, over.mounts) {
@@ -165,7 +169,7 @@ impl SpecFile {
             engine: parse_or_default(self.engine)?,
             limits: self.limits.resolve()?,
             grade: parse_or_default(self.grade)?,
-            network: parse_or_default(self.network)?,
+            network: self.network.map(resolve_network).transpose()?.unwrap_or_default(),
             mounts,
             env: env.map(|(name, value)| EnvVar::new(name, value)).collect::<Result<_, _>>()?,
             hostname: parse_or_default::<Hostname>(self.hostname)?,
@@ -181,7 +185,7 @@ impl SpecFile {
             language: fields.text("language")?,
             limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
             grade: fields.text("grade")?,
-            network: fields.text("network")?,
+            network: fields.take("network").map(NetworkFile::from_node).transpose()?,
             mounts: fields.texts("mounts")?,
             env: fields.text_table("env")?,
             hostname: fields.text("hostname")?,
@@ -276,6 +280,13 @@ fn check_length(text: &str) -> Result<(), ModelError> {
         return Err(ModelError::TooLong { bytes: text.len(), max_bytes: MAX_SPEC_BYTES });
     }
     Ok(())
+}
+
+/// Checks a network policy in full before it refuses what this version cannot enforce: a mistake in it shows at once.
+fn resolve_network(network: NetworkFile) -> Result<NetworkPolicy, ModelError> {
+    let policy = network.resolve()?;
+    policy.check_available()?;
+    Ok(policy)
 }
 
 fn parse_or_default<T>(text: Option<String>) -> Result<T, ModelError>

@@ -71,6 +71,7 @@ impl TryFrom<SpecWire> for SandboxSpec {
             |mount: MountWire| Mount::new(mount.source.to_path_buf(), mount.target.to_path_buf(), mount.mode);
         let mounts = wire.mounts.into_iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         check_targets(&mounts)?;
+        wire.network.check_available()?;
         let mut names = std::collections::BTreeSet::new();
         let variable = |(name, value): (String, String)| {
             if !names.insert(name.clone()) {
@@ -180,6 +181,9 @@ mod tests {
             ("\"interactive\"", "\"more\":1,\"interactive\""),
             ("\"interactive\":true", "\"interactive\":1"),
             ("\"rw\"", "\"rx\""),
+            ("\"disabled\"", "\"open\""),
+            ("\"disabled\"", "{\"mode\":\"disabled\",\"more\":1}"),
+            ("\"disabled\"", "{\"allow\":[\"127.1\"]}"),
         ];
         for (from, to) in cases {
             let changed = json.replacen(from, to, 1);

@@ -55,7 +55,7 @@ fn flags() -> SpecFile {
             open_files: text("256"),
         },
         grade: text("watched"),
-        network: text("disabled"),
+        network: Some("disabled".into()),
         hostname: text("lab"),
         interactive: Some(true),
         ..SpecFile::default()

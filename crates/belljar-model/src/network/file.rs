@@ -1,0 +1,201 @@
+//! The network part of a file, a request or flags, before it is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::Error as _;
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::ModelError;
+use crate::network::matcher::Matcher;
+use crate::network::mode::NetworkMode;
+use crate::network::policy::NetworkPolicy;
+use crate::network::preset::Preset;
+use crate::network::rule::{List, Rule, Target};
+use crate::network::secret::{Secret, SecretFile};
+use crate::node::{Fields, Node};
+
+/// A network policy as it was written: each value, and only those that were given.
+///
+/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny` and `secrets`. Unknown keys and keys that are
+/// given twice are refused; null counts as not given. A mode alone is written as a text, as all versions read it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkFile {
+    /// `disabled`, `whitelist` or `open`. Without it, presets or an allow list mean `whitelist`, even empty ones; otherwise
+    /// nothing is reached.
+    pub mode: Option<String>,
+    /// Names of presets.
+    pub presets: Option<Vec<String>>,
+    /// Rules that allow; see [`Rule`].
+    pub allow: Option<Vec<String>>,
+    /// Rules that deny, whatever is allowed; see [`Rule`].
+    pub deny: Option<Vec<String>>,
+    /// Secrets that the gateway puts into requests, by name.
+    pub secrets: Option<BTreeMap<String, SecretFile>>,
+}
+
+impl NetworkFile {
+    /// Checks everything and brings it into the canonical form. Whether this version can enforce it is another question:
+    /// [`NetworkPolicy::check_available`].
+    ///
+    /// # Errors
+    ///
+    /// When a mode, preset, rule or secret is not allowed, when a list is too long, or when parts contradict each other.
+    pub fn resolve(self) -> Result<NetworkPolicy, ModelError> {
+        let field = if self.is_mode_alone() { "network" } else { "network.mode" };
+        let mode = match &self.mode {
+            Some(text) => NetworkMode::parse(field, text)?,
+            None if self.presets.is_some() || self.allow.is_some() => NetworkMode::Whitelist,
+            None => NetworkMode::Disabled,
+        };
+        let presets = self.presets.unwrap_or_default();
+        let presets = presets.iter().map(|name| Preset::parse(name).map(Preset::name));
+        let secrets = self.secrets.unwrap_or_default().into_iter();
+        let secret = |(name, file): (String, SecretFile)| file.resolve(&name).map(|secret| (name, secret));
+        let policy = NetworkPolicy {
+            mode,
+            presets: presets.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect(),
+            allow: List::Allow.parse(&self.allow.unwrap_or_default())?,
+            deny: List::Deny.parse(&self.deny.unwrap_or_default())?,
+            secrets: secrets.map(secret).collect::<Result<_, _>>()?,
+        };
+        refuse_contradictions(&policy)?;
+        refuse_unreachable_secrets(&policy)?;
+        Ok(policy)
+    }
+
+    /// Reads the value of the key `network`.
+    pub(crate) fn from_node(node: Node) -> Result<Self, ModelError> {
+        let mut fields = match node {
+            Node::Text(mode) => return Ok(mode.into()),
+            node @ Node::Table(_) => Fields::open("network".to_owned(), node)?,
+            other => {
+                return Err(ModelError::WrongType {
+                    key: "network".to_owned(),
+                    found: other.name(),
+                    wanted: "a text or a table",
+                });
+            }
+        };
+        let secrets = fields.tables("secrets")?.map(|tables| {
+            let secret = |(name, fields)| Ok((name, SecretFile::from_fields(fields)?));
+            tables.into_iter().map(secret).collect::<Result<_, ModelError>>()
+        });
+        let file = Self {
+            mode: fields.text("mode")?,
+            presets: fields.texts("presets")?,
+            allow: fields.texts("allow")?,
+            deny: fields.texts("deny")?,
+            secrets: secrets.transpose()?,
+        };
+        fields.finish()?;
+        Ok(file)
+    }
+
+    fn is_mode_alone(&self) -> bool {
+        let Self { mode, presets, allow, deny, secrets } = self;
+        mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && secrets.is_none()
+    }
+}
+
+/// Refuses parts that the mode has no use for: their author expects something of them.
+fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
+    const WHITELIST: &str = "mode whitelist with it: mode disabled reaches nothing";
+    const EITHER: &str = "mode whitelist or open with it: mode disabled reaches nothing";
+    const OPEN: &str = "mode whitelist with it: mode open reaches every public name already";
+    let rule = |rule: Option<&Rule>| rule.map(ToString::to_string);
+    let preset = policy.presets.first().map(|name| (*name).to_owned());
+    let refused = match policy.mode {
+        NetworkMode::Disabled => vec![
+            ("network.presets", preset, WHITELIST),
+            ("network.allow", rule(policy.allow.first()), WHITELIST),
+            ("network.deny", rule(policy.deny.first()), EITHER),
+            ("network.secrets", policy.secrets.keys().next().cloned(), EITHER),
+        ],
+        // Ranges can be allowed: an operator may except them from what is always denied.
+        NetworkMode::Open => {
+            let named = policy.allow.iter().find(|rule| matches!(rule.target(), Target::Name(_)));
+            vec![("network.presets", preset, OPEN), ("network.allow", rule(named), OPEN)]
+        }
+        NetworkMode::Whitelist => Vec::new(),
+    };
+    let first = refused.into_iter().find_map(|(field, value, allowed)| Some((field, value?, allowed)));
+    first.map_or(Ok(()), |(field, value, allowed)| Err(ModelError::not_allowed(field, value, allowed)))
+}
+
+fn refuse_unreachable_secrets(policy: &NetworkPolicy) -> Result<(), ModelError> {
+    if policy.secrets.is_empty() {
+        return Ok(());
+    }
+    let matcher = Matcher::new(policy, &[]);
+    match policy.secrets.iter().find(|(_, secret)| !matcher.name(secret.host(), 443).allowed) {
+        Some((name, secret)) => {
+            let allowed = format!("a host that the policy allows on port 443; {} is none", secret.host());
+            Err(ModelError::not_allowed("network.secrets", name, allowed))
+        }
+        None => Ok(()),
+    }
+}
+
+impl From<String> for NetworkFile {
+    /// Takes a text for a mode, as in `network = "disabled"`.
+    fn from(mode: String) -> Self {
+        Self { mode: Some(mode), ..Self::default() }
+    }
+}
+
+impl From<&str> for NetworkFile {
+    /// Takes a text for a mode, as in `network = "disabled"`.
+    fn from(mode: &str) -> Self {
+        mode.to_owned().into()
+    }
+}
+
+impl From<&NetworkPolicy> for NetworkFile {
+    fn from(policy: &NetworkPolicy) -> Self {
+        let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let some = |texts: Vec<String>| Some(texts).filter(|texts| !texts.is_empty());
+        let secret = |(name, secret): (&String, &Secret)| (name.clone(), secret.into());
+        let secrets: BTreeMap<String, SecretFile> = policy.secrets.iter().map(secret).collect();
+        Self {
+            mode: Some(policy.mode.to_string()),
+            presets: some(policy.presets.iter().map(|name| (*name).to_owned()).collect()),
+            allow: some(texts(&policy.allow)),
+            deny: some(texts(&policy.deny)),
+            secrets: Some(secrets).filter(|secrets| !secrets.is_empty()),
+        }
+    }
+}
+
+impl From<NetworkPolicy> for NetworkFile {
+    fn from(policy: NetworkPolicy) -> Self {
+        Self::from(&policy)
+    }
+}
+
+impl Serialize for NetworkFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Some(mode) = self.mode.as_ref().filter(|_| self.is_mode_alone()) {
+            return serializer.serialize_str(mode);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(mode) = &self.mode {
+            map.serialize_entry("mode", mode)?;
+        }
+        for (key, list) in [("presets", &self.presets), ("allow", &self.allow), ("deny", &self.deny)] {
+            if let Some(list) = list {
+                map.serialize_entry(key, list)?;
+            }
+        }
+        if let Some(secrets) = &self.secrets {
+            map.serialize_entry("secrets", secrets)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for NetworkFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_node(Node::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,221 @@
+//! A policy with its rules indexed, for verdicts in a time that does not grow with their number.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use crate::network::cidr::Cidr;
+use crate::network::decision::{DecidedBy, Decision};
+use crate::network::mode::NetworkMode;
+use crate::network::name::{DomainName, DomainPattern};
+use crate::network::policy::NetworkPolicy;
+use crate::network::preset::Preset;
+use crate::network::ranges::{always_denied, always_denied_name};
+use crate::network::rule::{Ports, Rule, Target};
+
+/// The most rules that a reason names.
+const MAX_NAMED_RULES: usize = 3;
+
+/// Decides about connections by a policy and the operator's exceptions.
+///
+/// A deny rule beats everything. An address in a range that is always denied is reached only when an exception of the
+/// operator covers it and a rule of the policy names it or, in mode `whitelist`, the name that it was resolved from.
+#[derive(Debug, Clone)]
+pub struct Matcher {
+    mode: NetworkMode,
+    allow: Index,
+    deny: Index,
+    exceptions: Vec<Cidr>,
+    /// The allowed hosts in few words, for reasons.
+    summary: String,
+}
+
+impl Matcher {
+    /// Indexes a policy. `exceptions` are the ranges in which the operator lifts what is always denied.
+    pub fn new(policy: &NetworkPolicy, exceptions: &[Cidr]) -> Self {
+        let (mut allow, mut deny) = (Index::default(), Index::default());
+        for preset in policy.presets().iter().filter_map(|name| Preset::find(name)) {
+            for rule in preset.hosts().iter().flat_map(|host| host.rules()) {
+                allow.insert(&rule, DecidedBy::Preset { preset: preset.name(), host: rule.clone() });
+            }
+        }
+        policy.allow().iter().for_each(|rule| allow.insert(rule, DecidedBy::Allow(rule.clone())));
+        policy.deny().iter().for_each(|rule| deny.insert(rule, DecidedBy::Deny(rule.clone())));
+        Self { mode: policy.mode(), allow, deny, exceptions: exceptions.to_vec(), summary: summary(policy) }
+    }
+
+    /// Decides about a connection to a name, before anything is asked of a resolver.
+    pub fn name(&self, name: &DomainName, port: u16) -> Decision {
+        self.decision(name.as_str(), port, self.by_name(name, port))
+    }
+
+    /// Decides about a connection to an address that a program gave without a name.
+    pub fn address(&self, address: Ipv4Addr, port: u16) -> Decision {
+        let by = match self.mode {
+            NetworkMode::Disabled => DecidedBy::Disabled,
+            _ => self.refused_address(address, port).unwrap_or_else(|| {
+                match self.allow.address(address, port) {
+                    Some(by) => by.clone(),
+                    None if self.mode == NetworkMode::Open && always_denied(address).is_none() => {
+                        DecidedBy::Open
+                    }
+                    None => DecidedBy::NoRule,
+                }
+            }),
+        };
+        self.decision(&address.to_string(), port, by)
+    }
+
+    /// Decides about a connection to an address that the gateway has resolved a name to: both have to pass.
+    pub fn resolved(&self, name: &DomainName, address: Ipv4Addr, port: u16) -> Decision {
+        let by = self.by_name(name, port);
+        if !allows(&by) {
+            return self.decision(name.as_str(), port, by);
+        }
+        // In mode open anyone's name may lead to the address: an exception for some is not one for all.
+        let excepted_for_others = by == DecidedBy::Open
+            && always_denied(address).is_some()
+            && self.allow.address(address, port).is_none();
+        match self.refused_address(address, port) {
+            Some(refused) => self.decision(&address.to_string(), port, refused),
+            None if excepted_for_others => self.decision(&address.to_string(), port, DecidedBy::NoRule),
+            None => self.decision(name.as_str(), port, by),
+        }
+    }
+
+    /// Whether some port of a name may be allowed, so that the name gets an address. It does not replace the decision.
+    pub fn may_resolve(&self, name: &DomainName) -> bool {
+        let every_port_denied = self.deny.targets(name).any(|ports| ports.contains_key(&Ports::Any));
+        let allowed = match self.mode {
+            NetworkMode::Disabled => false,
+            NetworkMode::Whitelist => self.allow.targets(name).next().is_some(),
+            NetworkMode::Open => true,
+        };
+        allowed && !every_port_denied && !always_denied_name(name)
+    }
+
+    fn by_name(&self, name: &DomainName, port: u16) -> DecidedBy {
+        if self.mode == NetworkMode::Disabled {
+            return DecidedBy::Disabled;
+        }
+        if let Some(denied) = self.deny.name(name, port) {
+            return denied.clone();
+        }
+        if always_denied_name(name) {
+            return DecidedBy::MetadataName;
+        }
+        match self.mode {
+            NetworkMode::Open => DecidedBy::Open,
+            _ => self.allow.name(name, port).cloned().unwrap_or(DecidedBy::NoRule),
+        }
+    }
+
+    /// Returns the rule that denies an address whatever is allowed.
+    fn refused_address(&self, address: Ipv4Addr, port: u16) -> Option<DecidedBy> {
+        let excepted = || self.exceptions.iter().any(|range| range.contains(address));
+        match self.deny.address(address, port) {
+            Some(denied) => Some(denied.clone()),
+            None => always_denied(address).filter(|_| !excepted()).map(DecidedBy::AlwaysDenied),
+        }
+    }
+
+    fn decision(&self, host: &str, port: u16, by: DecidedBy) -> Decision {
+        let allowed = allows(&by);
+        let what = format!("{host}:{port}");
+        let rule = if host.parse::<Ipv4Addr>().is_ok() { format!("{host}/32:{port}") } else { what.clone() };
+        let reason = match &by {
+            DecidedBy::Preset { .. } | DecidedBy::Allow(_) | DecidedBy::Open => {
+                format!("{what} is allowed ({by})")
+            }
+            DecidedBy::Deny(rule) => format!(
+                "{what} is denied by the rule {rule} of the network policy; ask whoever created the sandbox to remove it"
+            ),
+            DecidedBy::AlwaysDenied(range) => format!(
+                "{what} is denied in every mode, as {range} is not public ({}, {}); only the operator's configuration can \
+                 make an exception",
+                range.purpose(),
+                range.source()
+            ),
+            DecidedBy::MetadataName => {
+                format!("{what} is denied in every mode, as it is the metadata service of a cloud")
+            }
+            DecidedBy::Disabled => {
+                format!(
+                    "{what} cannot be reached: this sandbox has no network; ask whoever created it to allow {rule}"
+                )
+            }
+            DecidedBy::NoRule => format!(
+                "{what} is not allowed by the network policy, which allows {}; ask whoever created the sandbox to allow \
+                 {rule}",
+                self.summary
+            ),
+        };
+        Decision { allowed, by, reason }
+    }
+}
+
+fn allows(by: &DecidedBy) -> bool {
+    matches!(by, DecidedBy::Preset { .. } | DecidedBy::Allow(_) | DecidedBy::Open)
+}
+
+/// Describes in few words the hosts that a policy allows.
+fn summary(policy: &NetworkPolicy) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    if policy.mode() == NetworkMode::Open {
+        parts.push("public hosts".to_owned());
+    }
+    if !policy.presets().is_empty() {
+        let many = if policy.presets().len() == 1 { "" } else { "s" };
+        parts.push(format!("the preset{many} {}", policy.presets().join(", ")));
+    }
+    parts.extend(policy.allow().iter().take(MAX_NAMED_RULES).map(ToString::to_string));
+    match policy.allow().len().saturating_sub(MAX_NAMED_RULES) {
+        0 if parts.is_empty() => "nothing".to_owned(),
+        0 => parts.join(", "),
+        more => format!("{} and {more} more", parts.join(", ")),
+    }
+}
+
+type ByPort = BTreeMap<Ports, DecidedBy>;
+
+/// Rules by their targets. A look-up takes as many steps as a name has labels, or an address has bits.
+///
+/// The maps are ordered: hashing would need random keys, and this crate has no source of them.
+#[derive(Debug, Clone, Default)]
+struct Index {
+    exact: BTreeMap<String, ByPort>,
+    below: BTreeMap<String, ByPort>,
+    ranges: BTreeMap<Cidr, ByPort>,
+}
+
+impl Index {
+    fn insert(&mut self, rule: &Rule, by: DecidedBy) {
+        let by_port = match rule.target() {
+            Target::Name(DomainPattern::Exact(name)) => self.exact.entry(name.to_string()).or_default(),
+            Target::Name(DomainPattern::Below(suffix)) => self.below.entry(suffix.to_string()).or_default(),
+            Target::Address(range) => self.ranges.entry(*range).or_default(),
+        };
+        by_port.insert(rule.ports(), by);
+    }
+
+    /// The rules for a name, the most specific first.
+    fn targets<'a>(&'a self, name: &DomainName) -> impl Iterator<Item = &'a ByPort> {
+        let below = name.parents().filter_map(|parent| self.below.get(parent));
+        self.exact.get(name.as_str()).into_iter().chain(below)
+    }
+
+    fn name(&self, name: &DomainName, port: u16) -> Option<&DecidedBy> {
+        self.targets(name).find_map(|by_port| at_port(by_port, port))
+    }
+
+    fn address(&self, address: Ipv4Addr, port: u16) -> Option<&DecidedBy> {
+        let ranges = (0..=32).rev().map(|prefix_len| Cidr::containing(address, prefix_len));
+        ranges.filter_map(|range| self.ranges.get(&range)).find_map(|by_port| at_port(by_port, port))
+    }
+}
+
+fn at_port(by_port: &ByPort, port: u16) -> Option<&DecidedBy> {
+    [Ports::One(port), Ports::Web, Ports::Any]
+        .into_iter()
+        .filter(|ports| ports.contain(port))
+        .find_map(|ports| by_port.get(&ports))
+}

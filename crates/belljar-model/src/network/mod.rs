@@ -1,0 +1,33 @@
+//! The network policy of a sandbox: its rules, the presets, and the verdict on one connection.
+//!
+//! ```text
+//! NetworkFile (as written) ── resolve ──► NetworkPolicy (checked, canonical) ── Matcher::new ──► Decision
+//! ```
+//!
+//! Names are compared label by label in one canonical form ([`DomainName`]), never as they were written.
+
+mod cidr;
+mod decision;
+mod file;
+mod matcher;
+mod mode;
+mod name;
+mod policy;
+mod preset;
+mod ranges;
+mod rule;
+mod secret;
+#[cfg(test)]
+mod tests;
+
+pub use cidr::Cidr;
+pub use decision::{DecidedBy, Decision};
+pub use file::NetworkFile;
+pub use matcher::Matcher;
+pub use mode::NetworkMode;
+pub use name::{DomainName, DomainPattern};
+pub use policy::NetworkPolicy;
+pub use preset::{Preset, PresetHost, presets, presets_version};
+pub use ranges::{ALWAYS_DENIED, DeniedRange, always_denied, always_denied_name};
+pub use rule::{MAX_RULES, Ports, Rule, Target};
+pub use secret::{Secret, SecretFile, SecretSource};

@@ -1,0 +1,59 @@
+//! The modes of a network policy.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::ModelError;
+use crate::text::serde_as_text;
+
+/// The modes that this version enforces: the others need the gateway.
+pub(super) const AVAILABLE: &str = "disabled";
+
+/// The part of the network that a sandbox reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum NetworkMode {
+    /// Nothing but itself: there is no interface but loopback. The default.
+    #[default]
+    Disabled,
+    /// The hosts that presets and allow rules name, and nothing else.
+    Whitelist,
+    /// Every public host that no deny rule names.
+    Open,
+}
+
+impl NetworkMode {
+    /// The mode's name: `disabled`, `whitelist` or `open`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::Whitelist => "whitelist",
+            Self::Open => "open",
+        }
+    }
+
+    pub(super) fn parse(field: &'static str, text: &str) -> Result<Self, ModelError> {
+        match text {
+            "disabled" => Ok(Self::Disabled),
+            "whitelist" => Ok(Self::Whitelist),
+            "open" => Ok(Self::Open),
+            _ => Err(ModelError::not_allowed(field, text, AVAILABLE)),
+        }
+    }
+}
+
+impl FromStr for NetworkMode {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        Self::parse("network", text)
+    }
+}
+
+impl fmt::Display for NetworkMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+serde_as_text!(NetworkMode);

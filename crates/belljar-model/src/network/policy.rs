@@ -1,0 +1,108 @@
+//! The network policy: checked, and in one canonical form.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+use crate::network::file::NetworkFile;
+use crate::network::mode::{AVAILABLE, NetworkMode};
+use crate::network::rule::Rule;
+use crate::network::secret::Secret;
+
+/// The network policy of a sandbox. Made by [`NetworkFile::resolve`]; the default reaches nothing.
+///
+/// Always valid, and canonical: names and ports are in one form and lists are sorted, each meaning once, so policies that
+/// say the same are equal and have the same bytes. Serde stores it whole, the values of secrets included, and checks it
+/// again when it is read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "NetworkFile", into = "NetworkFile")]
+pub struct NetworkPolicy {
+    pub(super) mode: NetworkMode,
+    pub(super) presets: Vec<&'static str>,
+    pub(super) allow: Vec<Rule>,
+    pub(super) deny: Vec<Rule>,
+    pub(super) secrets: BTreeMap<String, Secret>,
+}
+
+impl NetworkPolicy {
+    /// The part of the network that is reached.
+    pub fn mode(&self) -> NetworkMode {
+        self.mode
+    }
+
+    /// The presets' names, sorted.
+    pub fn presets(&self) -> &[&'static str] {
+        &self.presets
+    }
+
+    /// The rules that allow, beside the presets, sorted.
+    pub fn allow(&self) -> &[Rule] {
+        &self.allow
+    }
+
+    /// The rules that deny, sorted. They beat all that allows.
+    pub fn deny(&self) -> &[Rule] {
+        &self.deny
+    }
+
+    /// Secrets that the gateway puts into requests, by name.
+    pub fn secrets(&self) -> &BTreeMap<String, Secret> {
+        &self.secrets
+    }
+
+    /// The mode's name: `disabled`, `whitelist` or `open`.
+    pub fn as_str(&self) -> &'static str {
+        self.mode.as_str()
+    }
+
+    /// Refuses a policy that this version cannot enforce: all but `disabled` need the gateway.
+    ///
+    /// # Errors
+    ///
+    /// When the policy has secrets, or a mode other than `disabled`.
+    pub fn check_available(&self) -> Result<(), ModelError> {
+        if let Some(name) = self.secrets.keys().next() {
+            return Err(ModelError::NotInThisVersion {
+                field: "network.secrets",
+                value: name.clone(),
+                allowed: "no secrets",
+            });
+        }
+        match self.mode {
+            NetworkMode::Disabled => Ok(()),
+            mode => Err(ModelError::NotInThisVersion {
+                field: "network",
+                value: mode.to_string(),
+                allowed: AVAILABLE,
+            }),
+        }
+    }
+
+    /// Returns the policy as canonical JSON, for digests and logs: the same policy gives the same bytes.
+    ///
+    /// Of a secret's source only the kind is there (its key, with an empty text): a digest is published, and a weak value
+    /// could be found from it by trying.
+    pub fn canonical_json(&self) -> String {
+        let mut file = NetworkFile::from(self);
+        file.secrets.iter_mut().flat_map(BTreeMap::values_mut).for_each(|secret| secret.redact());
+        // Texts, lists and maps with text keys: there is nothing in it that JSON cannot hold.
+        serde_json::to_string(&file).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for NetworkPolicy {
+    /// Writes the mode's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl TryFrom<NetworkFile> for NetworkPolicy {
+    type Error = ModelError;
+
+    fn try_from(file: NetworkFile) -> Result<Self, ModelError> {
+        file.resolve()
+    }
+}

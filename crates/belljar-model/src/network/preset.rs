@@ -1,0 +1,113 @@
+//! Presets: the hosts that a package manager needs, each with its purpose and its risk.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::error::ModelError;
+use crate::nearest::{nearest, suggestion};
+use crate::network::name::DomainPattern;
+use crate::network::rule::{Ports, Rule, Target};
+
+/// The content of `presets.toml`. A file that cannot be read would be an empty table; a test keeps it from being one.
+static TABLE: LazyLock<PresetTable> =
+    LazyLock::new(|| toml::from_str(include_str!("presets.toml")).unwrap_or_default());
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PresetTable {
+    version: u32,
+    preset: Vec<Preset>,
+}
+
+/// The hosts that a package manager needs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    name: String,
+    purpose: String,
+    hosts: Vec<PresetHost>,
+}
+
+/// One host of a preset.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PresetHost {
+    name: DomainPattern,
+    #[serde(default = "https")]
+    ports: Vec<u16>,
+    purpose: String,
+    risk: Option<String>,
+}
+
+fn https() -> Vec<u16> {
+    vec![443]
+}
+
+/// Returns every preset, by name.
+pub fn presets() -> &'static [Preset] {
+    &TABLE.preset
+}
+
+/// Returns the version of the presets' hosts. It grows when a host is added, changed or removed.
+pub fn presets_version() -> u32 {
+    TABLE.version
+}
+
+impl Preset {
+    /// Finds a preset.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        presets().iter().find(|preset| preset.name == name)
+    }
+
+    /// Finds a preset that has to be there.
+    pub(super) fn parse(name: &str) -> Result<&'static Self, ModelError> {
+        Self::find(name).ok_or_else(|| {
+            let known: Vec<&str> = presets().iter().map(Self::name).collect();
+            let nearest = suggestion(nearest(name, known.iter().copied()));
+            ModelError::not_allowed("network.presets", name, format!("one of {}{nearest}", known.join(", ")))
+        })
+    }
+
+    /// The preset's name, such as `pip`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The preset's purpose.
+    pub fn purpose(&self) -> &str {
+        &self.purpose
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &[PresetHost] {
+        &self.hosts
+    }
+}
+
+impl PresetHost {
+    /// The host's name, or the name that all of its hosts are below.
+    pub fn name(&self) -> &DomainPattern {
+        &self.name
+    }
+
+    /// The ports that are allowed.
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// The host's purpose.
+    pub fn purpose(&self) -> &str {
+        &self.purpose
+    }
+
+    /// The host's risk, if there is one: data could be carried out, or others decide about the content that comes in.
+    pub fn risk(&self) -> Option<&str> {
+        self.risk.as_deref()
+    }
+
+    /// The host as rules that allow it, one for each port.
+    pub fn rules(&self) -> impl Iterator<Item = Rule> {
+        self.ports.iter().map(|port| Rule::new(Target::Name(self.name.clone()), Ports::One(*port)))
+    }
+}

@@ -1,0 +1,239 @@
+use super::*;
+use crate::spec::SandboxSpec;
+
+fn json(text: &str) -> String {
+    policy(text).unwrap().canonical_json()
+}
+
+fn refusal(text: &str) -> String {
+    policy(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_same_meaning_gives_the_same_bytes() {
+    let cases = [
+        (r#""disabled""#, r#""disabled""#),
+        (r#""open""#, r#""open""#),
+        (r#""whitelist""#, r#""whitelist""#),
+        (r#"{"mode": "open", "presets": [], "allow": [], "deny": [], "secrets": {}}"#, r#""open""#),
+        (
+            r#"{"presets": ["pip", "npm", "pip"], "allow": ["B.example.", "a.example", "b.example"]}"#,
+            r#"{"mode":"whitelist","presets":["npm","pip"],"allow":["a.example","b.example"]}"#,
+        ),
+        (
+            r#"{"deny": ["*.Bad.example", "192.0.2.0/24"], "mode": "open"}"#,
+            r#"{"mode":"open","deny":["*.bad.example:*","192.0.2.0/24:*"]}"#,
+        ),
+        // 443 and 80 are what a name without a port means; every port covers each.
+        (r#"{"allow": ["a.example:443", "a.example:80"]}"#, r#"{"mode":"whitelist","allow":["a.example"]}"#),
+        (r#"{"allow": ["a.example", "a.example:80"]}"#, r#"{"mode":"whitelist","allow":["a.example"]}"#),
+        (
+            r#"{"allow": ["a.example:443", "a.example:22"]}"#,
+            r#"{"mode":"whitelist","allow":["a.example:22","a.example:443"]}"#,
+        ),
+        (
+            r#"{"allow": ["a.example", "a.example:*", "a.example:9"]}"#,
+            r#"{"mode":"whitelist","allow":["a.example:*"]}"#,
+        ),
+        // In the deny list a name without a port means every port, so that 443 and 80 stay as they are.
+        (
+            r#"{"mode": "open", "deny": ["a.example:443", "a.example:80"]}"#,
+            r#"{"mode":"open","deny":["a.example:443","a.example:80"]}"#,
+        ),
+        (
+            r#"{"allow": ["192.0.2.0/24:443", "192.0.2.0/24:80"]}"#,
+            r#"{"mode":"whitelist","allow":["192.0.2.0/24:443","192.0.2.0/24:80"]}"#,
+        ),
+        // In mode open, ranges can be named: the operator may except them from what is always denied.
+        (
+            r#"{"mode": "open", "allow": ["10.1.0.0/16:5432"]}"#,
+            r#"{"mode":"open","allow":["10.1.0.0/16:5432"]}"#,
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(json(text), expected, "{text}");
+        assert_eq!(json(expected), expected);
+        let stored: NetworkPolicy = serde_json::from_str(expected).unwrap();
+        assert_eq!(stored, policy(text).unwrap());
+        assert_eq!(serde_json::to_string(&stored).unwrap(), expected);
+        assert_eq!(NetworkFile::from(&stored).resolve().unwrap(), stored);
+    }
+}
+
+/// N22 of the hostile corpus: an empty list reaches nothing, and so does a missing one.
+#[test]
+fn what_is_empty_or_missing_reaches_nothing() {
+    let cases = [
+        ("{}", "disabled"),
+        (r#"{"mode": null}"#, "disabled"),
+        (r#"{"presets": null, "allow": null, "deny": null, "secrets": null}"#, "disabled"),
+        (r#"{"deny": []}"#, "disabled"),
+        (r#"{"allow": []}"#, "whitelist"),
+        (r#"{"presets": []}"#, "whitelist"),
+        (r#"{"mode": "whitelist", "deny": ["a.example"]}"#, "whitelist"),
+        (r#"{"mode": "disabled", "presets": [], "allow": [], "deny": [], "secrets": {}}"#, "disabled"),
+    ];
+    for (text, mode) in cases {
+        let policy = policy(text).unwrap();
+        assert_eq!((policy.as_str(), policy.to_string().as_str()), (mode, mode), "{text}");
+        assert_eq!(serde_json::from_str::<NetworkPolicy>(&policy.canonical_json()).unwrap(), policy);
+        let matcher = Matcher::new(&policy, &["0.0.0.0/0".parse().unwrap()]);
+        assert!(!matcher.name(&name("b.example"), 443).allowed, "{text}");
+        assert!(!matcher.address([8, 8, 8, 8].into(), 443).allowed, "{text}");
+        assert!(!matcher.may_resolve(&name("b.example")), "{text}");
+    }
+    assert_eq!(NetworkPolicy::default().as_str(), "disabled");
+    assert_eq!(NetworkPolicy::default().canonical_json(), "\"disabled\"");
+    let missing = ["{}", r#"{"network": null}"#, r#"{"network": {}}"#, r#"{"network": "disabled"}"#];
+    for spec in missing.map(|text| SandboxSpec::from_json(text).unwrap().resolve().unwrap()) {
+        assert_eq!(spec, SandboxSpec::default());
+    }
+}
+
+#[test]
+fn wrong_keys_and_types_are_refused_with_their_path() {
+    let keys = "allowed here: allow, deny, mode, presets, secrets";
+    let cases = [
+        ("7", "\"network\": a number is not allowed; give a text or a table".to_owned()),
+        ("[]", "\"network\": a list is not allowed; give a text or a table".to_owned()),
+        (r#"{"alow": []}"#, format!("\"network.alow\": unknown key, did you mean network.allow?; {keys}")),
+        (r#"{"allow": [], "allow": []}"#, "\"network.allow\": this key is given twice".to_owned()),
+        (r#"{"presets": "pip"}"#, "\"network.presets\": a text is not allowed; give a list of texts".to_owned()),
+        (r#"{"allow": [443]}"#, "\"network.allow[0]\": a number is not allowed; give a text".to_owned()),
+        (r#"{"mode": 1}"#, "\"network.mode\": a number is not allowed; give a text".to_owned()),
+        (
+            r#"{"secrets": []}"#,
+            "\"network.secrets\": a list is not allowed; give a table of keys and values".to_owned(),
+        ),
+        (
+            r#"{"secrets": {"A": "x"}}"#,
+            "\"network.secrets.A\": a text is not allowed; give a table of keys and values".to_owned(),
+        ),
+        (
+            r#"{"secrets": {"A": {"hosts": "x"}}}"#,
+            "\"network.secrets.A.hosts\": unknown key, did you mean network.secrets.A.host?; allowed here: env, file, \
+             header, host, value"
+                .to_owned(),
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text), expected, "{text}");
+        let error = serde_json::from_str::<NetworkPolicy>(text).unwrap_err().to_string();
+        assert!(error.contains(&expected), "{text}: {error}");
+        let whole = format!("{{\"network\": {text}}}");
+        assert_eq!(SandboxSpec::from_json(&whole).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn contradictions_are_refused_by_the_name_of_the_field() {
+    let disabled = "give mode whitelist with it: mode disabled reaches nothing";
+    let either = "give mode whitelist or open with it: mode disabled reaches nothing";
+    let open = "give mode whitelist with it: mode open reaches every public name already";
+    let cases = [
+        (r#"{"mode": "disabled", "presets": ["pip"]}"#, "network.presets: \"pip\"", disabled),
+        (r#"{"mode": "disabled", "allow": ["a.example"]}"#, "network.allow: \"a.example\"", disabled),
+        (r#"{"mode": "disabled", "deny": ["a.example"]}"#, "network.deny: \"a.example:*\"", either),
+        (r#"{"deny": ["a.example"]}"#, "network.deny: \"a.example:*\"", either),
+        (
+            r#"{"secrets": {"A": {"host": "a.example", "header": "x", "value": "v"}}}"#,
+            "network.secrets: \"A\"",
+            either,
+        ),
+        (r#"{"mode": "open", "presets": ["pip"]}"#, "network.presets: \"pip\"", open),
+        (
+            r#"{"mode": "open", "allow": ["192.0.2.0/24:1", "a.example"]}"#,
+            "network.allow: \"a.example\"",
+            open,
+        ),
+    ];
+    for (text, field, allowed) in cases {
+        assert_eq!(refusal(text), format!("{field} is not allowed; {allowed}"), "{text}");
+    }
+}
+
+#[test]
+fn unknown_presets_are_refused_with_the_nearest() {
+    let known = "apt, brew, cargo, docker, gem, go, maven, npm, nuget, pip";
+    let cases = [("pipp", ", did you mean pip?"), ("NPM", ", did you mean npm?"), ("conda", ""), ("", "")];
+    for (preset, nearest) in cases {
+        let expected = format!("network.presets: {preset:?} is not allowed; give one of {known}{nearest}");
+        assert_eq!(refusal(&format!(r#"{{"presets": [{preset:?}]}}"#)), expected);
+    }
+}
+
+#[test]
+fn unknown_modes_are_refused_by_their_field() {
+    assert_eq!(refusal("\"on\""), "network: \"on\" is not allowed; give disabled");
+    assert_eq!(
+        refusal(r#"{"mode": "on", "allow": []}"#),
+        "network.mode: \"on\" is not allowed; give disabled"
+    );
+    assert_eq!(
+        "".parse::<NetworkMode>().unwrap_err().to_string(),
+        "network: \"\" is not allowed; give disabled"
+    );
+    for mode in [NetworkMode::Disabled, NetworkMode::Whitelist, NetworkMode::Open] {
+        assert_eq!(mode.to_string().parse::<NetworkMode>().unwrap(), mode);
+        assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
+    }
+}
+
+#[test]
+fn a_policy_is_checked_in_full_before_it_is_not_in_this_version() {
+    let secret = r#"{"host": "a.example", "header": "x", "value": "v"}"#;
+    let with_secret = format!(r#"{{"allow": ["a.example"], "secrets": {{"API_KEY": {secret}}}}}"#);
+    let cases = [
+        (r#""whitelist""#, "network: \"whitelist\" is not in this version; give disabled"),
+        (r#""open""#, "network: \"open\" is not in this version; give disabled"),
+        (r#"{"presets": ["pip"]}"#, "network: \"whitelist\" is not in this version; give disabled"),
+        (&with_secret, "network.secrets: \"API_KEY\" is not in this version; give no secrets"),
+        (
+            r#"{"allow": ["a..b"]}"#,
+            "network.allow: \"a..b\" is not allowed; give a name without empty labels",
+        ),
+        (r#"{"presets": ["pipp"]}"#, "network.presets: \"pipp\" is not allowed; give one of"),
+    ];
+    for (text, expected) in cases {
+        let file = SandboxSpec::from_json(&format!("{{\"network\": {text}}}")).unwrap();
+        let error = file.resolve().unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{text}: {error}");
+        let stored = serde_json::to_string(&SandboxSpec::default()).unwrap().replace("\"disabled\"", text);
+        let error = serde_json::from_str::<SandboxSpec>(&stored).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{text}: {error}");
+    }
+    NetworkPolicy::default().check_available().unwrap();
+}
+
+#[test]
+fn a_network_that_is_laid_over_replaces_the_other_whole() {
+    let spec = |text: &str| SandboxSpec::from_json(text).unwrap();
+    let template = spec(r#"{"network": {"presets": ["pip"], "allow": ["a.example"]}}"#);
+    let request = spec(r#"{"network": {"allow": ["b.example"]}}"#);
+    assert_eq!(template.clone().merge(request.clone()).network, request.network);
+    assert_eq!(template.clone().merge(spec("{}")).network, template.network);
+    assert_eq!(template.clone().merge(spec(r#"{"network": null}"#)).network, template.network);
+    assert_eq!(template.merge(spec(r#"{"network": {}}"#)).network, Some(NetworkFile::default()));
+}
+
+#[test]
+fn toml_json_and_what_is_written_say_the_same() {
+    let toml = r#"
+        [network]
+        mode = "whitelist"
+        presets = ["pip"]
+        allow = ["A.example:443"]
+        deny = ["b.example"]
+        [network.secrets.API_KEY]
+        host = "a.example"
+        header = "Authorization"
+        env = "KEY"
+    "#;
+    let json = r#"{"network": {"mode": "whitelist", "presets": ["pip"], "allow": ["A.example:443"], "deny": ["b.example"],
+        "secrets": {"API_KEY": {"host": "a.example", "header": "Authorization", "env": "KEY"}}}}"#;
+    let file = SandboxSpec::from_toml(toml).unwrap();
+    assert_eq!(SandboxSpec::from_json(json).unwrap(), file);
+    assert_eq!(SandboxSpec::from_json(&serde_json::to_string(&file).unwrap()).unwrap(), file);
+    let plain = SandboxSpec::from_toml("network = 'disabled'").unwrap();
+    assert_eq!(serde_json::to_value(&plain).unwrap()["network"], "disabled");
+}

@@ -1,0 +1,91 @@
+use super::*;
+
+#[test]
+fn there_are_ten_presets_sorted_by_name() {
+    let names: Vec<&str> = presets().iter().map(Preset::name).collect();
+    assert_eq!(names, ["apt", "brew", "cargo", "docker", "gem", "go", "maven", "npm", "nuget", "pip"]);
+    assert!(presets_version() > 0);
+    assert_eq!(Preset::find("pip").unwrap().name(), "pip");
+    assert!(Preset::find("Pip").is_none());
+}
+
+#[test]
+fn each_host_has_ports_and_a_purpose_and_is_there_once() {
+    for preset in presets() {
+        assert!(!preset.purpose().is_empty() && !preset.hosts().is_empty(), "{}", preset.name());
+        let mut rules: Vec<String> =
+            preset.hosts().iter().flat_map(PresetHost::rules).map(|rule| rule.to_string()).collect();
+        for rule in &rules {
+            assert_eq!(Rule::parse_allow(rule).unwrap().to_string(), *rule, "{}", preset.name());
+        }
+        let count = rules.len();
+        rules.sort();
+        rules.dedup();
+        assert_eq!(rules.len(), count, "{}", preset.name());
+        for host in preset.hosts() {
+            assert!(!host.purpose().is_empty() && !host.purpose().ends_with('.'), "{}", host.name());
+            assert!(!host.ports().is_empty() && host.ports().is_sorted(), "{}", host.name());
+            if let Some(risk) = host.risk() {
+                let kind =
+                    risk.starts_with("Data can be carried out: ") || risk.starts_with("Foreign content: ");
+                assert!(kind && risk.ends_with('.'), "{}: {risk}", host.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_of_many_tenants_are_marked_as_a_risk() {
+    let tenants = [
+        "github.com",
+        "githubusercontent.com",
+        "ghcr.io",
+        "googleapis.com",
+        "launchpad",
+        "keyserver",
+        "docker.io",
+    ];
+    for preset in presets() {
+        for host in preset.hosts() {
+            let many_tenants = tenants.iter().any(|tenant| host.name().to_string().contains(tenant));
+            let tokens_only = host.purpose().starts_with("tokens");
+            assert!(host.risk().is_some() || !many_tenants || tokens_only, "{}", host.name());
+        }
+    }
+}
+
+/// The kinds of host that lists like these tend to forget.
+#[test]
+fn presets_have_the_hosts_that_are_easily_forgotten() {
+    let needed = [
+        ("apt", "security.debian.org", 80),
+        ("apt", "security.ubuntu.com", 443),
+        ("apt", "ppa.launchpadcontent.net", 443),
+        ("apt", "de.archive.ubuntu.com", 80),
+        ("brew", "pkg-containers.githubusercontent.com", 443),
+        ("cargo", "index.crates.io", 443),
+        ("cargo", "static.crates.io", 443),
+        ("docker", "production.cloudflare.docker.com", 443),
+        ("docker", "production.cloudfront.docker.com", 443),
+        ("gem", "index.rubygems.org", 443),
+        ("go", "sum.golang.org", 443),
+        ("go", "storage.googleapis.com", 443),
+        ("maven", "plugins-artifacts.gradle.org", 443),
+        ("npm", "registry.npmjs.org", 443),
+        ("nuget", "globalcdn.nuget.org", 443),
+        ("pip", "files.pythonhosted.org", 443),
+    ];
+    for (preset, host, port) in needed {
+        let policy = policy(&format!(r#"{{"presets": [{preset:?}]}}"#)).unwrap();
+        let matcher = Matcher::new(&policy, &[]);
+        let decision = matcher.name(&name(host), port);
+        assert!(decision.allowed, "{preset}: {}", decision.reason);
+        assert!(!matcher.name(&name(host), 22).allowed, "{host}");
+        assert!(!matcher.name(&name("example.com"), port).allowed, "{preset}");
+        assert!(
+            matches!(decision.by, DecidedBy::Preset { preset: by, .. } if by == preset),
+            "{:?}",
+            decision.by
+        );
+    }
+}
