@@ -6,8 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsGrade, LogSize, Memory, ModelError,
-    Mount, NetworkPolicy, OpenFiles, OutputSize, Pids, SandboxId, Timeout, TmpSize, check_targets,
+    ByteSize, Cidr, Cpus, DiskSize, DomainName, DomainPattern, EngineName, EnvVar, Hostname, Inodes,
+    LimitsGrade, LogSize, Memory, ModelError, Mount, NetworkMode, OpenFiles, OutputSize, Pids, SandboxId,
+    Timeout, TmpSize, check_targets,
 };
 
 use crate::data::{check_refusal, text};
@@ -105,7 +106,12 @@ pub(crate) fn word(data: &[u8]) {
     // Of these there is one way to write each.
     let exact =
         |is_read: bool, names: &[&str]| assert_eq!(is_read, names.contains(&text.as_str()), "{text:?}");
-    exact(check::<NetworkPolicy>(&text, "network", |_| true).is_some(), &["disabled"]);
+    exact(check::<NetworkMode>(&text, "network", |_| true).is_some(), &["disabled", "whitelist", "open"]);
+    check::<DomainName>(&text, "name", |name| {
+        name.as_str().len() <= 253 && name.as_str().parse::<std::net::IpAddr>().is_err()
+    });
+    check::<DomainPattern>(&text, "name", |_| true);
+    check::<Cidr>(&text, "cidr", |_| true);
     exact(check::<LimitsGrade>(&text, "grade", |_| true).is_some(), &["cgroup", "watched"]);
 }
 

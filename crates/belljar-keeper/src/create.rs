@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
-use belljar_model::{EngineName, LimitsGrade, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase};
+use belljar_model::{
+    EngineName, LimitsGrade, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase,
+};
 use belljar_store::{SandboxRow, StoreError, is_without};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -462,10 +464,12 @@ fn micros(time: Duration) -> u64 {
 /// What a sandbox may do, for the trail.
 fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
     // The environment is no policy, and a weak secret could be found by its digest.
-    let policy = SandboxSpec { env: Vec::new(), ..info.spec.clone() };
-    let policy = serde_json::to_vec(&policy).unwrap_or_default();
+    let spec = &info.spec;
+    let policy = SandboxSpec { env: Vec::new(), network: NetworkPolicy::default(), ..spec.clone() };
+    let mut digest = Sha256::new_with_prefix(serde_json::to_vec(&policy).unwrap_or_default());
+    digest.update(spec.network.canonical_json());
     vec![
-        (POLICY_DIGEST, hex(&Sha256::digest(policy))),
+        (POLICY_DIGEST, hex(&digest.finalize())),
         (ISOLATION, info.spec.engine.to_string()),
         ("template", info.template.clone()),
         ("network", info.spec.network.to_string()),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_image::Layer;
-use belljar_model::{EnvVar, LimitsFile, Role, SandboxSpec, SpecFile, Tree};
+use belljar_model::{EnvVar, LimitsFile, NetworkFile, Role, SandboxSpec, SpecFile, Tree};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -370,7 +370,8 @@ fn template_spec(entered: &Entered) -> Result<String> {
     let file = SpecFile {
         engine: text(&spec.engine),
         grade: text(&spec.grade),
-        network: text(&spec.network),
+        // A template is for others too: it has no secrets.
+        network: Some(NetworkFile { secrets: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: LimitsFile {

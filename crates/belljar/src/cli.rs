@@ -11,7 +11,7 @@ use crate::message::Quit;
 use crate::service::args::{
     AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
 };
-use crate::{code, config, doctor, languages, run, serve, service, shell};
+use crate::{code, config, doctor, languages, net, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,6 +45,12 @@ Examples:
   belljar code --engine local               without a server
 
 A blank line ends a block. Ctrl-C interrupts the code. Pictures are shown in terminals that can, and saved otherwise.";
+
+const NET_CHECK_EXAMPLES: &str = "\
+Examples:
+  belljar net check --preset pip --allow x.example x.example:443 y.example
+  belljar net check --allow '*.example.com' --deny admin.example.com:443 api.example.com:8443
+  belljar net check --net open 10.0.0.1:443";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -96,6 +102,9 @@ enum Command {
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
+    /// Show what network policies allow
+    #[command(subcommand)]
+    Net(Box<NetCommand>),
     /// Delete unused data
     Gc(Box<CollectArgs>),
     /// Print a script that completes this command line in a shell
@@ -224,6 +233,56 @@ pub(crate) enum ConfigCommand {
     Example,
 }
 
+/// The commands of `belljar net`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetCommand {
+    /// List presets: each host, what it is for, and whether it carries a risk
+    Presets {
+        /// Presets to show instead of all
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// Print JSON, one preset a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
+    #[command(after_help = NET_CHECK_EXAMPLES)]
+    Check(NetCheckArgs),
+}
+
+/// Arguments of `belljar net check`.
+#[derive(Debug, Args)]
+pub(crate) struct NetCheckArgs {
+    #[command(flatten)]
+    pub(crate) policy: NetPolicyArgs,
+    /// Where connections would go; the port is 443 if none is given
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    pub(crate) hosts: Vec<String>,
+    /// Print JSON, one answer a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A network policy.
+#[derive(Debug, Args)]
+pub(crate) struct NetPolicyArgs {
+    /// disabled, whitelist or open [default: whitelist if something is allowed]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) net: Option<String>,
+    /// Allow what a package manager needs; see `belljar net presets`
+    #[arg(long = "preset", value_name = "NAME")]
+    pub(crate) presets: Vec<String>,
+    /// Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port on 443 and 80
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow: Vec<String>,
+    /// Deny what others allow, in the same form
+    #[arg(long, value_name = "RULE")]
+    pub(crate) deny: Vec<String>,
+    /// Read the policy from the key network of a .toml or .json file; flags replace it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) spec: Option<PathBuf>,
+}
+
 /// Arguments of `belljar doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -319,6 +378,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
+        Command::Net(command) => net::net(&command),
         Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),
     };

@@ -11,6 +11,7 @@ mod files;
 mod input;
 mod languages;
 mod message;
+mod net;
 mod output;
 mod policy;
 mod progress;

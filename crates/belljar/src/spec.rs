@@ -180,7 +180,7 @@ fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
     }
 }
 
-fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
+pub(crate) fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
     let parse = match path.extension().and_then(OsStr::to_str) {
         Some("toml") => SpecFile::from_toml,
         Some("json") => SpecFile::from_json,
@@ -212,7 +212,7 @@ fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
             open_files: args.open_files.clone(),
         },
         grade: args.limits.clone(),
-        network: args.net.clone(),
+        network: args.net.clone().map(Into::into),
         hostname: args.hostname.clone(),
         ..SpecFile::default()
     };

@@ -333,7 +333,7 @@ fn wanted(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<Create
         engine: convert::given(request.engine),
         limits: limits.unwrap_or_default(),
         grade: convert::given(request.grade),
-        network: convert::given(request.network),
+        network: convert::given(request.network).map(Into::into),
         mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
         env: Some(env).filter(|env| !env.is_empty()),
         hostname: convert::given(request.hostname),

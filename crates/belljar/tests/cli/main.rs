@@ -5,6 +5,7 @@ mod bad_input;
 mod files;
 mod host;
 mod info;
+mod net;
 mod run;
 mod shell;
 mod streams;

@@ -6,6 +6,7 @@ mod code;
 mod exec;
 mod file;
 mod key;
+mod network;
 mod object;
 mod port;
 mod process;
@@ -24,6 +25,7 @@ pub(crate) use code::{
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified};
 pub(crate) use key::{KeyUpdateBody, NewKeyBody};
+pub(crate) use network::NetworkBody;
 pub(crate) use object::{Object, object, objects};
 pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
 pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};

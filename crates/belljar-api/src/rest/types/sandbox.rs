@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::bytes::{base64_of, check_path};
 use super::file::Mode;
-use super::{Scalar, Span, UniqueMap, object, objects, time};
+use super::{NetworkBody, Scalar, Span, UniqueMap, object, objects, time};
 use crate::problem::Problem;
 
 /// A request to make a sandbox. Every key may be left out.
@@ -54,9 +54,8 @@ pub(crate) struct CreateSandboxBody {
     /// What it may use.
     #[serde(default, deserialize_with = "object")]
     limits: Option<LimitsBody>,
-    /// What it may reach: `disabled` is nothing but itself.
-    #[schema(example = "disabled")]
-    network: Option<String>,
+    /// What it may reach, as a mode or in full. `disabled` is nothing but itself, and all that this version can do.
+    network: Option<NetworkBody>,
     /// What builds the walls, such as `local`.
     #[schema(example = "local")]
     engine: Option<String>,
@@ -158,7 +157,7 @@ impl CreateSandboxBody {
             engine: self.engine,
             limits,
             grade: self.grade,
-            network: self.network,
+            network: self.network.map(NetworkBody::into_file),
             mounts: self.mounts,
             env,
             hostname: self.hostname,

@@ -1,0 +1,149 @@
+//! `belljar net`: presets of the network policy, and what a policy would decide. Nothing runs for it, and nothing is looked up.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+
+use belljar_model::{
+    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, presets, presets_version,
+};
+use serde_json::json;
+
+use crate::cli::{NetCheckArgs, NetCommand, NetPolicyArgs};
+use crate::message::{Quit, clean};
+use crate::output::write_failed;
+use crate::spec::read_spec;
+
+/// The port of a host that is named without one.
+const DEFAULT_PORT: u16 = 443;
+
+/// The status when something is denied.
+const DENIED: u8 = 1;
+
+/// Does what was asked for about networks.
+pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
+    match command {
+        NetCommand::Presets { names, json } => list(names, *json),
+        NetCommand::Check(args) => check(args),
+    }
+}
+
+fn print(text: &str) -> Result<(), Quit> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)
+}
+
+/// Shows presets: all, or those that are named.
+fn list(names: &[String], as_json: bool) -> Result<u8, Quit> {
+    // A name that is none is refused as it is in a policy.
+    let asked = NetworkFile { presets: Some(names.to_vec()), ..NetworkFile::default() };
+    let policy = asked.resolve()?;
+    let shown =
+        presets().iter().filter(|preset| names.is_empty() || policy.presets().contains(&preset.name()));
+    let mut text = String::new();
+    for preset in shown {
+        if as_json {
+            let hosts: Vec<_> = preset.hosts().iter().map(host_json).collect();
+            let preset = json!({
+                "name": preset.name(), "purpose": preset.purpose(), "version": presets_version(), "hosts": hosts,
+            });
+            let _ = writeln!(text, "{preset}");
+            continue;
+        }
+        in_words(preset, &mut text);
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn host_json(host: &PresetHost) -> serde_json::Value {
+    json!({"name": host.name(), "ports": host.ports(), "purpose": host.purpose(), "risk": host.risk()})
+}
+
+fn in_words(preset: &Preset, text: &mut String) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{}: {}", preset.name(), preset.purpose());
+    for host in preset.hosts() {
+        let rules: Vec<String> = host.rules().map(|rule| rule.to_string()).collect();
+        let _ = writeln!(text, "  {:<40}  {}", rules.join(" "), host.purpose());
+        if let Some(risk) = host.risk() {
+            let _ = writeln!(text, "      risk: {risk}");
+        }
+    }
+}
+
+/// A host or an address, and a port.
+enum Goal {
+    Name(DomainName, u16),
+    Address(Ipv4Addr, u16),
+}
+
+impl Goal {
+    fn read(text: &str) -> Result<Self, Quit> {
+        let usage = |reason: &str| Quit::Usage(format!("{text:?} is not allowed; give {reason}"));
+        let (host, port) = match text.rsplit_once(':') {
+            None => (text, DEFAULT_PORT),
+            Some((host, port)) => {
+                let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+                (host, port.ok_or_else(|| usage("HOST or HOST:PORT, with a port from 1 to 65535"))?)
+            }
+        };
+        if let Ok(address) = host.parse() {
+            return Ok(Self::Address(address, port));
+        }
+        match host.parse() {
+            Ok(name) => Ok(Self::Name(name, port)),
+            Err(ModelError::NotAllowed { allowed, .. }) => Err(usage(&allowed)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn decide(&self, matcher: &Matcher) -> (String, Decision) {
+        match self {
+            Self::Name(name, port) => (format!("{name}:{port}"), matcher.name(name, *port)),
+            Self::Address(address, port) => (format!("{address}:{port}"), matcher.address(*address, *port)),
+        }
+    }
+}
+
+/// Says for each goal whether a policy allows it, and by what. The status is 1 if something is denied.
+fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
+    let policy = args.policy.file()?.resolve()?;
+    let goals = args.hosts.iter().map(|host| Goal::read(host)).collect::<Result<Vec<_>, _>>()?;
+    let matcher = Matcher::new(&policy, &[]);
+    let (mut text, mut status) = (String::new(), 0);
+    for goal in &goals {
+        let (host, decision) = goal.decide(&matcher);
+        if !decision.allowed {
+            status = DENIED;
+        }
+        let Decision { allowed, by, reason } = decision;
+        let _ = if args.json {
+            let by = by.to_string();
+            writeln!(text, "{}", json!({"host": host, "allowed": allowed, "by": by, "reason": reason}))
+        } else if allowed {
+            writeln!(text, "allowed  {host}  ({by})")
+        } else {
+            writeln!(text, "denied   {}", clean(&reason))
+        };
+    }
+    print(&text)?;
+    Ok(status)
+}
+
+impl NetPolicyArgs {
+    /// What the flags and the file say; flags replace what the file says about the network as a whole.
+    fn file(&self) -> Result<NetworkFile, Quit> {
+        let some = |texts: &[String]| Some(texts.to_vec()).filter(|texts| !texts.is_empty());
+        let flags = NetworkFile {
+            mode: self.net.clone(),
+            presets: some(&self.presets),
+            allow: some(&self.allow),
+            deny: some(&self.deny),
+            secrets: None,
+        };
+        let file = self.spec.as_deref().map(read_spec).transpose()?.and_then(|file| file.network);
+        Ok(if flags == NetworkFile::default() { file.unwrap_or_default() } else { flags })
+    }
+}

@@ -1,0 +1,105 @@
+//! What network policies allow, as the tool says it.
+
+use serde_json::Value;
+
+use crate::host::Host;
+
+const PRESETS: [&str; 10] = ["apt", "brew", "cargo", "docker", "gem", "go", "maven", "npm", "nuget", "pip"];
+
+#[test]
+fn presets_are_listed_with_their_hosts_and_risks() {
+    let host = Host::new();
+    let all = host.run(&["net", "presets", "--json"]);
+    let presets: Vec<Value> = all.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = presets.iter().map(|preset| preset["name"].as_str().unwrap()).collect();
+    assert_eq!((all.status, names.as_slice()), (0, PRESETS.as_slice()));
+    for preset in &presets {
+        assert!(preset["version"].as_u64() >= Some(1), "{preset}");
+        for host in preset["hosts"].as_array().unwrap() {
+            assert!(!host["purpose"].as_str().unwrap().is_empty(), "{host}");
+            assert!(host["risk"].is_null() || host["risk"].as_str().unwrap().ends_with('.'), "{host}");
+        }
+    }
+    let words = host.run(&["net", "presets", "npm", "gem"]);
+    let heads: Vec<&str> = words.text().lines().filter(|line| !line.starts_with([' ', '\n'])).collect();
+    assert!(heads[0].starts_with("gem: ") && heads.last().unwrap().starts_with("npm: "), "{heads:?}");
+    assert!(words.text().contains("      risk: "), "{}", words.text());
+    let unknown = host.run(&["net", "presets", "npn"]);
+    assert_eq!((unknown.status, unknown.text()), (2, ""));
+    assert!(unknown.stderr.contains("did you mean npm?"), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_policy_is_asked_without_running_anything() {
+    let host = Host::new();
+    let check = |args: &[&str]| {
+        let done = host.run(&[&["net", "check"], args].concat());
+        assert_eq!(done.stderr, "", "{args:?}");
+        (done.status, done.text().to_owned())
+    };
+    let allowed = "allowed  x.example:443  (allow: x.example)\n";
+    assert_eq!(check(&["--allow", "x.example", "x.example:443"]), (0, allowed.to_owned()));
+    let (status, told) = check(&["--allow", "x.example", "X.example.", "x.example:22", "10.0.0.1:443"]);
+    let begins = [
+        allowed.trim_end(),
+        "denied   x.example:22 is not allowed",
+        "denied   10.0.0.1:443 is denied in every mode",
+    ];
+    assert_eq!((status, told.lines().count()), (1, 3));
+    assert!(told.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{told}");
+    // What is not said is no network; a file can say it, and flags replace that.
+    assert_eq!(check(&["x.example"]).0, 1);
+    host.write("net.toml", "[network]\npresets = [\"pip\"]\ndeny = [\"*.y.example\"]\nallow = [\"*.y.example:8443\", \"z.example:*\"]\n");
+    let (_, told) = check(&["--spec", "net.toml", "--json", "a.y.example:8443", "z.example:9"]);
+    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let verdicts: Vec<_> = told.iter().map(|one| (one["allowed"].as_bool(), one["by"].as_str())).collect();
+    assert_eq!(
+        verdicts,
+        [(Some(false), Some("deny: *.y.example:*")), (Some(true), Some("allow: z.example:*"))]
+    );
+    assert_eq!(check(&["--spec", "net.toml", "--allow", "x.example", "z.example:9"]).0, 1);
+}
+
+#[test]
+fn what_is_no_policy_is_refused_by_name() {
+    let host = Host::new();
+    for (args, begin) in [
+        (&["--preset", "pipp", "x.example"][..], "network.presets: \"pipp\" is not allowed"),
+        (&["--allow", "*", "x.example"], "network.allow: \"*\" is not allowed"),
+        (&["--allow", "127.0.0.1:80", "x.example"], "network.allow: \"127.0.0.1:80\" is not allowed"),
+        (
+            &["--net", "open", "--allow", "x.example", "x.example"],
+            "network.allow: \"x.example\" is not allowed",
+        ),
+        (&["--net", "disabled", "--deny", "x.example", "x.example"], "network.deny: "),
+        (&["--net", "open", "x..example"], "\"x..example\" is not allowed"),
+        (&["--net", "open", "x.example:0"], "\"x.example:0\" is not allowed"),
+        (&["--net", "open", "0x7f.1"], "\"0x7f.1\" is not allowed"),
+    ] {
+        let done = host.run(&[&["net", "check"], args].concat());
+        assert_eq!((done.status, done.text()), (2, ""), "{args:?}: {done:?}");
+        assert!(done.stderr.starts_with(&format!("belljar: {begin}")), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn the_commands_of_the_page_work() {
+    let host = Host::new();
+    let page = include_str!("../../../../docs/network.md");
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ belljar ")).collect();
+    assert_eq!(commands.len(), 4);
+    for command in commands {
+        let words: Vec<String> = command.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect();
+        let done = host.run(&words);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{command}");
+        assert!(!done.text().is_empty(), "{command}");
+    }
+    // The file of the page says what its sentences say.
+    let file = page.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
+    host.write("page.toml", file);
+    let check = |goal: &str| host.run(&["net", "check", "--spec", "page.toml", goal]).status;
+    let allowed = ["api.example.com:80", "git.corp.example", "db.example.com:5432"];
+    let denied =
+        ["api.example.com:22", "corp.example", "admin.corp.example", "db.example.com:443", "192.0.2.9:80"];
+    assert!(allowed.iter().all(|goal| check(goal) == 0) && denied.iter().all(|goal| check(goal) == 1));
+}
