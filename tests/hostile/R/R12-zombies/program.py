@@ -21,15 +21,16 @@ def hoard():
     return "ok"
 
 
-def zombies():
+def orphans():
+    """Children of the first process beside this program: zombies, and those that are about to become some."""
+    own = (os.getpid(), os.getppid())
     count = 0
     for name in os.listdir("/proc"):
-        if not name.isdigit():
+        if not name.isdigit() or int(name) in own:
             continue
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8") as file:
-                state, parent = file.read().rsplit(") ", 1)[1].split()[:2]
-            count += state == "Z" and parent == "1"
+                count += file.read().rsplit(") ", 1)[1].split()[1] == "1"
         except OSError:
             pass
     return count
@@ -54,9 +55,9 @@ def forks(wanted):
 
 
 def settle():
-    """The zombies that are there in the end: orphans that are about to end become some for a moment."""
+    """The orphans that are there in the end. One that has not ended yet still takes a place in the table."""
     deadline = time.monotonic() + 5
-    while (count := zombies()) and time.monotonic() < deadline:
+    while (count := orphans()) and time.monotonic() < deadline:
         time.sleep(0.005)
     return count
 
