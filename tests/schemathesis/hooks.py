@@ -144,7 +144,8 @@ def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
         query["follow"] = False
         case.query = query
     # It goes on for ever.
-    if path == "/v1/audit/export" and str(query.get("follow")).lower() == "true":
+    wanted = str(query.get("follow")).lower()
+    if (path == "/v1/audit/export" and wanted == "true") or (path == "/v1/events" and wanted in ("true", "none")):
         query["follow"] = False
         case.query = query
 

@@ -10,6 +10,8 @@ mod code;
 mod commands;
 #[path = "api/document.rs"]
 mod document;
+#[path = "api/events.rs"]
+mod events;
 #[path = "api/fields.rs"]
 mod fields;
 #[path = "api/files.rs"]
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         code::all(),
         commands::all(),
         document::all(),
+        events::all(),
         fields::all(),
         files::all(),
         generated::all(),

@@ -92,6 +92,8 @@ calls! {
 streams! {
     /// What happened to a sandbox, and if asked for what happens to it.
     logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
+    /// What happened in the service, and if asked for what happens.
+    events: SandboxesClient.events(EventsRequest) -> Event;
     /// Builds a template, and tells how it goes on. For administrators.
     build_template: TemplatesClient.build(BuildTemplateRequest) -> BuildTemplateEvent;
     /// A built template as one file.

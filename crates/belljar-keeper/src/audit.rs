@@ -7,6 +7,7 @@ use tracing::Instrument as _;
 
 use crate::caller::Caller;
 use crate::error::KeeperError;
+use crate::events::Event;
 use crate::keeper::{Keeper, Result};
 use crate::steps::step;
 
@@ -58,6 +59,7 @@ impl Keeper {
         if deed.outcome != "ok" && self.note_refused(caller, deed.action, deed.outcome) {
             return Ok(());
         }
+        let event = self.event_of(caller, &deed);
         let mut record = NewRecord::new(Timestamp::now(), &caller.tenant, deed.action, deed.outcome);
         record.key_id = Some(caller.key.clone());
         record.actor = caller.client.clone();
@@ -87,8 +89,35 @@ impl Keeper {
         match appended {
             // The last records are being written; nothing is done any more that would need one.
             Err(AuditError::Closed) => Err(KeeperError::ShuttingDown),
-            appended => Ok(appended.map(drop)?),
+            appended => {
+                appended?;
+                event.into_iter().for_each(|event| self.inner.events.publish(event));
+                Ok(())
+            }
         }
+    }
+
+    /// What those who follow events are told of a deed, where nothing else tells them.
+    fn event_of(&self, caller: &Caller, deed: &Deed<'_>) -> Option<Event> {
+        let is_told = match deed.action {
+            "port.publish" | "port.unpublish" | "sandbox.snapshot" | "sandbox.update" | "sandbox.timeout" => {
+                true
+            }
+            action => action.starts_with("template.") || action.starts_with("key."),
+        };
+        if deed.outcome != "ok" || !is_told {
+            return None;
+        }
+        let subject = ["template", "key", "port", "name"]
+            .iter()
+            .find_map(|name| deed.details.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone()));
+        let entry = deed.sandbox.and_then(|id| self.entry(id));
+        Some(Event {
+            sandbox: deed.sandbox.cloned(),
+            labels: entry.as_ref().map(|entry| entry.live().row.labels.clone()).unwrap_or_default(),
+            detail: subject.unwrap_or_default(),
+            ..Event::new(deed.action, entry.as_ref().map_or(&caller.tenant, |entry| &entry.tenant))
+        })
     }
 
     /// Records of the trail: the first ones after `after`, or else the last ones of all.

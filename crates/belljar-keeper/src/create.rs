@@ -295,7 +295,10 @@ impl Keeper {
         let (written, deadline) = futures::join!(self.insert(&row), sandbox.set_deadline(holder));
         written?;
         let settings = settings(order, begin, true);
-        let entry = Entry::new(row, Arc::new(order.spec.clone()), settings, Some(Arc::clone(sandbox)));
+        let entry = {
+            let (spec, sandbox) = (Arc::new(order.spec.clone()), Some(Arc::clone(sandbox)));
+            Entry::new(row, spec, settings, sandbox, &self.inner.events)
+        };
         if let Err(error) = deadline {
             self.write(&entry, |row| row.state = SandboxState::Stopping).await?;
             self.gone(&entry).await?;
@@ -318,7 +321,8 @@ impl Keeper {
         })?;
         let row = self.row(caller, order, new_id()?, begin, false)?;
         self.insert(&row).await?;
-        let entry = Entry::new(row, Arc::new(order.spec.clone()), settings(order, begin, false), None);
+        let (spec, settings) = (Arc::new(order.spec.clone()), settings(order, begin, false));
+        let entry = Entry::new(row, spec, settings, None, &self.inner.events);
         let step = entry.step.lock().await;
         self.put(&entry);
         // Code gets its environment with each execution; the guest itself needs none.

@@ -9,9 +9,10 @@ use belljar_engine::{Sandbox, v1};
 use belljar_model::{SandboxId, SandboxSpec, SandboxState};
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::error::KeeperError;
+use crate::events::{Event, Events};
 use crate::info::{LogEntry, SandboxInfo};
 use crate::request::{Settings, TimeoutAction};
 use crate::warm::Warm;
@@ -46,6 +47,9 @@ pub(crate) struct Entry {
     /// Answers to executions that were kept for requests that come again.
     pub(crate) answers: Arc<AtomicU32>,
     log: Mutex<Log>,
+    /// The number of the log's last entry; the largest there is once the sandbox is gone.
+    logged: watch::Sender<u64>,
+    events: Arc<Events>,
     /// The end of what its programs wrote.
     last_output: Mutex<Vec<u8>>,
 }
@@ -80,6 +84,7 @@ impl Entry {
         spec: Arc<SandboxSpec>,
         settings: Settings,
         sandbox: Option<Arc<Sandbox>>,
+        events: &Arc<Events>,
     ) -> Arc<Self> {
         let now = Instant::now();
         let deadline = match row.state {
@@ -107,6 +112,8 @@ impl Entry {
             users: AtomicUsize::new(0),
             answers: Arc::default(),
             log: Mutex::new(Log::default()),
+            logged: watch::Sender::new(0),
+            events: Arc::clone(events),
             last_output: Mutex::default(),
         })
     }
@@ -137,6 +144,19 @@ impl Entry {
 
     /// Notes what happened.
     pub(crate) fn note(&self, event: &'static str, process: Option<u64>, detail: impl Into<String>) {
+        let detail = detail.into();
+        let kind = match event {
+            "created" => Some("sandbox.created"),
+            "adopted" => Some("sandbox.adopted"),
+            "exec" => Some("process.started"),
+            EXITED => Some("process.exited"),
+            "code_ended" => Some("context.ended"),
+            // The others are told by the sandbox's state, or by the audit log.
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            self.publish(kind, process, detail.clone());
+        }
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.last += 1;
         let seq = log.last;
@@ -144,7 +164,32 @@ impl Entry {
             log.entries.pop_front();
         }
         let event = event.into();
-        log.entries.push_back(LogEntry { seq, at: Timestamp::now(), event, process, detail: detail.into() });
+        log.entries.push_back(LogEntry { seq, at: Timestamp::now(), event, process, detail });
+        drop(log);
+        self.logged.send_replace(seq);
+    }
+
+    /// Tells everybody who follows events.
+    pub(crate) fn publish(&self, kind: &'static str, process: Option<u64>, detail: String) {
+        let labels = self.live().row.labels.clone();
+        let event = Event {
+            sandbox: Some(self.id.clone()),
+            labels,
+            process,
+            detail,
+            ..Event::new(kind, &self.tenant)
+        };
+        self.events.publish(event);
+    }
+
+    /// Tells when something is noted, and when the sandbox is gone.
+    pub(crate) fn logged(&self) -> watch::Receiver<u64> {
+        self.logged.subscribe()
+    }
+
+    /// Wakes those who follow its log: it is gone.
+    pub(crate) fn end_log(&self) {
+        self.logged.send_replace(u64::MAX);
     }
 
     /// Notes how a process ended, once.
@@ -342,7 +387,8 @@ mod tests {
         };
         let settings =
             Settings { lifetime: Lifetime::default(), pooled: false, start_us: 0, idempotency: None };
-        Entry::new(row, Arc::new(SandboxSpec::default()), settings, None)
+        let events = Arc::new(Events::new().expect("random numbers"));
+        Entry::new(row, Arc::new(SandboxSpec::default()), settings, None, &events)
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::config::Current;
 use crate::denials::Denials;
 use crate::entry::{Entry, Use, until};
 use crate::error::{About, KeeperError};
+use crate::events::Events;
 use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) audit: AuditLog,
     pub(crate) engines: Engines,
+    pub(crate) events: Arc<Events>,
     pub(crate) gate: Gate,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,
@@ -158,6 +160,11 @@ impl Keeper {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// One of them.
+    pub(crate) fn entry(&self, id: &SandboxId) -> Option<Arc<Entry>> {
+        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
     /// Whether there is no sandbox that is not gone. What is made ahead does not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -176,10 +183,7 @@ impl Keeper {
     /// The caller's sandbox by id or name. One that is not there and one that is not the caller's are answered alike.
     pub(crate) async fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Entry>> {
         let found = match id.parse::<SandboxId>() {
-            Ok(id) => {
-                let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
-                entries.get(&id).cloned()
-            }
+            Ok(id) => self.entry(&id),
             Err(_) => self.find_name(&caller.tenant, id),
         };
         if let Some(entry) = found.filter(|entry| caller.may_see(&entry.tenant, &entry.id)) {
@@ -373,6 +377,7 @@ impl Keeper {
         self.forget(&entry.id);
         self.inner.spent.forget(&entry.id);
         self.inner.release_share(&entry.id);
+        entry.end_log();
         entry.changed.notify_one();
     }
 
@@ -612,7 +617,20 @@ impl Keeper {
             written => written?,
         }
         self.inner.metrics.moved(old.state, row.state);
+        let kind = match (old.state, row.state) {
+            (old, new) if old == new => None,
+            (_, SandboxState::Paused) => Some("sandbox.paused"),
+            (SandboxState::Paused, SandboxState::Running) => Some("sandbox.resumed"),
+            (_, SandboxState::Stopping) => Some("sandbox.stopping"),
+            (_, SandboxState::Gone) => Some("sandbox.gone"),
+            // That it can be used is told as `sandbox.created`.
+            (_, SandboxState::Running | SandboxState::Creating) => None,
+        };
+        let reason = row.reason.clone().unwrap_or_default();
         entry.live().row = row;
+        if let Some(kind) = kind {
+            entry.publish(kind, None, reason);
+        }
         Ok(())
     }
 

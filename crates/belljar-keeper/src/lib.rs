@@ -12,6 +12,7 @@ mod create;
 mod denials;
 mod entry;
 mod error;
+mod events;
 mod exec;
 mod gate;
 mod head_room;
@@ -47,6 +48,7 @@ pub use config::{HeadRoom, KeeperConfig};
 pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{About, KeeperError, chain};
+pub use events::{Event, EventFilter, Occurrence};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,

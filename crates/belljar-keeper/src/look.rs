@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_model::{LimitsChange, Role, SandboxState};
 use belljar_store::{Cursor, ListQuery, Order};
+use futures::Stream;
 use jiff::Timestamp;
 
 use crate::caller::Caller;
@@ -219,6 +220,49 @@ impl Keeper {
         Ok(entries.into_iter().filter(|entry| entry.seq > after).take(limit).collect())
     }
 
+    /// What happened to a sandbox after entry `after`; with `follow` also what happens to it from now on, until it is gone.
+    ///
+    /// # Errors
+    /// As [`Keeper::logs`].
+    pub async fn follow_logs(
+        &self,
+        caller: &Caller,
+        id: &str,
+        mut after: u64,
+        follow: bool,
+    ) -> Result<impl Stream<Item = Result<LogEntry>> + Send + 'static> {
+        let entry = self.find(caller, id).await.ok().filter(|_| follow);
+        let id = entry.as_ref().map_or_else(|| id.to_owned(), |entry| entry.id.to_string());
+        let mut logged = entry.map(|entry| entry.logged());
+        let mut page = self.logs(caller, &id, after, LOG_PAGE).await?;
+        let (keeper, caller) = (self.clone(), caller.clone());
+        Ok(async_stream::stream! {
+            loop {
+                if page.is_empty() {
+                    let Some(last) = &mut logged else { return };
+                    let seen = *last.borrow_and_update();
+                    // What is noted while it ends is looked for once more.
+                    if seen == u64::MAX || seen <= after && last.changed().await.is_err() {
+                        logged = None;
+                    }
+                }
+                for entry in std::mem::take(&mut page) {
+                    after = entry.seq;
+                    yield Ok(entry);
+                }
+                page = match keeper.logs(&caller, &id, after, LOG_PAGE).await {
+                    Ok(page) => page,
+                    // The end of the sandbox is the end of its log.
+                    Err(KeeperError::Gone { .. } | KeeperError::NotFound { .. }) => return,
+                    Err(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                };
+            }
+        })
+    }
+
     /// The engines that make sandboxes, the default first.
     ///
     /// # Errors
@@ -249,6 +293,9 @@ impl Keeper {
         })
     }
 }
+
+/// How many entries of a log are looked at in one go.
+const LOG_PAGE: u32 = 100;
 
 /// The most disks of a sandbox that are told; the list comes from inside.
 const MAX_DISKS: usize = 16;

@@ -25,6 +25,7 @@ use crate::config::{Current, KeeperConfig};
 use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
+use crate::events::Events;
 use crate::gate::Gate;
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
@@ -64,6 +65,7 @@ impl Keeper {
         let (size, template_size) = pool_sizes(&config);
         let pools = Pools::new(engines.clone(), default_origin(&config), spec, size, template_size);
         let keeper = Self::assemble(Inner {
+            events: Arc::new(Events::new()?),
             gate,
             pools,
             keys: Keys::default(),
@@ -158,7 +160,7 @@ impl Keeper {
         let spec = Arc::new(spec);
         let state = row.state;
         self.inner.metrics.moved(SandboxState::Gone, state);
-        let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone());
+        let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone(), &self.inner.events);
         self.put(&entry);
         match (state, sandbox) {
             (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {

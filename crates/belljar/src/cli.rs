@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use crate::code::CodeArgs;
 use crate::message::Quit;
 use crate::service::args::{
-    AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
 };
 use crate::{code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -102,6 +102,8 @@ enum Command {
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
+    /// Print what happens to sandboxes, processes, templates and keys
+    Events(Box<EventsArgs>),
     /// Show what network policies allow
     #[command(subcommand)]
     Net(Box<NetCommand>),
@@ -378,6 +380,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
+        Command::Events(args) => service::events(&args),
         Command::Net(command) => net::net(&command),
         Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),

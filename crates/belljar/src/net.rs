@@ -85,7 +85,8 @@ impl Goal {
         let (host, port) = match text.rsplit_once(':') {
             None => (text, DEFAULT_PORT),
             Some((host, port)) => {
-                let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+                // The one way of writing it that rules take, too.
+                let port = port.parse::<u16>().ok().filter(|_| !port.starts_with(['+', '0']));
                 (host, port.ok_or_else(|| usage("HOST or HOST:PORT, with a port from 1 to 65535"))?)
             }
         };

@@ -8,6 +8,7 @@ mod code;
 mod content;
 mod contexts;
 mod disposition;
+mod events;
 mod exec;
 mod files;
 mod keys;
@@ -48,6 +49,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(server::document))
         .routes(routes!(server::me))
         .routes(routes!(server::engines))
+        .routes(routes!(events::follow))
         .routes(routes!(server::collect))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::update, sandboxes::delete))

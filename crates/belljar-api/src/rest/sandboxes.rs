@@ -81,25 +81,33 @@ pub(super) enum Order {
 impl ListQuery {
     fn into_request(self) -> Result<ListSandboxes, Problem> {
         let limit = page("limit", self.limit, DEFAULT_PAGE, MAX_PAGE)?;
-        let names = self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty());
-        let states = names.map(|name| name.parse::<SandboxState>()).collect::<Result<_, _>>();
-        let mut labels = BTreeMap::new();
-        for label in self.label {
-            let (key, value) =
-                label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
-            if labels.insert(key.to_owned(), value.to_owned()).is_some_and(|before| before != value) {
-                return Err(Problem::field("label", format!("{key:?} is given with two values")));
-            }
-        }
+        let states = separated(&self.state).map(str::parse::<SandboxState>).collect::<Result<_, _>>();
         Ok(ListSandboxes {
             states: states.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?,
-            labels,
+            labels: labels(&self.label)?,
             name: self.name,
             ascending: self.order == Some(Order::Asc),
             limit,
             cursor: self.cursor,
         })
     }
+}
+
+/// The words of a parameter that may be given several times, with commas between words.
+pub(super) fn separated(given: &[String]) -> impl Iterator<Item = &str> {
+    given.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty())
+}
+
+/// The labels of the parameter `label`.
+pub(super) fn labels(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+    let mut labels = BTreeMap::new();
+    for label in given {
+        let (key, value) = label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some_and(|before| before != value) {
+            return Err(Problem::field("label", format!("{key:?} is given with two values")));
+        }
+    }
+    Ok(labels)
 }
 
 /// Checks how many entries a page may have.

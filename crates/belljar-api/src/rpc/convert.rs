@@ -1,5 +1,6 @@
 //! Values of the model and the keeper as messages, and back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::v1;
@@ -232,6 +233,27 @@ pub(super) fn log_entry(entry: keeper::LogEntry) -> v1::SandboxLogEntry {
         event: entry.event.into_owned(),
         process: entry.process,
         detail: entry.detail,
+        ..Default::default()
+    }
+}
+
+/// Something that happened.
+pub(super) fn event(occurrence: keeper::Occurrence) -> v1::Event {
+    let event = match occurrence {
+        keeper::Occurrence::Missed(missed) => {
+            return v1::Event { kind: "missed".to_owned(), missed, ..Default::default() };
+        }
+        keeper::Occurrence::Event(event) => Arc::unwrap_or_clone(event),
+    };
+    v1::Event {
+        id: event.id,
+        at: time(event.at).into(),
+        kind: event.kind.into_owned(),
+        tenant: event.tenant,
+        sandbox: event.sandbox.map(|id| id.to_string()).unwrap_or_default(),
+        labels: event.labels.into_iter().collect(),
+        process: event.process,
+        detail: event.detail,
         ..Default::default()
     }
 }

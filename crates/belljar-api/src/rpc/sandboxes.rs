@@ -5,25 +5,20 @@ use std::time::Duration;
 
 use belljar_engine::v1;
 use belljar_keeper::{
-    CreateSandbox, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, LogEntry, NewFile,
+    CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
     SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{ModelError, SandboxState, SpecFile};
-use belljar_proto::{ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+use belljar_model::{ModelError, SpecFile};
+use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
+use futures::StreamExt as _;
 
 use super::call::Call;
 use super::{convert, error};
 use crate::api::Shared;
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 
 /// How long a token or a signed address opens, if nothing is said about it.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(3600);
-
-/// How many entries of a log are looked at in one go.
-const LOG_PAGE: u32 = 500;
-
-/// How long to wait before looking for new entries of a log.
-const LOG_PAUSE: Duration = Duration::from_millis(200);
 
 /// The service `Sandboxes`.
 pub(super) struct Sandboxes(pub(super) Shared);
@@ -214,10 +209,36 @@ impl v1::Sandboxes for Sandboxes {
         let slot = call.slot()?;
         let request = request.to_owned_message();
         // What is wrong with the request is an answer, not the end of a stream.
-        let first = self.0.keeper.logs(&call.caller, &request.sandbox, request.after, LOG_PAGE).await;
-        let first = first.map_err(|error| call.failed(error))?;
-        let entries = follow_log(call.clone(), request, first);
+        let (id, after) = (&request.sandbox, request.after);
+        let entries = self.0.keeper.follow_logs(&call.caller, id, after, request.follow).await;
+        let entries = entries.map_err(|error| call.failed(error))?;
+        let most = if request.limit == 0 { usize::MAX } else { request.limit as usize };
+        let failed = call.clone();
+        let entries = entries.take(most).map(move |entry| match entry {
+            Ok(entry) => Ok(convert::log_entry(entry)),
+            Err(error) => Err(failed.failed(error)),
+        });
         Response::ok(call.until_stopped(slot, entries))
+    }
+
+    async fn events(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::EventsRequest>,
+    ) -> ServiceResult<ServiceStream<v1::Event>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let request = request.to_owned_message();
+        let sandbox = Some(&request.sandbox).filter(|id| !id.is_empty()).map(|id| id.parse()).transpose();
+        let sandbox = sandbox.map_err(|_| {
+            call.problem(&Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))
+        })?;
+        let filter =
+            EventFilter { kinds: request.kinds, labels: request.labels.into_iter().collect(), sandbox };
+        let after = Some(request.after.as_str()).filter(|id| !id.is_empty());
+        let events = self.0.keeper.follow(&call.caller, filter, after, request.follow);
+        let events = events.map_err(|error| call.failed(error))?.map(|event| Ok(convert::event(event)));
+        Response::ok(call.until_stopped(slot, events))
     }
 
     async fn issue_token(
@@ -425,51 +446,4 @@ fn copies(request: v1::ForkSandboxRequest) -> Result<ForkRequest, Problem> {
         labels: Labels::new(request.labels.into_iter().collect())?,
         env: request.env.into_iter().collect(),
     })
-}
-
-/// What happened to a sandbox, and if asked for what happens to it, until it is gone.
-fn follow_log(
-    call: Call,
-    request: v1::SandboxLogsRequest,
-    first: Vec<LogEntry>,
-) -> impl futures::Stream<Item = Result<v1::SandboxLogEntry, ConnectError>> + Send + 'static {
-    async_stream::stream! {
-        let mut page = first;
-        let mut after = request.after;
-        let mut left = if request.limit == 0 { u64::MAX } else { request.limit.into() };
-        let mut last_look = false;
-        loop {
-            let is_end = page.is_empty();
-            for entry in page {
-                if left == 0 {
-                    return;
-                }
-                left -= 1;
-                after = entry.seq;
-                yield Ok(convert::log_entry(entry));
-            }
-            if left == 0 || (is_end && (!request.follow || last_look)) {
-                return;
-            }
-            if is_end {
-                tokio::time::sleep(LOG_PAUSE).await;
-                // What is written while it ends is looked for once more.
-                last_look = match call.shared.keeper.get(&call.caller, &request.sandbox).await {
-                    Ok(info) => info.state == SandboxState::Gone,
-                    Err(_) => true,
-                };
-            }
-            page = match call.shared.keeper.logs(&call.caller, &request.sandbox, after, LOG_PAGE).await {
-                Ok(page) => page,
-                Err(error) => {
-                    let problem = Problem::from(error);
-                    // The end of the sandbox is the end of its log.
-                    if !matches!(problem.code(), Code::SandboxGone | Code::SandboxNotFound) {
-                        yield Err(call.problem(&problem));
-                    }
-                    return;
-                }
-            };
-        }
-    }
 }

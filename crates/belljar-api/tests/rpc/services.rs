@@ -28,6 +28,7 @@ cases![
     a_template_is_built_exported_and_imported,
     forks_come_one_by_one,
     a_log_is_followed_to_the_end,
+    events_are_followed_and_filtered,
     metrics_tell_what_is_used,
     commands_end_in_a_judged_result,
     output_comes_while_it_runs,
@@ -451,6 +452,41 @@ async fn a_log_is_followed_to_the_end(world: World) {
     assert!(events.iter().any(|event| event == "exec"), "{events:?}");
     let none = v1::SandboxLogsRequest { sandbox: "no-such-one".to_owned(), ..Default::default() };
     assert_eq!(code(user.logs(none).await.unwrap().next().await), "sandbox_not_found");
+}
+
+async fn events_are_followed_and_filtered(world: World) {
+    let user = world.user().await;
+    let request = v1::EventsRequest { follow: true, kinds: vec!["process".to_owned()], ..Default::default() };
+    let mut followed = user.events(request).await.unwrap();
+    let id = sandbox(&user).await;
+    sh(&user, &id, "exit 3").await;
+    let mut next = async || tokio::time::timeout(PATIENCE, followed.next()).await.unwrap().unwrap().unwrap();
+    let (started, exited) = (next().await, next().await);
+    assert_eq!((started.kind.as_str(), exited.kind.as_str()), ("process.started", "process.exited"));
+    assert_eq!((started.sandbox.as_str(), started.process), (id.as_str(), exited.process));
+    assert_eq!(exited.detail, "exit code 3");
+    assert!(exited.at.seconds > 0 && exited.tenant == "default");
+
+    let kept = async |request| {
+        let mut events = user.events(request).await.unwrap();
+        let mut kinds = Vec::new();
+        while let Some(event) = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
+            kinds.push(event.kind);
+        }
+        kinds
+    };
+    let of_it = v1::EventsRequest { sandbox: id.clone(), ..Default::default() };
+    assert_eq!(kept(of_it.clone()).await, ["sandbox.created", "process.started", "process.exited"]);
+    let after = v1::EventsRequest { after: started.id, ..of_it.clone() };
+    assert_eq!(kept(after).await, ["process.exited"]);
+    let earlier = v1::EventsRequest { after: "00000000-1".to_owned(), ..of_it };
+    assert_eq!(kept(earlier).await, ["missed", "sandbox.created", "process.started", "process.exited"]);
+    for wrong in [
+        v1::EventsRequest { sandbox: "a_name".to_owned(), ..Default::default() },
+        v1::EventsRequest { after: "7".to_owned(), ..Default::default() },
+    ] {
+        assert_eq!(code(user.events(wrong).await.unwrap().next().await), "invalid_field");
+    }
 }
 
 async fn metrics_tell_what_is_used(world: World) {

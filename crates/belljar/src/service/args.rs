@@ -521,6 +521,28 @@ pub(crate) enum AuditCommand {
     },
 }
 
+/// Arguments of `belljar events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print what happens from now on, instead of what happened lately
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only events of this kind, such as sandbox or process.exited; may be given more than once
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+    /// Only those of sandboxes with this label; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
+    /// Only those of this sandbox
+    #[arg(long, value_name = "ID")]
+    pub(crate) sandbox: Option<String>,
+    /// Only those after the event with this id
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
+}
+
 /// Arguments of `belljar gc`.
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -1,4 +1,4 @@
-//! The commands that speak with a server: `belljar sandbox`, `key`, `template`, `audit`.
+//! The commands that speak with a server: `belljar sandbox`, `key`, `template`, `audit`, `events`, `gc`.
 
 pub(crate) mod args;
 mod audit;
@@ -6,6 +6,7 @@ mod build;
 mod collect;
 pub(crate) mod copy;
 mod create;
+mod events;
 mod exec;
 mod keys;
 pub(crate) mod link;
@@ -24,7 +25,9 @@ use belljar_engine::{ErrorCode, GuestError};
 
 use crate::message::{Quit, chain};
 use crate::run::runtime;
-use args::{AuditCommandArgs, CollectArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs};
+use args::{
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+};
 use link::Link;
 
 /// Adds how a key is given where the server wants one. A value that the server refuses is wrong usage, as one that is refused
@@ -66,6 +69,11 @@ pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
 /// Does what `belljar audit` asks for.
 pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(audit::run(&args.server, &args.command))
+}
+
+/// Does what `belljar events` asks for.
+pub(crate) fn events(args: &EventsArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { events::run(&Link::open(&args.server).await?, args).await })
 }
 
 /// Does what `belljar gc` asks for.

@@ -26,6 +26,7 @@ fn help_and_version() {
       key         Create, list and revoke API keys
       template    List what sandboxes can start from
       audit       Read and check the audit trail
+      events      Print what happens to sandboxes, processes, templates and keys
       net         Show what network policies allow
       gc          Delete unused data
       completion  Print a script that completes this command line in a shell

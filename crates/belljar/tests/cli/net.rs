@@ -74,6 +74,7 @@ fn what_is_no_policy_is_refused_by_name() {
         (&["--net", "disabled", "--deny", "x.example", "x.example"], "network.deny: "),
         (&["--net", "open", "x..example"], "\"x..example\" is not allowed"),
         (&["--net", "open", "x.example:0"], "\"x.example:0\" is not allowed"),
+        (&["--net", "open", "x.example:+443"], "\"x.example:+443\" is not allowed"),
         (&["--net", "open", "0x7f.1"], "\"0x7f.1\" is not allowed"),
     ] {
         let done = host.run(&[&["net", "check"], args].concat());

@@ -34,7 +34,7 @@ fn the_page_about_rest_can_be_typed() {
         return say(&lack);
     }
     let blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 6);
+    assert_eq!(blocks.len(), 7);
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.alone("/bin/bash".as_ref());
@@ -48,6 +48,7 @@ fn the_page_about_rest_can_be_typed() {
         "event: result",
         r#""data":"/tmp\n""#,
         "print(\"hello\")\n",
+        "event: sandbox.created",
         "event: ready",
         "belljar_token=",
         r#""sandboxes":4"#,

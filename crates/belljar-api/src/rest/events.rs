@@ -1,0 +1,86 @@
+//! What happens in the service, as it happens.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::response::sse::Event;
+use belljar_keeper::{EventFilter, Occurrence};
+use futures::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::sandboxes::{labels, separated};
+use crate::api::Shared;
+use crate::extract::{Auth, Query};
+use crate::problem::Problem;
+use crate::stream::{event, events};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventsQuery {
+    /// Kinds, separated by commas: whole, or the part before the point, such as `sandbox,process.exited`. All, if not given. It may
+    /// be given several times.
+    #[serde(default)]
+    kind: Vec<String>,
+    /// A label that the sandbox must have, as `key=value`. It may be given several times; all must be there.
+    #[serde(default)]
+    label: Vec<String>,
+    /// The sandbox, by id.
+    sandbox: Option<String>,
+    /// Whether to go on with what happens, which is so if not given. `false` ends with the last event; without an id it begins with
+    /// the oldest that is kept.
+    follow: Option<bool>,
+    /// Begin after the event with this id. The header `Last-Event-ID` says the same, and wins.
+    last_event_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Missed {
+    /// How many; nothing where the server has been started since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+}
+
+impl EventsQuery {
+    fn filter(&self) -> Result<EventFilter, Problem> {
+        let sandbox = self.sandbox.as_ref().map(|id| id.parse()).transpose();
+        Ok(EventFilter {
+            kinds: separated(&self.kind).map(str::to_owned).collect(),
+            labels: labels(&self.label)?,
+            sandbox: sandbox.map_err(|_| {
+                Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here")
+            })?,
+        })
+    }
+}
+
+/// Tells what happens, as server-sent events: to sandboxes, processes, templates and ports of the caller's tenant, for
+/// administrators to those of all and to keys.
+///
+/// The name of each event is its kind: `sandbox.created`, `sandbox.paused`, `sandbox.resumed`, `sandbox.stopping`, `sandbox.gone`,
+/// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, and actions of the audit log on templates, keys and
+/// ports. `missed` with `{"count"}` says that events are not there any more. A stream that breaks off goes on with `Last-Event-ID`.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
+    responses((status = 200, description = "What happens.", body = String, content_type = "text/event-stream",
+        example = "event: sandbox.gone\nid: 5d0c6a3f-17\ndata: {\"id\":\"5d0c6a3f-17\",\"at\":\"2026-11-24T10:00:00.000000Z\",\"kind\":\"sandbox.gone\",\"tenant\":\"default\",\"sandbox\":\"k3v9x2m4q8w1z7t5r6p0\",\"detail\":\"timed out\"}\n\n")))]
+pub(super) async fn follow(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    headers: HeaderMap,
+    Query(query): Query<EventsQuery>,
+) -> Result<Response, Problem> {
+    let header = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().to_owned());
+    let after = header.or_else(|| query.last_event_id.clone()).filter(|id| !id.is_empty());
+    let slot = shared.streams.take(&caller.key)?;
+    let followed =
+        shared.keeper.follow(&caller, query.filter()?, after.as_deref(), query.follow != Some(false))?;
+    let told = followed.map(|occurrence| match occurrence {
+        // The type can be written.
+        Occurrence::Event(what) => {
+            Event::default().json_data(&*what).unwrap_or_default().event(&*what.kind).id(&what.id)
+        }
+        Occurrence::Missed(count) => event("missed", &Missed { count }),
+    });
+    Ok(events(slot, caller.request_id, told))
+}

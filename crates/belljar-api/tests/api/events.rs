@@ -1,0 +1,163 @@
+//! The events of the service: who is told what, and how one goes on after a stream has broken off.
+
+use axum::body::Body;
+use belljar_model::Role;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Events};
+use crate::world::{World, cases, sandbox, sh};
+
+cases![
+    what_happens_is_told_as_it_happens,
+    a_stream_goes_on_after_an_id,
+    an_id_of_an_earlier_start_is_answered_with_what_is_kept,
+    events_are_told_to_those_whom_they_concern,
+    filters_take_kinds_labels_and_a_sandbox,
+    wrong_filters_are_refused,
+];
+
+async fn follow(client: &Client, query: &str) -> Events {
+    client.events(client.request("GET", &format!("/v1/events{query}")).body(Body::empty()).unwrap()).await
+}
+
+/// What is kept.
+async fn told(client: &Client, query: &str) -> Vec<Value> {
+    let and = if query.is_empty() { "?" } else { "&" };
+    let events = follow(client, &format!("{query}{and}follow=false")).await.rest().await;
+    events.into_iter().map(|(_, data)| data).collect()
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["kind"].as_str().unwrap()).collect()
+}
+
+async fn what_happens_is_told_as_it_happens(world: World) {
+    let user = world.user().await;
+    let mut events = follow(&user, "").await;
+    let made = user.post("/v1/sandboxes", &json!({"labels": {"job": "42"}})).await.json();
+    let id = made["id"].as_str().unwrap();
+    let path = format!("/v1/sandboxes/{id}");
+    let (name, created) = events.next().await.unwrap();
+    assert_eq!((name.as_str(), &created["kind"]), ("sandbox.created", &json!("sandbox.created")));
+    assert_eq!(
+        (&created["sandbox"], &created["tenant"], &created["labels"]),
+        (&json!(id), &json!("default"), &json!({"job": "42"}))
+    );
+
+    sh(&user, id, "exit 3").await;
+    let started = events.next().await.unwrap().1;
+    assert_eq!((&started["kind"], &started["labels"]["job"]), (&json!("process.started"), &json!("42")));
+    let exited = events.next().await.unwrap().1;
+    assert_eq!((&exited["kind"], &exited["detail"]), (&json!("process.exited"), &json!("exit code 3")));
+    assert_eq!(exited["process"], started["process"]);
+    assert!(exited["process"].is_u64());
+
+    let mut expected = Vec::new();
+    for (what, kind) in [("pause", "sandbox.paused"), ("resume", "sandbox.resumed")] {
+        assert_eq!(user.post(&format!("{path}/{what}"), &json!({})).await.status, 200);
+        expected.push(kind);
+    }
+    assert_eq!(user.post(&format!("{path}/ports"), &json!({"port": 8000})).await.status, 201);
+    expected.push("port.publish");
+    assert_eq!(user.post(&format!("{path}/snapshot"), &json!({"name": "kept"})).await.status, 201);
+    expected.push("sandbox.snapshot");
+    assert_eq!(user.delete(&path).await.status, 204);
+    expected.extend(["sandbox.stopping", "sandbox.gone"]);
+    for kind in expected {
+        let event = events.next().await.unwrap().1;
+        assert_eq!((&event["kind"], &event["sandbox"]), (&json!(kind), &json!(id)), "{event}");
+    }
+}
+
+async fn a_stream_goes_on_after_an_id(world: World) {
+    let user = world.user().await;
+    let id = sandbox(&user).await;
+    sh(&user, &id, "true").await;
+    let all = told(&user, "").await;
+    assert_eq!(kinds(&all), ["sandbox.created", "process.started", "process.exited"]);
+    let first = all[0]["id"].as_str().unwrap();
+    assert_eq!(told(&user, &format!("?last_event_id={first}")).await, all[1..]);
+    // As a browser asks, and wins over the address that it asks with.
+    let last = all[2]["id"].as_str().unwrap();
+    let request = user.request("GET", &format!("/v1/events?last_event_id={last}"));
+    let mut events = user.events(request.header("last-event-id", first).body(Body::empty()).unwrap()).await;
+    assert_eq!(events.next().await.unwrap().1, all[1]);
+    assert_eq!(events.next().await.unwrap().1, all[2]);
+    // And goes on with what happens.
+    sh(&user, &id, "true").await;
+    assert_eq!(events.next().await.unwrap().0, "process.started");
+}
+
+async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(world: World) {
+    let user = world.user().await;
+    sandbox(&user).await;
+    let mut events = follow(&user, "?last_event_id=00000000-7").await;
+    assert_eq!(events.next().await.unwrap(), ("missed".to_owned(), json!({})));
+    assert_eq!(events.next().await.unwrap().0, "sandbox.created");
+}
+
+async fn events_are_told_to_those_whom_they_concern(world: World) {
+    let user = world.user().await;
+    let (reader, admin) = (world.client("default", Role::Read).await, world.client("ops", Role::Admin).await);
+    let other = world.client("other", Role::User).await;
+    let (mine, beside) = (sandbox(&user).await, sandbox(&user).await);
+    let theirs = sandbox(&other).await;
+    let expires = user.post(&format!("/v1/sandboxes/{mine}/tokens"), &json!({"expires": 60})).await.json();
+    let token = user.with_key(expires["token"].as_str().unwrap());
+    let made = admin.post("/v1/keys", &json!({"name": "ci", "role": "read"})).await.json();
+
+    let sandboxes = |events: Vec<Value>| {
+        let all = events.iter().map(|event| event["sandbox"].as_str().unwrap_or_default().to_owned());
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(sandboxes(told(&user, "").await), [mine.clone(), beside.clone()]);
+    assert_eq!(sandboxes(told(&reader, "").await), [mine.clone(), beside.clone()]);
+    assert_eq!(sandboxes(told(&other, "").await), std::slice::from_ref(&theirs));
+    assert_eq!(told(&other, &format!("?sandbox={mine}")).await, Vec::<Value>::new());
+    assert_eq!(sandboxes(told(&admin, "?kind=sandbox").await), [mine, beside, theirs]);
+    // Keys are the administrators' alone, and the secret is nobody's.
+    let keys = told(&admin, "?kind=key").await;
+    assert_eq!(keys.last().unwrap()["kind"], "key.create");
+    assert_eq!(keys.last().unwrap()["detail"], made["id"]);
+    assert!(!json!(keys).to_string().contains(made["key"].as_str().unwrap()));
+    token.get("/v1/events?follow=false").await.refused(403, "forbidden", None);
+    world.stranger().get("/v1/events").await.refused(401, "unauthenticated", None);
+}
+
+async fn filters_take_kinds_labels_and_a_sandbox(world: World) {
+    let user = world.user().await;
+    let labelled = json!({"labels": {"job": "1", "all": "yes"}});
+    let id = user.post("/v1/sandboxes", &labelled).await.json()["id"].as_str().unwrap().to_owned();
+    let other = sandbox(&user).await;
+    sh(&user, &id, "true").await;
+    for (query, expected) in [
+        ("?kind=process".to_owned(), &["process.started", "process.exited"][..]),
+        (
+            "?kind=sandbox,process.exited".to_owned(),
+            &["sandbox.created", "sandbox.created", "process.exited"],
+        ),
+        ("?kind=sandbox&label=job=1".to_owned(), &["sandbox.created"]),
+        ("?kind=sandbox&label=job=1&label=all%3Dyes".to_owned(), &["sandbox.created"]),
+        ("?label=job=1&label=all=no".to_owned(), &[]),
+        ("?label=job=2".to_owned(), &[]),
+        (format!("?sandbox={other}"), &["sandbox.created"]),
+        ("?kind=proc".to_owned(), &[]),
+    ] {
+        assert_eq!(kinds(&told(&user, &query).await), expected, "{query}");
+    }
+}
+
+async fn wrong_filters_are_refused(world: World) {
+    let user = world.user().await;
+    for (query, field) in [
+        ("label=job", "label"),
+        ("sandbox=a_name", "sandbox"),
+        ("last_event_id=7", "last_event_id"),
+        ("last_event_id=x-y", "last_event_id"),
+        ("follow=perhaps", "follow"),
+        ("since=7", "since"),
+    ] {
+        let answer = user.get(&format!("/v1/events?{query}")).await;
+        answer.refused(400, "invalid_field", Some(field));
+    }
+}

@@ -1,0 +1,314 @@
+//! The event bus: what happens to sandboxes, processes, templates and keys, for everybody who follows it.
+//!
+//! The last events are kept once, for all followers: one that reads slowly, or comes back, goes on where it was as long as those
+//! are there, and is told how many it has missed. Events are in memory only; the audit log is what lasts.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belljar_model::{Role, SandboxId};
+use futures::Stream;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use utoipa::ToSchema;
+
+use crate::caller::Caller;
+use crate::error::KeeperError;
+use crate::exec::hex;
+use crate::json;
+use crate::keeper::{Keeper, Result};
+
+/// The most events that are kept.
+const MAX_EVENTS: usize = 4096;
+
+/// The most bytes of events that are kept.
+const MAX_BYTES: usize = 4 << 20;
+
+/// How many events are read at once.
+const PAGE: usize = 256;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Its id, after which a follower can go on.
+    #[schema(example = "5d0c6a3f-17")]
+    pub id: String,
+    /// When it happened.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// What happened, such as `sandbox.running`, `process.exited` or `template.build`.
+    #[schema(value_type = String)]
+    pub kind: Cow<'static, str>,
+    /// Whose it is.
+    pub tenant: String,
+    /// The sandbox that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub sandbox: Option<SandboxId>,
+    /// The sandbox's labels at that time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The process that it is about, by its number in the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u64>,
+    /// More about it, such as the reason of an end or the id of a template.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+impl Event {
+    /// An event of this kind that happens now. It gets its id when it is published.
+    pub(crate) fn new(kind: impl Into<Cow<'static, str>>, tenant: &str) -> Self {
+        Self {
+            id: String::new(),
+            at: Timestamp::now(),
+            kind: kind.into(),
+            tenant: tenant.to_owned(),
+            sandbox: None,
+            labels: BTreeMap::new(),
+            process: None,
+            detail: String::new(),
+        }
+    }
+
+    /// About how many bytes it takes.
+    fn weight(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len() + 96).sum();
+        size_of::<Self>() + self.id.len() + self.kind.len() + self.tenant.len() + self.detail.len() + labels
+    }
+}
+
+/// Which events to follow.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Kinds: whole, or all that begin with one, as `sandbox` is of `sandbox.running`. All, if empty.
+    pub kinds: Vec<String>,
+    /// Labels that the sandbox must have.
+    pub labels: BTreeMap<String, String>,
+    /// The sandbox, by id.
+    pub sandbox: Option<SandboxId>,
+}
+
+impl EventFilter {
+    fn fits(&self, event: &Event) -> bool {
+        let is_of = |kind: &String| {
+            event
+                .kind
+                .strip_prefix(kind.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        (self.kinds.is_empty() || self.kinds.iter().any(is_of))
+            && self.sandbox.as_ref().is_none_or(|id| event.sandbox.as_ref() == Some(id))
+            && self.labels.iter().all(|(key, value)| event.labels.get(key) == Some(value))
+    }
+}
+
+/// What a follower gets.
+#[derive(Debug, Clone)]
+pub enum Occurrence {
+    /// Something happened.
+    Event(Arc<Event>),
+    /// Events that are not there any more. How many is not known where they are those of an earlier start of the server.
+    Missed(Option<u64>),
+}
+
+/// The bus.
+pub(crate) struct Events {
+    /// Tells this start of the server from others.
+    instance: String,
+    ring: Mutex<Ring>,
+    /// The number of the last event.
+    last: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Ring {
+    /// The numbers of events are those from `last + 1 - events.len()` to `last`.
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    last: u64,
+}
+
+impl Events {
+    pub(crate) fn new() -> Result<Self> {
+        let mut bytes = [0; 4];
+        crate::create::fill_random(&mut bytes)?;
+        Ok(Self { instance: hex(&bytes), ring: Mutex::default(), last: watch::Sender::new(0) })
+    }
+
+    /// Tells everybody who follows.
+    pub(crate) fn publish(&self, mut event: Event) {
+        let last = {
+            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            ring.last += 1;
+            event.id = format!("{}-{}", self.instance, ring.last);
+            ring.bytes += event.weight();
+            ring.events.push_back(Arc::new(event));
+            while ring.events.len() > MAX_EVENTS || ring.bytes > MAX_BYTES && ring.events.len() > 1 {
+                let Some(oldest) = ring.events.pop_front() else { break };
+                ring.bytes -= oldest.weight();
+            }
+            ring.last
+        };
+        // Two that publish at once may get here in another order.
+        self.last.send_if_modified(|seen| {
+            let is_newer = last > *seen;
+            *seen = last.max(*seen);
+            is_newer
+        });
+    }
+
+    /// Events after number `after`, at most a page of them, and how many between are not there any more.
+    fn after(&self, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = ring.last + 1 - ring.events.len() as u64;
+        let missed = first.saturating_sub(after + 1);
+        let skipped = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let numbered = (first..).zip(&ring.events).skip(skipped).take(PAGE);
+        (numbered.map(|(number, event)| (number, Arc::clone(event))).collect(), missed)
+    }
+
+    /// The number of an event of this start, by its id.
+    fn number(&self, id: &str) -> Result<Option<u64>> {
+        let refused = || KeeperError::field("last_event_id", "it is no id of an event; begin without one");
+        let (instance, number) = id.split_once('-').ok_or_else(refused)?;
+        let number: u64 = number.parse().map_err(|_| refused())?;
+        let last = *self.last.borrow();
+        Ok((instance == self.instance).then_some(number.min(last)))
+    }
+}
+
+impl Keeper {
+    /// What happened after the event with the id `after`, as far as it is kept; with `follow` also what happens from now on, and
+    /// without an id only that.
+    ///
+    /// Callers see events of their tenant, administrators those of all tenants and of keys.
+    ///
+    /// # Errors
+    /// [`KeeperError::Forbidden`]; an id that is none.
+    pub fn follow(
+        &self,
+        caller: &Caller,
+        filter: EventFilter,
+        after: Option<&str>,
+        follow: bool,
+    ) -> Result<impl Stream<Item = Occurrence> + Send + 'static> {
+        self.require(caller, Role::Read, "following events")?;
+        let events = Arc::clone(&self.inner.events);
+        let mut seen = events.last.subscribe();
+        let known = after.map(|id| events.number(id)).transpose()?;
+        let mut at = match known {
+            None if follow => *seen.borrow_and_update(),
+            None => 0,
+            Some(known) => known.unwrap_or(0),
+        };
+        let is_of_another_start = matches!(known, Some(None));
+        let caller = caller.clone();
+        Ok(async_stream::stream! {
+            if is_of_another_start {
+                yield Occurrence::Missed(None);
+            }
+            loop {
+                seen.borrow_and_update();
+                let (page, missed) = events.after(at);
+                // Those before the first are of the start that was told about.
+                if missed > 0 && !(is_of_another_start && at == 0) {
+                    yield Occurrence::Missed(Some(missed));
+                }
+                let is_end = page.is_empty();
+                for (number, event) in page {
+                    at = number;
+                    if caller.may_follow(&event) && filter.fits(&event) {
+                        yield Occurrence::Event(event);
+                    }
+                }
+                if is_end && (!follow || seen.changed().await.is_err()) {
+                    return;
+                }
+            }
+        })
+    }
+}
+
+impl Caller {
+    fn may_follow(&self, event: &Event) -> bool {
+        self.role == Role::Admin || self.tenant == event.tenant && !event.kind.starts_with("key.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: &'static str, detail: usize) -> Event {
+        Event { detail: "d".repeat(detail), ..Event::new(kind, "t") }
+    }
+
+    #[test]
+    fn the_last_events_are_kept_within_bounds() {
+        let events = Events::new().expect("random numbers");
+        for _ in 0..MAX_EVENTS + 10 {
+            events.publish(event("sandbox.running", 1));
+        }
+        let (page, missed) = events.after(0);
+        assert_eq!((page.len(), page[0].0, missed), (PAGE, 11, 10));
+        let last = MAX_EVENTS as u64 + 10;
+        let (page, missed) = events.after(last - 1);
+        assert_eq!((page.len(), page[0].0, missed), (1, last, 0));
+        assert_eq!(events.after(last).0.len(), 0);
+        // Large ones push out more.
+        for _ in 0..100 {
+            events.publish(event("sandbox.running", MAX_BYTES / 10));
+        }
+        let ring = events.ring.lock().expect("nobody has panicked");
+        assert!(ring.bytes <= MAX_BYTES && ring.events.len() < 10, "{} {}", ring.bytes, ring.events.len());
+        assert_eq!(ring.bytes, ring.events.iter().map(|event| event.weight()).sum::<usize>());
+    }
+
+    #[test]
+    fn one_event_is_kept_however_large() {
+        let events = Events::new().expect("random numbers");
+        events.publish(event("sandbox.running", 2 * MAX_BYTES));
+        assert_eq!(events.after(0).0.len(), 1);
+    }
+
+    #[test]
+    fn ids_are_those_of_this_start() {
+        let events = Events::new().expect("random numbers");
+        events.publish(event("a", 0));
+        let id = events.after(0).0[0].1.id.clone();
+        assert_eq!(events.number(&id).ok(), Some(Some(1)));
+        assert_eq!(
+            events.number(&format!("{}-99", events.instance)).ok(),
+            Some(Some(1)),
+            "none is in the future"
+        );
+        assert_eq!(events.number("00-1").ok(), Some(None));
+        for wrong in ["", "1", "a-b", "a-", "a--1"] {
+            assert!(events.number(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn filters_take_kinds_by_their_parts() {
+        let filter = |kinds: &[&str]| EventFilter {
+            kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            ..EventFilter::default()
+        };
+        let running = event("sandbox.running", 0);
+        for (kinds, fits) in [
+            (&[][..], true),
+            (&["sandbox"], true),
+            (&["sandbox.running"], true),
+            (&["process", "sandbox"], true),
+            (&["sand"], false),
+            (&["sandbox.run"], false),
+            (&["sandbox.running.x"], false),
+        ] {
+            assert_eq!(filter(kinds).fits(&running), fits, "{kinds:?}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `belljar events`.
+
+use belljar_client::v1;
+
+use super::args::EventsArgs;
+use super::link::Link;
+use super::show::{distance, print};
+use super::words;
+use crate::message::{Quit, one_line, say};
+
+/// Prints what happened in the service, or what happens.
+pub(super) async fn run(link: &Link, args: &EventsArgs) -> Result<u8, Quit> {
+    let request = v1::EventsRequest {
+        kinds: args.kind.clone(),
+        labels: words::labels(&args.label)?.into_iter().collect(),
+        sandbox: args.sandbox.clone().unwrap_or_default(),
+        after: args.after.clone().unwrap_or_default(),
+        follow: args.follow,
+        ..Default::default()
+    };
+    let mut events = link.client.events(request).await?;
+    while let Some(event) = events.next().await? {
+        if link.json(&event)? {
+            continue;
+        }
+        if event.kind == "missed" {
+            let count = event.missed.map_or_else(|| "some".to_owned(), |count| count.to_string());
+            say(&format!("{count} events are not kept any more"));
+            continue;
+        }
+        let process = event.process.map(|process| format!(" process {process}")).unwrap_or_default();
+        let (at, detail) = (distance(&event.at), one_line(&event.detail, 200));
+        let line = format!("{at:>12}  {:<18}  {:<20}{process}  {detail}", event.kind, event.sandbox);
+        print(&format!("{}\n", line.trim_end()))?;
+    }
+    Ok(0)
+}
