@@ -39,7 +39,7 @@ pub struct Event {
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What happened, such as `sandbox.running`, `process.exited` or `template.build`.
+    /// What happened, such as `sandbox.created`, `process.exited` or `template.build`.
     #[schema(value_type = String)]
     pub kind: Cow<'static, str>,
     /// Whose it is.
@@ -84,7 +84,7 @@ impl Event {
 /// Which events to follow.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Kinds: whole, or all that begin with one, as `sandbox` is of `sandbox.running`. All, if empty.
+    /// Kinds: whole, or all that begin with one, as `sandbox` is of `sandbox.created`. All, if empty.
     pub kinds: Vec<String>,
     /// Labels that the sandbox must have.
     pub labels: BTreeMap<String, String>,
@@ -173,7 +173,7 @@ impl Events {
 
     /// The number of an event of this start, by its id.
     fn number(&self, id: &str) -> Result<Option<u64>> {
-        let refused = || KeeperError::field("last_event_id", "it is no id of an event; begin without one");
+        let refused = || KeeperError::field("after", "it is no id of an event; begin without one");
         let (instance, number) = id.split_once('-').ok_or_else(refused)?;
         let number: u64 = number.parse().map_err(|_| refused())?;
         let last = *self.last.borrow();
@@ -235,7 +235,7 @@ impl Keeper {
 
 impl Caller {
     fn may_follow(&self, event: &Event) -> bool {
-        self.role == Role::Admin || self.tenant == event.tenant && !event.kind.starts_with("key.")
+        self.may_see_tenant(&event.tenant) && (self.role == Role::Admin || !event.kind.starts_with("key."))
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
     fn the_last_events_are_kept_within_bounds() {
         let events = Events::new().expect("random numbers");
         for _ in 0..MAX_EVENTS + 10 {
-            events.publish(event("sandbox.running", 1));
+            events.publish(event("sandbox.created", 1));
         }
         let (page, missed) = events.after(0);
         assert_eq!((page.len(), page[0].0, missed), (PAGE, 11, 10));
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(events.after(last).0.len(), 0);
         // Large ones push out more.
         for _ in 0..100 {
-            events.publish(event("sandbox.running", MAX_BYTES / 10));
+            events.publish(event("sandbox.created", MAX_BYTES / 10));
         }
         let ring = events.ring.lock().expect("nobody has panicked");
         assert!(ring.bytes <= MAX_BYTES && ring.events.len() < 10, "{} {}", ring.bytes, ring.events.len());
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn one_event_is_kept_however_large() {
         let events = Events::new().expect("random numbers");
-        events.publish(event("sandbox.running", 2 * MAX_BYTES));
+        events.publish(event("sandbox.created", 2 * MAX_BYTES));
         assert_eq!(events.after(0).0.len(), 1);
     }
 
@@ -298,17 +298,17 @@ mod tests {
             kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
             ..EventFilter::default()
         };
-        let running = event("sandbox.running", 0);
+        let created = event("sandbox.created", 0);
         for (kinds, fits) in [
             (&[][..], true),
             (&["sandbox"], true),
-            (&["sandbox.running"], true),
+            (&["sandbox.created"], true),
             (&["process", "sandbox"], true),
             (&["sand"], false),
             (&["sandbox.run"], false),
-            (&["sandbox.running.x"], false),
+            (&["sandbox.created.x"], false),
         ] {
-            assert_eq!(filter(kinds).fits(&running), fits, "{kinds:?}");
+            assert_eq!(filter(kinds).fits(&created), fits, "{kinds:?}");
         }
     }
 }

@@ -701,7 +701,12 @@ impl Caller {
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
         match &self.only {
             Some(only) => only == id || is_without("token-scope"),
-            None => self.role == Role::Admin || self.tenant == tenant || is_without("tenants"),
+            None => self.may_see_tenant(tenant),
         }
+    }
+
+    /// Whether what is this tenant's may be seen.
+    pub(crate) fn may_see_tenant(&self, tenant: &str) -> bool {
+        self.role == Role::Admin || self.tenant == tenant || is_without("tenants")
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct EventsQuery {
     /// the oldest that is kept.
     follow: Option<bool>,
     /// Begin after the event with this id. The header `Last-Event-ID` says the same, and wins.
-    last_event_id: Option<String>,
+    after: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ pub(super) async fn follow(
     Query(query): Query<EventsQuery>,
 ) -> Result<Response, Problem> {
     let header = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().to_owned());
-    let after = header.or_else(|| query.last_event_id.clone()).filter(|id| !id.is_empty());
+    let after = header.or_else(|| query.after.clone()).filter(|id| !id.is_empty());
     let slot = shared.streams.take(&caller.key)?;
     let followed =
         shared.keeper.follow(&caller, query.filter()?, after.as_deref(), query.follow != Some(false))?;

@@ -76,10 +76,10 @@ async fn a_stream_goes_on_after_an_id(world: World) {
     let all = told(&user, "").await;
     assert_eq!(kinds(&all), ["sandbox.created", "process.started", "process.exited"]);
     let first = all[0]["id"].as_str().unwrap();
-    assert_eq!(told(&user, &format!("?last_event_id={first}")).await, all[1..]);
+    assert_eq!(told(&user, &format!("?after={first}")).await, all[1..]);
     // As a browser asks, and wins over the address that it asks with.
     let last = all[2]["id"].as_str().unwrap();
-    let request = user.request("GET", &format!("/v1/events?last_event_id={last}"));
+    let request = user.request("GET", &format!("/v1/events?after={last}"));
     let mut events = user.events(request.header("last-event-id", first).body(Body::empty()).unwrap()).await;
     assert_eq!(events.next().await.unwrap().1, all[1]);
     assert_eq!(events.next().await.unwrap().1, all[2]);
@@ -91,7 +91,7 @@ async fn a_stream_goes_on_after_an_id(world: World) {
 async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(world: World) {
     let user = world.user().await;
     sandbox(&user).await;
-    let mut events = follow(&user, "?last_event_id=00000000-7").await;
+    let mut events = follow(&user, "?after=00000000-7").await;
     assert_eq!(events.next().await.unwrap(), ("missed".to_owned(), json!({})));
     assert_eq!(events.next().await.unwrap().0, "sandbox.created");
 }
@@ -152,8 +152,8 @@ async fn wrong_filters_are_refused(world: World) {
     for (query, field) in [
         ("label=job", "label"),
         ("sandbox=a_name", "sandbox"),
-        ("last_event_id=7", "last_event_id"),
-        ("last_event_id=x-y", "last_event_id"),
+        ("after=7", "after"),
+        ("after=x-y", "after"),
         ("follow=perhaps", "follow"),
         ("since=7", "since"),
     ] {
