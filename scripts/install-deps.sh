@@ -56,8 +56,8 @@ demo_set() {
 
 test_set() {
   demo_set
-  need packages bubblewrap uidmap strace util-linux procps curl
-  need commands bwrap newuidmap strace unshare ps curl
+  need packages bubblewrap uidmap strace util-linux procps curl openssl
+  need commands bwrap newuidmap strace unshare ps curl openssl
   # The tests of the store start servers of their own. They skip what needs one when there is none.
   need packages postgresql sqlite3
   need commands postgres initdb pg_dump sqlite3

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
-    OpenFiles, OutputSize, Pids, SpecFile, Timeout, TmpSize,
+    ByteSize, Cidr, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
+    NetworkMode, OpenFiles, OutputSize, Pids, SpecFile, Timeout, TmpSize,
 };
 
 use crate::config::{
@@ -205,6 +205,17 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             write: reader.paths("sandboxes.mounts.write"),
             forbidden: reader.paths("sandboxes.mounts.forbidden"),
         },
+        network_most: reader.word(
+            "sandboxes.network.most",
+            NetworkMode::Open,
+            &NetworkMode::ALL.map(|mode| (mode.as_str(), mode)),
+        ),
+        network_exceptions: reader.list("sandboxes.network.exceptions", Vec::new(), |text| {
+            text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())
+        }),
+        network_resolvers: reader.list("sandboxes.network.resolvers", Vec::new(), |text| {
+            text.parse::<SocketAddr>().map_err(|_| "an address with a port, such as 10.0.0.53:53".to_owned())
+        }),
     }
 }
 

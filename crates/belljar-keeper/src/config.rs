@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use belljar_model::SpecFile;
+use belljar_model::{NetworkMode, SpecFile};
 
 use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
@@ -48,6 +48,8 @@ pub struct KeeperConfig {
     /// Whether several tenants may share the machine's own tree read-only. They share its page cache then, which is a way
     /// to learn about each other; see docs/threat-model.md.
     pub share_host_tree: bool,
+    /// The most that the network of a sandbox may be, but for administrators' keys.
+    pub most_network: NetworkMode,
     /// The quotas of a key that is made without naming any.
     pub default_quotas: Quotas,
 }
@@ -118,6 +120,7 @@ impl KeeperConfig {
             keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
+            most_network: NetworkMode::Open,
             default_quotas: Quotas::default(),
         }
     }

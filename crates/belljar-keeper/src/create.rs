@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
 use belljar_model::{
-    EngineName, LimitsGrade, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState, Tree, TreeBase,
+    EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState, Tree,
+    TreeBase,
 };
 use belljar_store::{SandboxRow, StoreError, is_without};
 use jiff::Timestamp;
@@ -159,6 +160,12 @@ impl Keeper {
         if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
+        let most = self.inner.config.now().most_network;
+        if spec.network.mode() > most {
+            let reason =
+                format!("{} is only for keys with the role admin; give at most {most}", spec.network);
+            return refuse("network", reason);
+        }
         if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {
             return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
         }
@@ -173,6 +180,13 @@ impl Keeper {
         };
         if !spec.mounts.is_empty() && !can.mounts {
             return refuse("mounts", "has no tree of its own to mount into; put files in instead");
+        }
+        let mode = spec.network.mode();
+        if mode != NetworkMode::Disabled && !can.network.iter().any(|can| can == mode.as_str()) {
+            return refuse(
+                "network",
+                "has no network that a policy could be applied to; give another engine",
+            );
         }
         if matches!(spec.tree, Tree::Template(_)) && !can.own_tree {
             return refuse(

@@ -645,30 +645,6 @@ pub(crate) fn unshare(kinds: c_int) -> Result<(), Errno> {
     check(unsafe { libc::syscall(libc::SYS_unshare, kinds) }).map(drop)
 }
 
-/// Brings the loopback interface of this network namespace up (netdevice(7)). Fork-safe.
-pub(crate) fn loopback_up() -> Result<(), Errno> {
-    #[repr(C)]
-    struct Request {
-        name: [u8; libc::IFNAMSIZ],
-        flags: libc::c_short,
-        rest: [u8; 22],
-    }
-    let mut request = Request { name: [0; libc::IFNAMSIZ], flags: 0, rest: [0; 22] };
-    request.name[..2].copy_from_slice(b"lo");
-    request.flags = 1; // IFF_UP; the kernel adds IFF_RUNNING itself.
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )?;
-    // SAFETY: `request` is an ifreq: 16 bytes of name, then a union of 24 bytes that starts with the flags.
-    check(unsafe {
-        libc::syscall(libc::SYS_ioctl, socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
-    })
-    .map(drop)
-}
-
 /// Sets soft and hard limit of a resource for this process (prlimit(2)). Fork-safe.
 pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
     let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
@@ -780,7 +756,7 @@ pub(crate) fn dup_onto(fd: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
     check(unsafe { libc::syscall(libc::SYS_dup3, fd.as_raw_fd(), number, 0) }).map(drop)
 }
 
-fn check(result: c_long) -> Result<c_long, Errno> {
+pub(crate) fn check(result: c_long) -> Result<c_long, Errno> {
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
 

@@ -14,11 +14,14 @@ pub mod fuzzing;
 #[path = "image_unsafe.rs"]
 mod image;
 mod init;
+mod jail;
 #[path = "kernel_unsafe.rs"]
 mod kernel;
 mod landlock_rules;
 mod launch_unsafe;
 mod line;
+mod network;
+mod network_unsafe;
 mod oom_mark;
 mod passing;
 mod plan;
@@ -35,6 +38,7 @@ pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount};
+pub use jail::{JailError, enter_jail};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, cloexec_from,
@@ -46,6 +50,9 @@ pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
 
 pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
+#[cfg(feature = "mutation")]
+pub use network::enter_test_network;
+pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS};
 pub use oom_mark::{OomMark, mark_for_oom};
 pub use passing::{MOST_DESCRIPTORS, Received, SPARE, receive_with, send_with};
 pub use plan::{
@@ -57,13 +64,14 @@ pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
 pub use spawn::{CONTROL_FD, SpawnError, SpawnPlan, Spawned, spawn};
 pub use supervise::{CLEAN, KILL};
 pub use userns_unsafe::{
-    CGROUP_NAMESPACE, NAMESPACES, PID_NAMESPACE, USER_NAMESPACE, try_user_namespace, user_namespace_with_map,
+    CGROUP_NAMESPACE, NAMESPACES, PID_NAMESPACE, USER_NAMESPACE, try_network, try_user_namespace,
+    user_namespace_with_map,
 };
 
 /// Resource limits by name, for plans.
 pub mod rlimit {
     pub use libc::{
-        RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_NPROC,
-        RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK,
+        RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE,
+        RLIMIT_NPROC, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK,
     };
 }

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use crate::kernel::CStringArray;
+use crate::network::GatewayPlan;
 use crate::seccomp::Instruction;
 
 /// Everything that one launch needs.
@@ -27,6 +28,8 @@ pub struct LaunchPlan {
     pub identity: Identity,
     /// New namespaces and what is built in them; `None` runs the guest in the caller's.
     pub namespaces: Option<NamespacePlan>,
+    /// The way to the gateway, in a network namespace of the sandbox's own. Without it nothing leaves that.
+    pub gateway: Option<GatewayPlan>,
     /// The filter that the guest and all its children run under.
     pub seccomp: Option<&'static [Instruction]>,
     /// Whether capabilities and the ability to gain privileges are given up.
@@ -221,7 +224,7 @@ pub struct Scratch {
 /// Walls that are left out, for tests which show that an attack succeeds without its wall.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Without {
-    bits: u32,
+    bits: u64,
 }
 
 /// One wall that [`Without`] can name.
@@ -288,6 +291,12 @@ pub enum Wall {
     Superblock,
     /// Names of executions between guest and kernel that nobody can guess.
     ExecutionIds,
+    /// The gateway's look at whom TLS and HTTP ask for.
+    GatewayNames,
+    /// The ranges that the gateway denies in every mode.
+    GatewayRanges,
+    /// The gateway's look for addresses of its own machine.
+    GatewayOwn,
 }
 
 impl Wall {
@@ -323,9 +332,12 @@ impl Wall {
         (Self::LayerNodev, "layer-nodev"),
         (Self::Superblock, "superblock"),
         (Self::ExecutionIds, "execution-ids"),
+        (Self::GatewayNames, "gateway-names"),
+        (Self::GatewayRanges, "gateway-ranges"),
+        (Self::GatewayOwn, "gateway-own"),
     ];
 
-    const fn bit(self) -> u32 {
+    const fn bit(self) -> u64 {
         1 << self as u32
     }
 }
@@ -336,6 +348,14 @@ impl Without {
     #[must_use]
     pub const fn has(self, wall: Wall) -> bool {
         cfg!(feature = "mutation") && self.bits & wall.bit() != 0
+    }
+
+    /// The names of all that are left out, for a process that builds its walls itself.
+    #[cfg(feature = "mutation")]
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        let left = Wall::ALL.iter().filter(|(wall, _)| self.has(*wall));
+        left.map(|(_, name)| (*name).to_owned()).collect()
     }
 
     /// Allocates if a test has taken `wall` away, which is one of those that keep this from happening.

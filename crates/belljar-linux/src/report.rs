@@ -181,6 +181,8 @@ pub enum Step {
     Exec,
     /// Making the scratch directory and handing it to the sandbox's user.
     Scratch,
+    /// Leading the sandbox's connections to its gateway.
+    Gateway,
 }
 
 const STEPS: &[Step] = &[
@@ -209,6 +211,7 @@ const STEPS: &[Step] = &[
     Step::Descriptors,
     Step::Exec,
     Step::Scratch,
+    Step::Gateway,
 ];
 
 impl Report {

@@ -28,6 +28,9 @@ use rustix::process::{WaitId, WaitIdOptions};
 use crate::channel::{self, Message};
 use crate::kernel::{self, Cloned};
 use crate::line::Line;
+use crate::network::GATEWAY_SOCKETS;
+use crate::network_unsafe::loopback_up;
+use crate::passing::send_with;
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, NamespacePlan, Scratch, Wall};
 use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 
@@ -123,6 +126,7 @@ fn kept_for_launch<'a>(
         plan.guest_config.as_raw_fd(),
         plan.dev_null.as_raw_fd(),
         program_fd(plan),
+        gateway_fd(plan),
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
     ];
@@ -230,8 +234,8 @@ fn start_network_maker(
     let cloned = crate::launch_unsafe::clone_child(0, None).map_err(Failure::at(Step::Loopback))?;
     let Cloned::Parent { pidfd, .. } = cloned else {
         plan.without.allocate(Wall::ForkSafeHelper);
-        if let Err(errno) = make_network(first) {
-            let _ = rustix::io::write(control, &Failure::at(Step::Loopback)(errno).report().encode());
+        if let Err(failure) = make_network(plan, first) {
+            let _ = rustix::io::write(control, &failure.report().encode());
             let _ = kernel::pidfd_kill(first.pidfd.as_fd(), libc::SIGKILL);
         }
         kernel::exit_now(0)
@@ -239,12 +243,21 @@ fn start_network_maker(
     Ok(pidfd)
 }
 
-fn make_network(first: &First) -> Result<(), Errno> {
-    kernel::enter_namespace(first.pidfd.as_fd(), libc::CLONE_NEWUSER)?;
-    kernel::unshare(libc::CLONE_NEWNET)?;
-    kernel::loopback_up()?;
-    let namespace = rustix::fs::open(c"/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    channel::send(first.channel.as_fd(), Message::Network, &[namespace.as_fd()])
+fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
+    let at = Failure::at(Step::Loopback);
+    kernel::enter_namespace(first.pidfd.as_fd(), libc::CLONE_NEWUSER).map_err(&at)?;
+    kernel::unshare(libc::CLONE_NEWNET).map_err(&at)?;
+    loopback_up().map_err(&at)?;
+    if let Some(gateway) = &plan.gateway {
+        // Before the namespace is handed on: without the gateway's socket in it nobody may be in it.
+        let at = Failure::at(Step::Gateway);
+        let (listener, resolver) = gateway.redirect().map_err(&at)?;
+        send_with(gateway.control.as_fd(), &[GATEWAY_SOCKETS], &[listener.as_fd(), resolver.as_fd()])
+            .map_err(&at)?;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let namespace = rustix::fs::open(c"/proc/self/ns/net", flags, Mode::empty()).map_err(&at)?;
+    channel::send(first.channel.as_fd(), Message::Network, &[namespace.as_fd()]).map_err(&at)
 }
 
 fn make_scratch(plan: &LaunchPlan, scratch: &Scratch, made: &mut Made) -> Result<(), Errno> {
@@ -342,6 +355,8 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         pidfd.as_raw_fd(),
         channel.as_raw_fd(),
         program,
+        // The gateway ends when nobody has this any more.
+        gateway_fd(plan),
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
         made.network_maker.as_ref().map_or(-1, AsRawFd::as_raw_fd),
@@ -415,6 +430,10 @@ fn wait_for_host(control: BorrowedFd<'_>) {
 pub const KILL: u8 = b'k';
 /// The byte by which the host asks for the end and for everything to be removed.
 pub const CLEAN: u8 = b'c';
+
+fn gateway_fd(plan: &LaunchPlan) -> i32 {
+    plan.gateway.as_ref().map_or(-1, |gateway| gateway.control.as_raw_fd())
+}
 
 fn program_fd(plan: &LaunchPlan) -> i32 {
     match &plan.guest.exe {

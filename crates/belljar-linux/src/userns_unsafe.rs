@@ -8,6 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::kernel::{self, CLONE_NEWTIME, Cloned};
+use crate::network::GatewayPlan;
+use crate::network_unsafe::loopback_up;
 
 /// The bit of the user namespace (`CLONE_NEWUSER`).
 pub const USER_NAMESPACE: u64 = libc::CLONE_NEWUSER as u64;
@@ -37,7 +39,34 @@ pub fn try_user_namespace() -> Result<(), Errno> {
     // SAFETY: the child only exits.
     match unsafe { kernel::clone3(NAMESPACES, None) }? {
         Cloned::Child => kernel::exit_now(0),
-        Cloned::Parent { pidfd, .. } => reap(&pidfd),
+        Cloned::Parent { pidfd, .. } => reap(&pidfd).map(drop),
+    }
+}
+
+/// Tries to lead a network namespace to a gateway, and lets it go again.
+///
+/// # Errors
+/// As [`try_user_namespace`], and the kernel's reason where it lacks `nf_tables` or `nft_tproxy`.
+pub fn try_network() -> Result<(), Errno> {
+    let (control, _other) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let plan = GatewayPlan::new(control);
+    // SAFETY: the child makes fork-safe calls and exits.
+    let pidfd = match unsafe { kernel::clone3((libc::CLONE_NEWUSER | libc::CLONE_NEWNET) as u64, None) }? {
+        Cloned::Child => {
+            let made = loopback_up().and_then(|()| plan.redirect());
+            kernel::exit_now(made.map_or_else(Errno::raw_os_error, |_| 0))
+        }
+        Cloned::Parent { pidfd, .. } => pidfd,
+    };
+    match reap(&pidfd)? {
+        Some(0) => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(errno)),
+        None => Err(Errno::INTR),
     }
 }
 
@@ -79,12 +108,13 @@ fn wait_for_the_end(parent: rustix::process::Pid) -> ! {
     kernel::exit_now(0)
 }
 
-fn reap(pidfd: &OwnedFd) -> Result<(), Errno> {
+/// The exit status of a child, or none if a signal ended it.
+fn reap(pidfd: &OwnedFd) -> Result<Option<i32>, Errno> {
     use rustix::process::{WaitId, WaitIdOptions};
     loop {
         match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
             Err(Errno::INTR) => {}
-            other => return other.map(drop),
+            other => return other.map(|status| status?.exit_status()),
         }
     }
 }

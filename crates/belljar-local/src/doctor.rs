@@ -4,7 +4,7 @@ use belljar_linux::CgroupLayout;
 
 use crate::LocalKind;
 use crate::engine::{LocalConfig, LocalEngine};
-use crate::failure::NAMESPACE_FIX;
+use crate::failure::{GATEWAY_FIX, NAMESPACE_FIX};
 
 /// Stands for the command line of the program in what [`cgroup_fix`] says.
 pub const THIS_COMMAND: &str = "belljar …";
@@ -60,6 +60,7 @@ impl LocalEngine {
             kernel(),
             user(),
             namespaces(),
+            networks(),
             proc_mount(),
             cgroups(engine.layout()),
             seccomp(),
@@ -107,6 +108,16 @@ fn namespaces() -> Finding {
         Ok(()) => good("namespaces", "user, mount, pid, network, ipc, uts, cgroup and time can be made"),
         Err(errno) => {
             bad("namespaces", FindingState::Missing, format!("they cannot be made: {errno}"), NAMESPACE_FIX)
+        }
+    }
+}
+
+fn networks() -> Finding {
+    match belljar_linux::try_network() {
+        Ok(()) => good("networks", "a sandbox can have one, all of which leads to its gateway"),
+        Err(errno) => {
+            let detail = format!("sandboxes can have none but the mode disabled: {errno}");
+            bad("networks", FindingState::Weaker, detail, GATEWAY_FIX)
         }
     }
 }

@@ -9,12 +9,13 @@ use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
 };
 use belljar_guest::WhenAlone;
-use belljar_linux::{CgroupLayout, Without};
-use belljar_model::{EngineName, Isolation, MountPolicy, SandboxId, SandboxSpec};
+use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
+use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
+use crate::gateway::Gateway;
 use crate::kind::LocalKind;
 use crate::planner::Planner;
 use crate::sockets::{control_pair, guest_control_pair, pair, stream};
@@ -37,8 +38,11 @@ pub struct LocalConfig {
     pub cgroup_base: Option<PathBuf>,
     /// Whether a sandbox ends with this process or goes on until its deadline.
     pub when_alone: WhenAlone,
-    /// The program that is the guest when it is given the argument `guest`: this very program by default.
+    /// The program that is the guest when it is given the argument `guest`, and the gateway when it is given `gateway`: this
+    /// very program by default.
     pub guest: Option<PathBuf>,
+    /// What the operator says of networks.
+    pub network: NetworkSetup,
 }
 
 impl LocalConfig {
@@ -51,6 +55,7 @@ impl LocalConfig {
             cgroup_base: None,
             when_alone: WhenAlone::End,
             guest: None,
+            network: NetworkSetup::default(),
         }
     }
 }
@@ -118,7 +123,8 @@ impl LocalEngine {
             image: None,
             warm: None,
         };
-        let plan = planner.plan(random, sockets.guest)?;
+        let mut plan = planner.plan(random, sockets.guest)?;
+        let gateway = self.gateway(&mut plan, spec).map_err(launch("start the network's gateway"))?;
         let entry = crate::warm::Entry::of(&plan, spec);
         let isolation =
             crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
@@ -148,6 +154,7 @@ impl LocalEngine {
             cgroups,
             scratch,
             guest_control: sockets.control,
+            gateway,
             failures,
             launched: (launched_ns, planned),
             entry,
@@ -174,6 +181,18 @@ impl LocalEngine {
 }
 
 impl LocalEngine {
+    /// The gateway of a sandbox that has a network, which starts while the sandbox is made.
+    fn gateway(&self, plan: &mut LaunchPlan, spec: &SandboxSpec) -> std::io::Result<Option<Gateway>> {
+        if spec.network.mode() == NetworkMode::Disabled {
+            return Ok(None);
+        }
+        let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
+        let (program, setup) = (self.config.guest.as_ref(), &self.config.network);
+        let gateway = Gateway::start(program, setup, &spec.network, user, plan.without)?;
+        plan.gateway = Some(GatewayPlan::new(gateway.control()?));
+        Ok(Some(gateway))
+    }
+
     /// Launches the parent of warm interpreters, which is told by `socket` what to do. It has the walls of a sandbox, but for a
     /// user namespace of its own: then it could enter no other.
     pub(crate) fn launch_parent(
@@ -211,6 +230,7 @@ impl LocalEngine {
             cgroups: planner.cgroups.then(|| self.layout().clone()),
             scratch: None,
             guest_control: None,
+            gateway: None,
             failures,
             launched: (launched_ns, planned),
             entry: None,

@@ -90,6 +90,7 @@ impl Failures {
             Step::Descriptors => "arrange the sandbox's descriptors".to_owned(),
             Step::Exec => "start the guest".to_owned(),
             Step::Scratch => "make the scratch directory".to_owned(),
+            Step::Gateway => return layer("the way to the network's gateway", GATEWAY_FIX),
         };
         EngineError::Launch { step: what, source }
     }
@@ -99,6 +100,10 @@ impl Failures {
 pub(crate) const NAMESPACE_FIX: &str = "allow unprivileged user namespaces: \
      sysctl -w user.max_user_namespaces=10000; on Debian also kernel.unprivileged_userns_clone=1, \
      on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; or run Belljar as root";
+
+/// What to do where a network namespace cannot be made to lead to the gateway.
+pub(crate) const GATEWAY_FIX: &str =
+    "use a kernel with nf_tables and nft_tproxy; where they are modules: modprobe -a nf_tables nft_tproxy";
 
 const PROC_FIX: &str = "a container hides parts of /proc, and the kernel then refuses a fresh one: \
      run Belljar outside of it, or let the container see the whole /proc (docker run --security-opt systempaths=unconfined)";

@@ -10,7 +10,7 @@ use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node,
     Wall, Without,
 };
-use belljar_model::{Limits, SandboxSpec};
+use belljar_model::{Limits, NetworkMode, SandboxSpec};
 
 /// The home directory inside.
 pub(crate) const HOME: &str = "/home/user";
@@ -145,7 +145,7 @@ impl HostTree {
             ("group", group),
             ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
             ("hostname", format!("{hostname}\n")),
-            ("resolv.conf", "# The network of this sandbox is disabled.\n".to_owned()),
+            ("resolv.conf", resolv_conf(spec)),
             (
                 "nsswitch.conf",
                 "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
@@ -278,6 +278,15 @@ pub(crate) fn etc_dirs() -> Vec<String> {
         .collect();
     names.extend(found);
     names
+}
+
+/// The text of `/etc/resolv.conf`.
+pub(crate) fn resolv_conf(spec: &SandboxSpec) -> String {
+    match spec.network.mode() {
+        NetworkMode::Disabled => "# The network of this sandbox is disabled.\n".to_owned(),
+        // It answers at once or not at all.
+        _ => format!("nameserver {}\noptions timeout:2 attempts:3\n", belljar_linux::NETWORK_ADDRESS),
+    }
 }
 
 /// Options of a new filesystem.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::{Capabilities, IsolationLevel};
-use belljar_model::{EngineName, Timeout};
+use belljar_model::{EngineName, NetworkMode, Timeout};
 use serde::{Deserialize, Serialize};
 
 /// Which walls the engine builds.
@@ -55,7 +55,11 @@ impl LocalKind {
                 Self::Process => IsolationLevel::Partial,
                 Self::None => IsolationLevel::None,
             },
-            network: if self == Self::None { Vec::new() } else { vec!["disabled".into()] },
+            network: match self {
+                Self::Local => NetworkMode::ALL.map(|mode| mode.as_str().into()).into(),
+                Self::Process => vec![NetworkMode::Disabled.as_str().into()],
+                Self::None => Vec::new(),
+            },
             pause: has_groups,
             live_limits: has_groups,
             snapshot: true,

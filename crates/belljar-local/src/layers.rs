@@ -70,6 +70,9 @@ pub(crate) fn isolation(
         "network",
         if_in_force(kind != LocalKind::None),
         match kind {
+            LocalKind::Local if plan.gateway.is_some() => {
+                "a network namespace with loopback only, whose connections end at a gateway that applies the policy"
+            }
             LocalKind::Local => "disabled: a network namespace with loopback only",
             LocalKind::Process => "disabled: no sockets but connected pairs, by seccomp and Landlock",
             _ => "the host's own",

@@ -9,6 +9,7 @@
 mod doctor;
 mod engine;
 mod failure;
+mod gateway;
 mod host_tree;
 mod images;
 mod kind;
@@ -28,10 +29,11 @@ pub use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, InputFile, OutputStream, RunRequest, Sandbox, Silent,
     Sink, Usage, run,
 };
+pub use belljar_gateway::enter_gateway;
 pub use belljar_guest::WhenAlone;
 pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
-pub use belljar_linux::{ALLOCATED, ForkGuard};
+pub use belljar_linux::{ALLOCATED, ForkGuard, enter_test_network};
 pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };

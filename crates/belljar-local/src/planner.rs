@@ -1,5 +1,6 @@
 //! One launch, worked out beforehand: from a specification to a plan.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use belljar_linux::{
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
 };
 use belljar_model::{
-    LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree, TreeBase,
-    TreeBuild,
+    LimitsGrade, Mount, MountMode, MountPolicy, NetworkMode, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
+    TreeBase, TreeBuild,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -94,6 +95,13 @@ impl Planner<'_> {
                 fix: "use the engine local".to_owned(),
             });
         }
+        if kind != LocalKind::Local && self.spec.network.mode() != NetworkMode::Disabled {
+            return Err(EngineError::Unsupported {
+                what: format!("network {}", self.spec.network).into(),
+                engine: kind.name(),
+                reason: "it has no network namespace; use the engine local".into(),
+            });
+        }
         let checked = self
             .spec
             .mounts
@@ -150,6 +158,7 @@ impl Planner<'_> {
             uid_lease: lease.map(|lease| lease.lock),
             identity,
             namespaces,
+            gateway: None,
             seccomp: (kind != LocalKind::None).then(|| seccomp::program(profile)),
             drop_privileges: kind != LocalKind::None,
             keep_capabilities: if self.warm.is_some() { WARM_CAPABILITIES } else { 0 },
@@ -311,15 +320,10 @@ impl Planner<'_> {
     }
 
     fn guest_config_file(&self) -> std::io::Result<OwnedFd> {
-        use std::os::unix::fs::FileExt as _;
-        let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let file = std::fs::File::from(rustix::fs::memfd_create(c"belljar-guest", flags)?);
-        let config = match self.warm {
-            None => serde_json::to_vec(&self.guest_config())?,
-            Some(imports) => serde_json::to_vec(&self.warm_parent_config(imports))?,
-        };
-        file.write_all_at(&config, 0)?;
-        Ok(file.into())
+        match self.warm {
+            None => memory_file(c"belljar-guest", &self.guest_config()),
+            Some(imports) => memory_file(c"belljar-guest", &self.warm_parent_config(imports)),
+        }
     }
 
     fn warm_parent_config(&self, imports: &[String]) -> WarmParentConfig {
@@ -364,11 +368,7 @@ impl Planner<'_> {
             }),
             home,
             #[cfg(feature = "mutation")]
-            without: Wall::ALL
-                .iter()
-                .filter(|(wall, _)| self.without.has(*wall))
-                .map(|(_, name)| (*name).to_owned())
-                .collect(),
+            without: self.without.names(),
         }
     }
 
@@ -464,6 +464,14 @@ const TEMPLATE_PATH: &str = "/opt/template/bin:/usr/local/bin:/usr/bin:/bin";
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A file without a place that holds this as JSON.
+pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::io::Result<OwnedFd> {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all_at(&serde_json::to_vec(content)?, 0)?;
+    Ok(file.into())
 }
 
 /// The program on a read-only mount that nothing else uses, so that no writable descriptor of it can ever be got

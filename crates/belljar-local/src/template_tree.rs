@@ -18,7 +18,7 @@ use belljar_linux::{
 };
 use belljar_model::{SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
 
-use crate::host_tree::{HostTree, STAGING, c_string, options};
+use crate::host_tree::{HostTree, STAGING, c_string, options, resolv_conf};
 
 /// Where a tree of its own is put together.
 const PLACE: &str = "image";
@@ -66,7 +66,7 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         for (name, content) in [
             ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
             ("hostname", format!("{hostname}\n")),
-            ("resolv.conf", "# The network of this sandbox is disabled.\n".to_owned()),
+            ("resolv.conf", resolv_conf(spec)),
         ] {
             root.dir("etc", 0o755);
             root.file(&format!("etc/{name}"), content.into_bytes());

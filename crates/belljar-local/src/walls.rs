@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::LocalKind;
 use crate::failure::Failures;
+use crate::gateway::Gateway;
 use crate::orphans::{ORPHANS, has_ended};
 use crate::progress::{Progress, async_fd, follow, how_ended};
 use crate::sockets::{pair, stream};
@@ -48,6 +49,8 @@ pub(crate) struct Held {
     pub(crate) scratch: Option<(OwnedFd, CString)>,
     /// Where the guest takes connections, if it takes more than its first.
     pub(crate) guest_control: Option<OwnedFd>,
+    /// The way to the network, if it has one.
+    pub(crate) gateway: Option<Gateway>,
     pub(crate) failures: Failures,
     /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
     pub(crate) launched: (u64, Duration),
@@ -415,6 +418,9 @@ impl LocalWalls {
             } else {
                 ORPHANS.adopt(supervisor);
             }
+        }
+        if let Some(gateway) = &self.held.gateway {
+            gateway.end().await;
         }
         match last.cleaned {
             Some((0, _)) => Ok(()),

@@ -1,5 +1,6 @@
 //! One or two sentences that say what to do about an outcome.
 
+use crate::network::NetworkMode;
 use crate::outcome::{LimitKind, Outcome};
 use crate::spec::SandboxSpec;
 
@@ -51,6 +52,14 @@ pub enum HintReader {
 }
 
 impl HintReader {
+    /// How another host is allowed.
+    fn allow_host(self) -> &'static str {
+        match self {
+            Self::CommandLine => "Allow a host with --allow HOST or --allow HOST:PORT",
+            Self::Program => "Allow a host in network.allow",
+        }
+    }
+
     /// How the limit with this key is raised.
     fn raise(self, limit: &str) -> String {
         match self {
@@ -141,10 +150,15 @@ fn pids_hint(spec: &SandboxSpec, reader: HintReader) -> String {
 fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<String> {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
     if has(&NO_NETWORK) {
-        return Some(format!(
-            "The sandbox has no network access (network = {}). Give the code what it needs as files.",
-            spec.network
-        ));
+        return Some(match spec.network.mode() {
+            NetworkMode::Disabled => {
+                "The sandbox has no network access (network = disabled). Give the code what it needs as files.".to_owned()
+            }
+            mode => format!(
+                "The sandbox reaches what its network policy allows (network = {mode}), by TCP over IPv4. {}.",
+                reader.allow_host()
+            ),
+        });
     }
     if has(&["No space left on device", "ENOSPC", "Disk quota exceeded"]) {
         let limits = &spec.limits;
@@ -177,10 +191,11 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
             HintReader::CommandLine => "put it in with -f; a package must be installed on this machine",
             HintReader::Program => "write it into the sandbox; a package must be in the template",
         };
-        Some(format!(
-            "The {kind} {name} is not in the sandbox. If it is a file of yours, {way}, as nothing can be fetched (network = {}).",
-            spec.network
-        ))
+        let fetched = match spec.network.mode() {
+            NetworkMode::Disabled => ", as nothing can be fetched (network = disabled)",
+            _ => ", or fetched from where the network policy allows it",
+        };
+        Some(format!("The {kind} {name} is not in the sandbox. If it is a file of yours, {way}{fetched}."))
     })
 }
 

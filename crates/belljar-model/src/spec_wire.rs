@@ -181,7 +181,7 @@ mod tests {
             ("\"interactive\"", "\"more\":1,\"interactive\""),
             ("\"interactive\":true", "\"interactive\":1"),
             ("\"rw\"", "\"rx\""),
-            ("\"disabled\"", "\"open\""),
+            ("\"disabled\"", "\"on\""),
             ("\"disabled\"", "{\"mode\":\"disabled\",\"more\":1}"),
             ("\"disabled\"", "{\"allow\":[\"127.1\"]}"),
         ];

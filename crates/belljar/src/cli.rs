@@ -268,21 +268,28 @@ pub(crate) struct NetCheckArgs {
 /// A network policy.
 #[derive(Debug, Args)]
 pub(crate) struct NetPolicyArgs {
-    /// disabled, whitelist or open [default: whitelist if something is allowed]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) net: Option<String>,
-    /// Allow what a package manager needs; see `belljar net presets`
-    #[arg(long = "preset", value_name = "NAME")]
-    pub(crate) presets: Vec<String>,
-    /// Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port on 443 and 80
-    #[arg(long, value_name = "RULE")]
-    pub(crate) allow: Vec<String>,
-    /// Deny what others allow, in the same form
-    #[arg(long, value_name = "RULE")]
-    pub(crate) deny: Vec<String>,
+    #[command(flatten)]
+    pub(crate) net: NetArgs,
     /// Read the policy from the key network of a .toml or .json file; flags replace it
     #[arg(long, value_name = "FILE")]
     pub(crate) spec: Option<PathBuf>,
+}
+
+/// What a sandbox may reach.
+#[derive(Debug, Default, Args)]
+pub(crate) struct NetArgs {
+    /// disabled, whitelist or open [default: whitelist if something is allowed, else disabled]
+    #[arg(long, value_name = "MODE", help_heading = "Network")]
+    pub(crate) net: Option<String>,
+    /// Allow what a package manager needs; see `belljar net presets`
+    #[arg(long = "preset", value_name = "NAME", help_heading = "Network")]
+    pub(crate) presets: Vec<String>,
+    /// Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port on 443 and 80
+    #[arg(long, value_name = "RULE", help_heading = "Network")]
+    pub(crate) allow: Vec<String>,
+    /// Deny what others allow, in the same form
+    #[arg(long, value_name = "RULE", help_heading = "Network")]
+    pub(crate) deny: Vec<String>,
 }
 
 /// Arguments of `belljar doctor`.
@@ -343,9 +350,8 @@ pub(crate) struct SandboxArgs {
     /// What builds the walls: local, process, or none for no walls [default: local]
     #[arg(long, value_name = "ENGINE", help_heading = "Sandbox")]
     pub(crate) engine: Option<String>,
-    /// What the sandbox may reach [default: disabled]
-    #[arg(long, value_name = "POLICY", help_heading = "Sandbox")]
-    pub(crate) net: Option<String>,
+    #[command(flatten)]
+    pub(crate) net: NetArgs,
     /// Show a directory or file of this machine inside, read-only unless rw
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]", help_heading = "Sandbox")]
     pub(crate) mounts: Vec<String>,

@@ -33,6 +33,7 @@ static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 fn main() {
     // A sandbox's first process is this very program: it must get its turn before anything else happens.
     belljar_local::enter_guest();
+    belljar_local::enter_gateway();
     belljar_local::enter_launcher();
     let begin = std::time::Instant::now();
     let status = cli::main(begin);

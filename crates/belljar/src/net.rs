@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
+use belljar_client::v1;
 use belljar_model::{
     Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, presets, presets_version,
 };
 use serde_json::json;
 
-use crate::cli::{NetCheckArgs, NetCommand, NetPolicyArgs};
+use crate::cli::{NetArgs, NetCheckArgs, NetCommand, NetPolicyArgs};
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
 use crate::spec::read_spec;
@@ -136,15 +137,39 @@ fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
 impl NetPolicyArgs {
     /// What the flags and the file say; flags replace what the file says about the network as a whole.
     fn file(&self) -> Result<NetworkFile, Quit> {
+        match self.net.file() {
+            Some(flags) => Ok(flags),
+            None => {
+                let file = self.spec.as_deref().map(read_spec).transpose()?;
+                Ok(file.and_then(|file| file.network).unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl NetArgs {
+    /// What the flags say, if there are any.
+    pub(crate) fn file(&self) -> Option<NetworkFile> {
         let some = |texts: &[String]| Some(texts.to_vec()).filter(|texts| !texts.is_empty());
-        let flags = NetworkFile {
+        let file = NetworkFile {
             mode: self.net.clone(),
             presets: some(&self.presets),
             allow: some(&self.allow),
             deny: some(&self.deny),
             secrets: None,
         };
-        let file = self.spec.as_deref().map(read_spec).transpose()?.and_then(|file| file.network);
-        Ok(if flags == NetworkFile::default() { file.unwrap_or_default() } else { flags })
+        Some(file).filter(|file| *file != NetworkFile::default())
+    }
+
+    /// The same for a server.
+    pub(crate) fn message(&self) -> Option<v1::NetworkPolicy> {
+        let NetworkFile { mode, presets, allow, deny, .. } = self.file()?;
+        Some(v1::NetworkPolicy {
+            mode: mode.unwrap_or_default(),
+            presets: presets.unwrap_or_default(),
+            allow: allow.unwrap_or_default(),
+            deny: deny.unwrap_or_default(),
+            ..Default::default()
+        })
     }
 }

@@ -1,10 +1,10 @@
-//! What may be mounted here. The policy is the operator's: a file where there is one, else the person at the command line,
+//! What may be mounted and reached here. The policy is the operator's: a file where there is one, else the person at the command line,
 //! who allows what they name. What is forbidden stays forbidden either way.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use belljar_model::{Mount, MountMode, MountPolicy};
+use belljar_model::{Mount, MountMode, MountPolicy, NetworkSetup};
 use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 
@@ -27,6 +27,8 @@ struct PolicyFile {
     write: Vec<PathBuf>,
     #[serde(default)]
     forbidden: Vec<PathBuf>,
+    #[serde(default)]
+    network: NetworkSetup,
 }
 
 /// The policy for `mounts`, of which all from `first_own` on were named by the person at the command line.
@@ -68,12 +70,25 @@ fn policy_file(named: Option<&Path>) -> Result<Option<PathBuf>, Quit> {
     }
 }
 
+/// What the operator's file says of networks; without one there are no exceptions.
+pub(crate) fn network(named: Option<&Path>) -> Result<NetworkSetup, Quit> {
+    let Some(path) = policy_file(named)? else { return Ok(NetworkSetup::default()) };
+    let text = read_text("policy", &path, MAX_POLICY_BYTES)?;
+    let file: PolicyFile = toml::from_str(&text).map_err(|error| in_file(&path, error.into()))?;
+    Ok(file.network)
+}
+
 fn read_policy(path: &Path, policy: &mut MountPolicy) -> Result<(), Quit> {
     let text = read_text("policy", path, MAX_POLICY_BYTES)?;
-    apply(&text, policy).map_err(|error| match error {
+    apply(&text, policy).map_err(|error| in_file(path, error))
+}
+
+/// Names the file that an error is about.
+fn in_file(path: &Path, error: Quit) -> Quit {
+    match error {
         Quit::Error(error) => error.context(format!("policy: {path:?} cannot be used")).into(),
         other => other,
-    })
+    }
 }
 
 /// Lays the text of a policy file over `policy`.

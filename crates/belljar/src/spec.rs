@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{
-    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, SandboxSpec,
-    SpecFile,
+    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
+    NetworkSetup, SandboxSpec, SpecFile,
 };
 
 use crate::cli::SandboxArgs;
@@ -81,7 +81,11 @@ impl Asked {
             raise(&mut spec, &given, language);
         }
         let policy = policy::policy(named, &spec.mounts, self.mounts_of_file)?;
-        Ok(Sandboxed { spec, kind, policy })
+        let network = match spec.network.mode() {
+            NetworkMode::Disabled => NetworkSetup::default(),
+            _ => policy::network(named)?,
+        };
+        Ok(Sandboxed { spec, kind, policy, network })
     }
 }
 
@@ -91,6 +95,7 @@ pub(crate) struct Sandboxed {
     pub(crate) spec: SandboxSpec,
     pub(crate) kind: LocalKind,
     policy: MountPolicy,
+    network: NetworkSetup,
 }
 
 impl Sandboxed {
@@ -106,6 +111,7 @@ impl Sandboxed {
     pub(crate) fn config(&self) -> LocalConfig {
         LocalConfig {
             mount_policy: self.policy.clone(),
+            network: self.network.clone(),
             // A delegated group of the operator's choice.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             ..LocalConfig::new(self.kind)
@@ -212,7 +218,7 @@ fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
             open_files: args.open_files.clone(),
         },
         grade: args.limits.clone(),
-        network: args.net.clone().map(Into::into),
+        network: args.net.file(),
         hostname: args.hostname.clone(),
         ..SpecFile::default()
     };

@@ -8,7 +8,7 @@ use belljar_keeper::{
     CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
     SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{ModelError, SpecFile};
+use belljar_model::{ModelError, NetworkFile, SpecFile};
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use futures::StreamExt as _;
 
@@ -339,6 +339,21 @@ impl v1::Sandboxes for Sandboxes {
     }
 }
 
+fn network(mode: Option<String>, policy: Option<v1::NetworkPolicy>) -> Result<Option<NetworkFile>, Problem> {
+    let Some(policy) = policy else { return Ok(mode.map(Into::into)) };
+    if mode.is_some() {
+        return Err(Problem::field("network", "it is given with network_policy; give one of them"));
+    }
+    let some = |texts: Vec<String>| Some(texts).filter(|texts| !texts.is_empty());
+    Ok(Some(NetworkFile {
+        mode: convert::given(policy.mode),
+        presets: some(policy.presets),
+        allow: some(policy.allow),
+        deny: some(policy.deny),
+        secrets: None,
+    }))
+}
+
 fn wanted(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<CreateSandbox, Problem> {
     let default = Lifetime { timeout, ..Lifetime::default() };
     let idle = convert::span("idle_timeout", &request.idle_timeout)?;
@@ -354,7 +369,7 @@ fn wanted(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<Create
         engine: convert::given(request.engine),
         limits: limits.unwrap_or_default(),
         grade: convert::given(request.grade),
-        network: convert::given(request.network).map(Into::into),
+        network: network(convert::given(request.network), request.network_policy.into_option())?,
         mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
         env: Some(env).filter(|env| !env.is_empty()),
         hostname: convert::given(request.hostname),

@@ -47,7 +47,7 @@ async fn bodies_are_checked(world: World) {
         ("POST", "/v1/sandboxes".into(), json!({"limits": {"output": "x"}}), "limits.output"),
         ("POST", "/v1/sandboxes".into(), json!({"limits": {"open_files": -5}}), "limits.open_files"),
         ("POST", "/v1/sandboxes".into(), json!({"limits": 1}), "limits"),
-        ("POST", "/v1/sandboxes".into(), json!({"network": "open"}), "network"),
+        ("POST", "/v1/sandboxes".into(), json!({"network": "on"}), "network"),
         ("POST", "/v1/sandboxes".into(), json!({"engine": "magic"}), "engine"),
         ("POST", "/v1/sandboxes".into(), json!({"grade": "none"}), "grade"),
         ("POST", "/v1/sandboxes".into(), json!({"hostname": "a b"}), "hostname"),

@@ -56,12 +56,21 @@ pub enum Profile {
     /// [`Profile::Default`] and the calls by which a process enters a sandbox. For the parent of warm interpreters, which runs
     /// no user code; each child takes the sandbox's own filter as well before it does.
     Warm,
+    /// The few calls that the gateway of a network needs, which runs no user code.
+    Gateway,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 6] =
-        [Self::Default, Self::Hardened, Self::NoNetwork, Self::Watched, Self::Build, Self::Warm];
+    pub const ALL: [Self; 7] = [
+        Self::Default,
+        Self::Hardened,
+        Self::NoNetwork,
+        Self::Watched,
+        Self::Build,
+        Self::Warm,
+        Self::Gateway,
+    ];
 
     /// The name in the policy, in the configuration and in reports.
     #[must_use]
@@ -73,6 +82,7 @@ impl Profile {
             Self::Watched => "watched",
             Self::Build => "build",
             Self::Warm => "warm",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -137,6 +147,7 @@ impl Policy {
         static WATCHED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Watched));
         static BUILD: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Build));
         static WARM: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Warm));
+        static GATEWAY: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Gateway));
         match profile {
             Profile::Default => DEFAULT.as_ref(),
             Profile::Hardened => HARDENED.as_ref(),
@@ -144,6 +155,7 @@ impl Policy {
             Profile::Watched => WATCHED.as_ref(),
             Profile::Build => BUILD.as_ref(),
             Profile::Warm => WARM.as_ref(),
+            Profile::Gateway => GATEWAY.as_ref(),
         }
     }
 

@@ -122,6 +122,7 @@ pub fn program(profile: Profile) -> &'static [Instruction] {
         Profile::Watched => &generated::WATCHED,
         Profile::Build => &generated::BUILD,
         Profile::Warm => &generated::WARM,
+        Profile::Gateway => &generated::GATEWAY,
     }
 }
 

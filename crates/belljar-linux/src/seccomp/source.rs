@@ -62,13 +62,16 @@ struct ProfileSource {
     #[serde(default)]
     check: Vec<NarrowCheckSource>,
     #[serde(default)]
-    free: Vec<FreeSource>,
+    free: Vec<CallsSource>,
+    /// If there are any, no other call is listed.
+    #[serde(default)]
+    keep: Vec<CallsSource>,
 }
 
-/// Calls whose arguments are not looked at.
+/// Calls whose arguments are not looked at, or that stay listed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FreeSource {
+struct CallsSource {
     why: String,
     calls: Vec<String>,
 }
@@ -137,7 +140,7 @@ pub(super) fn parse(text: &str, profile: Profile) -> Result<Policy, SeccompError
     if let Some(name) = source.profile.keys().find(|name| !known(name)) {
         return Err(wrong(
             &format!("profile.{name}"),
-            "the profiles are default, hardened, no_network, watched, build and warm",
+            "the profiles are default, hardened, no_network, watched, build, warm and gateway",
         ));
     }
     let mut wanted = policy.clone();
@@ -205,6 +208,17 @@ impl Policy {
                 entry.otherwise = Action::Allow;
                 entry.why.clone_from(&group.why);
             }
+        }
+        if !narrow.keep.is_empty() {
+            let mut kept = BTreeMap::new();
+            for (group, call) in
+                narrow.keep.iter().flat_map(|group| group.calls.iter().map(move |call| (group, call)))
+            {
+                let mut entry = self.listed(call)?.clone();
+                entry.why.clone_from(&group.why);
+                kept.insert(call.clone(), entry);
+            }
+            self.entries = kept;
         }
         for group in narrow.check {
             let first = rules(&group.rules, values, &group.why)?;
@@ -360,7 +374,7 @@ mod tests {
         );
         check(
             "[[profile.soft.refuse]]\ncalls = [\"ioctl\"]\nerrno = \"EPERM\"",
-            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network, watched, build and warm",
+            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network, watched, build, warm and gateway",
         );
         check(
             "[[profile.hardened.free]]\ncalls = [\"ioctl\"]",

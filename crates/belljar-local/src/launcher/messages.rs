@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::Usage;
 use belljar_guest::WhenAlone;
-use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, SandboxId, SandboxSpec};
+use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, NetworkSetup, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::wire_error::WireError;
@@ -172,6 +172,10 @@ impl From<UsageWire> for Usage {
     }
 }
 
+fn is_default(setup: &NetworkSetup) -> bool {
+    *setup == NetworkSetup::default()
+}
+
 /// [`LocalConfig`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -181,6 +185,9 @@ pub(crate) struct Setup {
     cgroup_base: Option<FilePath>,
     when_alone: WhenAlone,
     guest: Option<FilePath>,
+    /// Told to launchers of generation 4 and later.
+    #[serde(default, skip_serializing_if = "is_default")]
+    network: NetworkSetup,
 }
 
 impl From<&LocalConfig> for Setup {
@@ -191,6 +198,7 @@ impl From<&LocalConfig> for Setup {
             cgroup_base: config.cgroup_base.as_deref().map(FilePath::from),
             when_alone: config.when_alone,
             guest: config.guest.as_deref().map(FilePath::from),
+            network: config.network.clone(),
         }
     }
 }
@@ -203,6 +211,7 @@ impl From<Setup> for LocalConfig {
             cgroup_base: setup.cgroup_base.as_ref().map(FilePath::to_path_buf),
             when_alone: setup.when_alone,
             guest: setup.guest.as_ref().map(FilePath::to_path_buf),
+            network: setup.network,
         }
     }
 }

@@ -64,7 +64,7 @@ impl Start {
         command.envs(variables);
         let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
-        reap(child)?;
+        crate::gateway::watched(child)?;
         let mut output = tokio::net::unix::pipe::Receiver::from_owned_fd(output)?.take(MAX_REASON);
         let mut said = String::new();
         let reading = tokio::time::timeout(START_TIMEOUT, output.read_to_string(&mut said));
@@ -77,21 +77,6 @@ impl Start {
             reason => Err(io::Error::other(reason.to_owned())),
         }
     }
-}
-
-/// Takes note of a child's end whenever that comes, so that no zombie stays.
-fn reap(mut child: std::process::Child) -> io::Result<()> {
-    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-    // The child has not been waited for, so the number is still its own.
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
-    let pidfd = crate::progress::async_fd(pidfd)?;
-    tokio::spawn(async move {
-        if pidfd.readable().await.is_ok() {
-            let _ = child.wait();
-        }
-    });
-    Ok(())
 }
 
 /// The launcher's `main`; hands back its exit status.

@@ -1,6 +1,7 @@
 //! The verdict on one connection, and why.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use crate::network::ranges::DeniedRange;
 use crate::network::rule::Rule;
@@ -14,6 +15,25 @@ pub struct Decision {
     pub by: DecidedBy,
     /// One sentence for whoever tried it, a model included: what happened and how it can be changed.
     pub reason: String,
+}
+
+impl Decision {
+    /// Denies an address that the gateway has found to be one of its own machine's.
+    pub fn of_own_address(address: Ipv4Addr) -> Self {
+        Self {
+            allowed: false,
+            by: DecidedBy::OwnAddress,
+            reason: format!(
+                "{address} is denied in every mode, as it is an address of the machine that the sandbox runs on; only the \
+                 operator's configuration can make an exception"
+            ),
+        }
+    }
+
+    /// Denies a connection whose first words are not for the name that it was opened to.
+    pub fn of_other_name(reason: String) -> Self {
+        Self { allowed: false, by: DecidedBy::OtherName, reason }
+    }
 }
 
 /// The rule or mode that decided about a connection. `Display` gives it as one short text, for logs.
@@ -37,6 +57,10 @@ pub enum DecidedBy {
     AlwaysDenied(&'static DeniedRange),
     /// The name is that of a cloud's metadata service.
     MetadataName,
+    /// The address is one of the machine that the sandbox runs on.
+    OwnAddress,
+    /// The connection is for another name than the one that it was opened to.
+    OtherName,
     /// Mode `disabled` denies it.
     Disabled,
     /// Nothing allows it.
@@ -52,6 +76,8 @@ impl fmt::Display for DecidedBy {
             Self::Deny(rule) => write!(f, "deny: {rule}"),
             Self::AlwaysDenied(range) => write!(f, "always denied: {range}"),
             Self::MetadataName => f.write_str("always denied: metadata service"),
+            Self::OwnAddress => f.write_str("always denied: this machine"),
+            Self::OtherName => f.write_str("always denied: another name"),
             Self::Disabled => f.write_str("mode disabled"),
             Self::NoRule => f.write_str("not in the allow list"),
         }

@@ -138,6 +138,8 @@ impl Matcher {
             DecidedBy::MetadataName => {
                 format!("{what} is denied in every mode, as it is the metadata service of a cloud")
             }
+            // These are found out by the gateway, and have reasons of their own.
+            DecidedBy::OwnAddress | DecidedBy::OtherName => format!("{what} is denied ({by})"),
             DecidedBy::Disabled => {
                 format!(
                     "{what} cannot be reached: this sandbox has no network; ask whoever created it to allow {rule}"

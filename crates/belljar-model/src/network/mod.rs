@@ -17,6 +17,7 @@ mod preset;
 mod ranges;
 mod rule;
 mod secret;
+mod setup;
 #[cfg(test)]
 mod tests;
 
@@ -31,3 +32,4 @@ pub use preset::{Preset, PresetHost, presets, presets_version};
 pub use ranges::{ALWAYS_DENIED, DeniedRange, always_denied, always_denied_name};
 pub use rule::{MAX_RULES, Ports, Rule, Target};
 pub use secret::{Secret, SecretFile, SecretSource};
+pub use setup::NetworkSetup;

@@ -6,11 +6,8 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// The modes that this version enforces: the others need the gateway.
-pub(super) const AVAILABLE: &str = "disabled";
-
-/// The part of the network that a sandbox reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// The part of the network that a sandbox reaches. A later one can reach more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum NetworkMode {
     /// Nothing but itself: there is no interface but loopback. The default.
@@ -23,6 +20,9 @@ pub enum NetworkMode {
 }
 
 impl NetworkMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Disabled, Self::Whitelist, Self::Open];
+
     /// The mode's name: `disabled`, `whitelist` or `open`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl NetworkMode {
             "disabled" => Ok(Self::Disabled),
             "whitelist" => Ok(Self::Whitelist),
             "open" => Ok(Self::Open),
-            _ => Err(ModelError::not_allowed(field, text, AVAILABLE)),
+            _ => Err(ModelError::not_allowed(field, text, "disabled, whitelist or open")),
         }
     }
 }

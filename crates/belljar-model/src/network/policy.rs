@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 use crate::network::file::NetworkFile;
-use crate::network::mode::{AVAILABLE, NetworkMode};
+use crate::network::mode::NetworkMode;
 use crate::network::rule::Rule;
 use crate::network::secret::Secret;
 
@@ -57,26 +57,19 @@ impl NetworkPolicy {
         self.mode.as_str()
     }
 
-    /// Refuses a policy that this version cannot enforce: all but `disabled` need the gateway.
+    /// Refuses a policy that this version cannot enforce.
     ///
     /// # Errors
     ///
-    /// When the policy has secrets, or a mode other than `disabled`.
+    /// When the policy has secrets.
     pub fn check_available(&self) -> Result<(), ModelError> {
-        if let Some(name) = self.secrets.keys().next() {
-            return Err(ModelError::NotInThisVersion {
+        match self.secrets.keys().next() {
+            Some(name) => Err(ModelError::NotInThisVersion {
                 field: "network.secrets",
                 value: name.clone(),
                 allowed: "no secrets",
-            });
-        }
-        match self.mode {
-            NetworkMode::Disabled => Ok(()),
-            mode => Err(ModelError::NotInThisVersion {
-                field: "network",
-                value: mode.to_string(),
-                allowed: AVAILABLE,
             }),
+            None => Ok(()),
         }
     }
 

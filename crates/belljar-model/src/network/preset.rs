@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::nearest::{nearest, suggestion};
+use crate::nearest::nearest;
 use crate::network::name::DomainPattern;
 use crate::network::rule::{Ports, Rule, Target};
 
@@ -64,8 +64,11 @@ impl Preset {
     pub(super) fn parse(name: &str) -> Result<&'static Self, ModelError> {
         Self::find(name).ok_or_else(|| {
             let known: Vec<&str> = presets().iter().map(Self::name).collect();
-            let nearest = suggestion(nearest(name, known.iter().copied()));
-            ModelError::not_allowed("network.presets", name, format!("one of {}{nearest}", known.join(", ")))
+            let allowed = match nearest(name, known.iter().copied()) {
+                Some(nearest) => format!("{nearest}, if that is meant, or another of {}", known.join(", ")),
+                None => format!("one of {}", known.join(", ")),
+            };
+            ModelError::not_allowed("network.presets", name, allowed)
         })
     }
 

@@ -203,7 +203,7 @@ fn bad_values_are_refused() {
             "engine = 'A jail'",
             "engine: \"A jail\" is not allowed; give 1 to 31 characters from a to z, 0 to 9 and -, the first one a letter, such as local",
         ),
-        ("network = 'open'", "network: \"open\" is not in this version; give disabled"),
+        ("network = 'on'", "network: \"on\" is not allowed; give disabled, whitelist or open"),
         ("grade = ''", "grade: \"\" is not allowed; give cgroup, or watched, which is weaker"),
         (
             "env = { 'A=B' = 'C' }",

@@ -8,7 +8,7 @@ use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{Engine, Engines, Offer};
 use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
-use belljar_model::{ModelError, MountPolicy};
+use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, StoreError, StoreUrl, is_without};
 
 use crate::config::Loaded;
@@ -86,6 +86,10 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
         let local = LocalConfig {
             mount_policy: policy.clone(),
             cgroup_base: sandboxes.cgroup.clone(),
+            network: NetworkSetup {
+                exceptions: sandboxes.network_exceptions.clone(),
+                resolvers: sandboxes.network_resolvers.clone(),
+            },
             ..LocalConfig::new(kind)
         };
         Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir(loaded), local)))
@@ -134,6 +138,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,
+        most_network: sandboxes.network_most,
         default_quotas: Quotas {
             sandboxes: config.quotas.sandboxes,
             memory_bytes: config.quotas.memory_bytes,

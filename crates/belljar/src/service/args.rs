@@ -323,9 +323,8 @@ pub(crate) struct CreateArgs {
     /// Show a directory or file of the server's machine inside (administrators only)
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<String>,
-    /// What it may reach
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) net: Option<String>,
+    #[command(flatten)]
+    pub(crate) net: crate::cli::NetArgs,
 }
 
 /// Arguments of `belljar sandbox exec`.

@@ -170,8 +170,18 @@ fn limits() {
             "open_files: \"0\" is not allowed; give a whole number from 16 to 1048576, such as 1024",
         ),
         ("--limits", "none", "grade: \"none\" is not allowed; give cgroup, or watched, which is weaker"),
-        ("--net", "open", "network: \"open\" is not in this version; give disabled"),
-        ("--net", "some", "network: \"some\" is not allowed; give disabled"),
+        ("--net", "some", "network: \"some\" is not allowed; give disabled, whitelist or open"),
+        (
+            "--preset",
+            "pipp",
+            "network.presets: \"pipp\" is not allowed; give pip, if that is meant, or another of apt, brew, cargo, docker, gem, \
+             go, maven, npm, nuget, pip",
+        ),
+        (
+            "--allow",
+            "a..b",
+            "network.allow: \"a..b\" is not allowed; give a name without empty labels: no dot at the beginning, no two dots in a row",
+        ),
         (
             "--hostname",
             "a b",

@@ -80,7 +80,6 @@ fn help_and_version() {
     Sandbox:
           --engine <ENGINE>          What builds the walls: local, process, or none for no walls
                                      [default: local]
-          --net <POLICY>             What the sandbox may reach [default: disabled]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
                                      rw
           --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here
@@ -89,6 +88,14 @@ fn help_and_version() {
                                      win over it
           --policy <FILE>            Read from a TOML file what may be mounted: read, write and
                                      forbidden paths
+
+    Network:
+          --net <MODE>     disabled, whitelist or open [default: whitelist if something is allowed, else
+                           disabled]
+          --preset <NAME>  Allow what a package manager needs; see `belljar net presets`
+          --allow <RULE>   Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port on 443
+                           and 80
+          --deny <RULE>    Deny what others allow, in the same form
 
     Output:
       -q, --quiet          Say nothing but errors
@@ -118,6 +125,7 @@ fn doctor_tries_a_sandbox() {
     let done = host.run(&["doctor"]);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
     for line in [
+        "  ok      networks        a sandbox can have one",
         "  ok      local           every wall; the default here; a sandbox was started\n",
         "  weaker  process         fewer walls; with --engine process\n",
         "\nIn force in a sandbox of the engine local\n",

@@ -26,7 +26,7 @@ fn presets_are_listed_with_their_hosts_and_risks() {
     assert!(words.text().contains("      risk: "), "{}", words.text());
     let unknown = host.run(&["net", "presets", "npn"]);
     assert_eq!((unknown.status, unknown.text()), (2, ""));
-    assert!(unknown.stderr.contains("did you mean npm?"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("give npm, if that is meant, or another of"), "{}", unknown.stderr);
 }
 
 #[test]
@@ -87,7 +87,8 @@ fn what_is_no_policy_is_refused_by_name() {
 fn the_commands_of_the_page_work() {
     let host = Host::new();
     let page = include_str!("../../../../docs/network.md");
-    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ belljar ")).collect();
+    let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
+    let commands: Vec<&str> = commands.filter(|command| command.starts_with("net ")).collect();
     assert_eq!(commands.len(), 4);
     for command in commands {
         let words: Vec<String> = command.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect();

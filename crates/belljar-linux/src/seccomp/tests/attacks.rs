@@ -14,6 +14,7 @@ fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
         Profile::Watched => (&x86::WATCHED[..], &arm::WATCHED[..]),
         Profile::Build => (&x86::BUILD[..], &arm::BUILD[..]),
         Profile::Warm => (&x86::WARM[..], &arm::WARM[..]),
+        Profile::Gateway => (&x86::GATEWAY[..], &arm::GATEWAY[..]),
     };
     [(Arch::X86_64, x86), (Arch::Aarch64, arm)]
 }
@@ -542,5 +543,50 @@ fn a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes() {
         }
         let groups = arch.number("setgroups").unwrap();
         assert_eq!(verdict(program, groups, [1, 0, 0, 0, 0, 0]), value(action("EPERM")));
+    }
+}
+
+#[test]
+fn a_gateway_has_sockets_and_memory_and_nothing_else() {
+    let (allow, deny) = (value(action("allow")), value(action("EACCES")));
+    for (arch, program) in compiled(Profile::Gateway) {
+        let (_, default) = compiled(Profile::Default).into_iter().find(|(other, _)| *other == arch).unwrap();
+        let verdict = |program, name: &str, arguments| {
+            let number = arch.number(name).unwrap();
+            run(program, &Call { number, arch: arch.audit(), arguments }).value
+        };
+        let socket = |family: i32, kind: i32| {
+            [family, kind, 0, 0, 0, 0].map(|argument| u64::from(argument.cast_unsigned()))
+        };
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
+            assert_eq!(verdict(program, "socket", socket(libc::AF_INET, kind)), allow, "{}", arch.name());
+        }
+        for family in [libc::AF_UNIX, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK] {
+            assert_eq!(verdict(program, "socket", socket(family, libc::SOCK_STREAM)), deny, "{family}");
+        }
+        for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+            let arguments = [0, 4096, protection.cast_unsigned().into(), 0x22, u64::MAX, 0];
+            assert_eq!(verdict(program, "mmap", arguments), allow);
+            let arguments =
+                [0, 4096, (protection | libc::PROT_EXEC).cast_unsigned().into(), 0x22, u64::MAX, 0];
+            assert_eq!(
+                (verdict(program, "mmap", arguments), verdict(program, "mprotect", arguments)),
+                (deny, deny)
+            );
+        }
+        let mut runs = 0;
+        for (number, name) in arch.calls() {
+            let call = Call { number: *number, arch: arch.audit(), arguments: [0; 6] };
+            let is_allowed = run(program, &call).value == allow;
+            assert!(!is_allowed || run(default, &call).value == allow, "{name}: it only takes away");
+            runs += u32::from(is_allowed);
+        }
+        assert!((30..=45).contains(&runs), "{runs} on {}", arch.name());
+        for name in [
+            "openat", "execve", "clone", "clone3", "kill", "tgkill", "ptrace", "bind", "listen", "dup",
+            "bpf", "ioctl",
+        ] {
+            assert_ne!(verdict(program, name, [0; 6]), allow, "{name} {}", arch.name());
+        }
     }
 }

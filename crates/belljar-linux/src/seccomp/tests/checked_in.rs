@@ -71,12 +71,14 @@ fn generated_arrays_are_the_policy() {
         (Arch::X86_64, Profile::Watched, &generated_x86_64::WATCHED),
         (Arch::X86_64, Profile::Build, &generated_x86_64::BUILD),
         (Arch::X86_64, Profile::Warm, &generated_x86_64::WARM),
+        (Arch::X86_64, Profile::Gateway, &generated_x86_64::GATEWAY),
         (Arch::Aarch64, Profile::Default, &generated_aarch64::DEFAULT),
         (Arch::Aarch64, Profile::Hardened, &generated_aarch64::HARDENED),
         (Arch::Aarch64, Profile::NoNetwork, &generated_aarch64::NO_NETWORK),
         (Arch::Aarch64, Profile::Watched, &generated_aarch64::WATCHED),
         (Arch::Aarch64, Profile::Build, &generated_aarch64::BUILD),
         (Arch::Aarch64, Profile::Warm, &generated_aarch64::WARM),
+        (Arch::Aarch64, Profile::Gateway, &generated_aarch64::GATEWAY),
     ];
     for (arch, profile, array) in arrays {
         assert_eq!(array, compiled(profile, arch), "{} {}", arch.name(), profile.name());
@@ -91,7 +93,7 @@ fn verdict_tables_are_current() {
     for arch in Arch::ALL {
         let mut text = format!(
             "# What becomes of each system call on {}: in the profiles default, hardened, no_network,\n\
-             # watched, build and warm. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
+             # watched, build, warm and gateway. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
              # word on it. Generated from seccomp.toml by the tests; do not edit.\n",
             arch.name()
         );
@@ -104,9 +106,9 @@ fn verdict_tables_are_current() {
                     Some((_, entry)) if entry.rules.is_empty() => entry.otherwise.to_string(),
                     Some(_) => String::from("conditional"),
                 });
-            let [default, hardened, no_network, watched, build, warm] = verdicts;
+            let [default, hardened, no_network, watched, build, warm, gateway] = verdicts;
             let line = format!(
-                "{name:24} {default:16} {hardened:16} {no_network:16} {watched:16} {build:16} {warm}"
+                "{name:24} {default:16} {hardened:16} {no_network:16} {watched:16} {build:16} {warm:16} {gateway}"
             );
             writeln!(text, "{line}").unwrap();
         }

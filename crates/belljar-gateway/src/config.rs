@@ -1,0 +1,38 @@
+//! What a gateway is started with.
+
+use belljar_model::{NetworkPolicy, NetworkSetup};
+use serde::{Deserialize, Serialize};
+
+/// The byte that says over the control socket that the configuration comes: a file that holds it as JSON.
+pub const SETUP: u8 = b'p';
+
+/// The byte that says that a connection of the host comes, for one [`Request`](crate::Request).
+pub const CONNECTION: u8 = b'c';
+
+/// What one gateway does: by the operator and by whoever made the sandbox, never by what runs inside.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// The sandbox's policy.
+    pub policy: NetworkPolicy,
+    /// What the operator says.
+    pub setup: NetworkSetup,
+    /// The user and group id to become, where it is started by an administrator.
+    pub user: Option<u32>,
+    /// Walls that a test takes away.
+    #[cfg(feature = "mutation")]
+    pub without: Vec<String>,
+}
+
+impl GatewayConfig {
+    /// Whether a test has taken this wall away: never in a release.
+    pub(crate) fn is_without(&self, wall: &str) -> bool {
+        #[cfg(feature = "mutation")]
+        return self.without.iter().any(|name| name == wall);
+        #[cfg(not(feature = "mutation"))]
+        {
+            let _ = wall;
+            false
+        }
+    }
+}

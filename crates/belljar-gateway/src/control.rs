@@ -1,0 +1,87 @@
+//! The control socket: what the host gives a gateway, one thing a message.
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
+
+use belljar_linux::{GATEWAY_SOCKETS, Received, receive_with};
+use rustix::event::{PollFd, PollFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, UdpSocket, UnixStream};
+
+use crate::config::{CONNECTION, GatewayConfig, SETUP};
+use crate::gateway::Gateway;
+use crate::{dns, flow, host};
+
+/// Waits for the first message, which is the configuration.
+pub(crate) fn configuration(control: &OwnedFd) -> io::Result<GatewayConfig> {
+    loop {
+        let mut polls = [PollFd::new(control, PollFlags::IN)];
+        match rustix::event::poll(&mut polls, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let mut kind = [0; 1];
+    let Received { length: 1, descriptors, .. } = receive_with(control.as_fd(), &mut kind)? else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| io::ErrorKind::InvalidData)?;
+    if kind != [SETUP] {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = Vec::new();
+    std::fs::File::from(file).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Takes what comes, until nobody is left who could send anything: then there is no sandbox any more.
+pub(crate) async fn serve(gateway: &Rc<Gateway>, control: OwnedFd) -> io::Result<()> {
+    let control = async_fd(control)?;
+    loop {
+        let mut ready = control.readable().await?;
+        let mut kind = [0; 1];
+        let received = match receive_with(control.as_fd(), &mut kind) {
+            Err(rustix::io::Errno::AGAIN) => {
+                ready.clear_ready();
+                continue;
+            }
+            other => other?,
+        };
+        if received.length == 0 {
+            return Ok(());
+        }
+        take(gateway, kind[0], received.descriptors)?;
+    }
+}
+
+/// Watches a descriptor with tokio.
+#[expect(
+    deprecated,
+    reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
+)]
+fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+fn take(gateway: &Rc<Gateway>, kind: u8, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    let mut descriptors = descriptors.into_iter();
+    let gateway = Rc::clone(gateway);
+    match (kind, descriptors.next(), descriptors.next()) {
+        (GATEWAY_SOCKETS, Some(listener), Some(resolver)) => {
+            let listener = TcpListener::from_std(listener.into())?;
+            let resolver = UdpSocket::from_std(resolver.into())?;
+            tokio::task::spawn_local(flow::take_all(Rc::clone(&gateway), listener));
+            tokio::task::spawn_local(dns::serve(gateway, resolver));
+        }
+        (CONNECTION, Some(stream), None) => {
+            // By fcntl(2): the standard library does it by ioctl(2), which the jail does not have.
+            rustix::fs::fcntl_setfl(&stream, rustix::fs::OFlags::NONBLOCK)?;
+            tokio::task::spawn_local(host::serve(gateway, UnixStream::from_std(stream.into())?));
+        }
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! What the tasks of a gateway share: the policy, the names, the open connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkPolicy};
+use tokio_util::sync::CancellationToken;
+
+use crate::budget::{Budget, MAX_FLOWS};
+use crate::config::GatewayConfig;
+use crate::log::{Event, Log};
+use crate::names::Names;
+use crate::resolve::Resolver;
+
+/// Where a program wants to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Name(DomainName),
+    Address(Ipv4Addr),
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+/// A connection of the sandbox.
+pub(crate) struct Flow {
+    pub(crate) number: u64,
+    pub(crate) target: Target,
+    pub(crate) port: u16,
+    /// Where it goes, once that is known.
+    pub(crate) address: Cell<Option<Ipv4Addr>>,
+    pub(crate) counts: Arc<Counts>,
+    /// Cancelled when a new policy does not allow it.
+    pub(crate) cut: CancellationToken,
+}
+
+/// Bytes that have gone through a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// From the sandbox.
+    pub(crate) sent: Count,
+    /// To it.
+    pub(crate) received: Count,
+}
+
+/// A number that grows. It is shared with what hyper may send to other threads, though there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All of it.
+pub(crate) struct Gateway {
+    matcher: RefCell<Rc<Matcher>>,
+    exceptions: Vec<Cidr>,
+    /// Walls that tests take away.
+    pub(crate) looks_at_names: bool,
+    looks_for_own: bool,
+    pub(crate) names: RefCell<Names>,
+    pub(crate) resolver: Resolver,
+    pub(crate) budget: Budget,
+    pub(crate) log: Log,
+    flows: RefCell<BTreeMap<u64, Rc<Flow>>>,
+    last_flow: Cell<u64>,
+}
+
+impl Gateway {
+    pub(crate) fn new(config: &GatewayConfig, resolver: Resolver) -> Self {
+        let mut exceptions = config.setup.exceptions.clone();
+        if config.is_without("gateway-ranges") {
+            exceptions.push(Cidr::containing(Ipv4Addr::UNSPECIFIED, 0));
+        }
+        Self {
+            matcher: RefCell::new(Rc::new(Matcher::new(&config.policy, &exceptions))),
+            exceptions,
+            looks_at_names: !config.is_without("gateway-names"),
+            looks_for_own: !config.is_without("gateway-own"),
+            names: RefCell::default(),
+            resolver,
+            budget: Budget::new(),
+            log: Log::default(),
+            flows: RefCell::default(),
+            last_flow: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn matcher(&self) -> Rc<Matcher> {
+        Rc::clone(&self.matcher.borrow())
+    }
+
+    /// Whether it matters that an address is the machine's own: the operator may let it through.
+    pub(crate) fn keeps_own(&self, address: Ipv4Addr) -> bool {
+        self.looks_for_own && !self.exceptions.iter().any(|range| range.contains(address))
+    }
+
+    /// What the policy says of a connection before anything is looked up.
+    pub(crate) fn decide(&self, target: &Target, port: u16) -> Decision {
+        match target {
+            Target::Name(name) => self.matcher().name(name, port),
+            Target::Address(address) => self.matcher().address(*address, port),
+        }
+    }
+
+    /// What it says of the address that a connection goes to.
+    pub(crate) fn decide_address(&self, target: &Target, address: Ipv4Addr, port: u16) -> Decision {
+        match target {
+            Target::Name(name) => self.matcher().resolved(name, address, port),
+            Target::Address(address) => self.matcher().address(*address, port),
+        }
+    }
+
+    /// Begins a connection, unless there are too many.
+    pub(crate) fn begin(&self, target: Target, port: u16) -> Option<Rc<Flow>> {
+        let mut flows = self.flows.borrow_mut();
+        if flows.len() >= MAX_FLOWS || self.budget.flows.check().is_err() {
+            return None;
+        }
+        let number = self.last_flow.get() + 1;
+        self.last_flow.set(number);
+        if let Target::Name(name) = &target {
+            self.names.borrow_mut().hold(name);
+        }
+        let flow = Rc::new(Flow {
+            number,
+            target,
+            port,
+            address: Cell::new(None),
+            counts: Arc::default(),
+            cut: CancellationToken::new(),
+        });
+        flows.insert(number, Rc::clone(&flow));
+        Some(flow)
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&self, flow: &Flow) {
+        if self.flows.borrow_mut().remove(&flow.number).is_some()
+            && let Target::Name(name) = &flow.target
+        {
+            self.names.borrow_mut().release(name);
+        }
+    }
+
+    /// Notes what was decided about a connection.
+    pub(crate) fn note(&self, flow: &Flow, decision: &Decision) {
+        self.log.write(Event::Connection {
+            flow: flow.number,
+            host: flow.target.to_string(),
+            port: flow.port,
+            allowed: decision.allowed,
+            address: flow.address.get(),
+            rule: decision.by.to_string(),
+            reason: decision.reason.clone(),
+        });
+    }
+
+    /// Replaces the policy. Connections that the new one does not allow are cut.
+    pub(crate) fn set_policy(&self, policy: &NetworkPolicy) {
+        self.matcher.replace(Rc::new(Matcher::new(policy, &self.exceptions)));
+        for flow in self.flows.borrow().values() {
+            let decision = match flow.address.get() {
+                Some(address) => self.decide_address(&flow.target, address, flow.port),
+                None => self.decide(&flow.target, flow.port),
+            };
+            if !decision.allowed {
+                self.note(flow, &decision);
+                flow.cut.cancel();
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The gateway: the only way out of a sandbox to a network. One process a sandbox, jailed, with one thread.
+//!
+//! ```text
+//! code ── name ─────────► resolver ─── a made-up address for each name that may be resolved; nobody else is asked
+//!      ── connection ───► flow ─────── the name behind that address ─► verdict ─► own look-up ─► checked address ─► relay
+//!                           │          on 443 the TLS server name must be it, on 80 the host of every request
+//! host ── control socket ───┴── policy, log of decisions
+//! ```
+//!
+//! It serves sockets that were opened in the sandbox's network namespace, which leads nowhere else: when the gateway dies,
+//! connections are refused. What it reads comes from untrusted code and untrusted servers, so it can open no file, start no
+//! program and change no other process.
+
+mod budget;
+mod config;
+mod control;
+mod dial;
+mod dns;
+mod flow;
+mod gateway;
+mod host;
+mod log;
+mod names;
+mod relay;
+mod resolve;
+mod start;
+mod tls;
+mod web;
+
+pub use config::{CONNECTION, GatewayConfig, SETUP};
+pub use host::{Reply, Request};
+pub use log::{Event, Record};
+pub use start::{ARGUMENT, enter_gateway};

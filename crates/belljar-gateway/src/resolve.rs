@@ -1,0 +1,249 @@
+//! The gateway's own look-ups: of names that are allowed, when there is a connection to one.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use belljar_model::DomainName;
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RData, RecordType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::Instant;
+
+/// The most resolvers of the machine that are asked, as of resolv.conf(5).
+const MAX_SERVERS: usize = 3;
+
+/// How often each is asked, and how long it may take.
+const ROUNDS: usize = 2;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest answer over UDP; a longer one comes over TCP, where it has at most 64 KiB.
+const MAX_DATAGRAM: usize = 4096;
+
+/// The most addresses that are taken of an answer.
+const MAX_ADDRESSES: usize = 16;
+
+/// For how long an answer is kept at most, and for how many names.
+const MAX_KEPT: Duration = Duration::from_secs(60);
+const MAX_NAMES_KEPT: usize = 512;
+
+/// Why a name has no address.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotResolved {
+    #[error("{name} has no IPv4 address")]
+    Addressless { name: String },
+    #[error(
+        "{name} cannot be looked up: the machine has no resolver with an IPv4 address in /etc/resolv.conf"
+    )]
+    Unconfigured { name: String },
+    #[error("{name} cannot be looked up: {reason}")]
+    Unanswered { name: String, reason: String },
+}
+
+/// What the machine knows of names.
+pub(crate) struct Resolver {
+    servers: Vec<SocketAddrV4>,
+    hosts: HashMap<DomainName, Vec<Ipv4Addr>>,
+    kept: RefCell<HashMap<DomainName, (Instant, Vec<Ipv4Addr>)>>,
+}
+
+impl Resolver {
+    /// One that asks these resolvers, or those of the machine if there are none. Reads files.
+    pub(crate) fn of_this_machine(given: &[SocketAddr]) -> Self {
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let servers = match given {
+            [] => servers(&text("/etc/resolv.conf")),
+            given => given.iter().copied().filter_map(v4).collect(),
+        };
+        Self { servers, hosts: hosts(&text("/etc/hosts")), kept: RefCell::default() }
+    }
+
+    /// The addresses of a name, in the resolver's order. There is at least one.
+    pub(crate) async fn look_up(&self, name: &DomainName) -> Result<Vec<Ipv4Addr>, NotResolved> {
+        if let Some(addresses) = self.hosts.get(name) {
+            return Ok(addresses.clone());
+        }
+        if let Some((until, addresses)) = self.kept.borrow().get(name)
+            && Instant::now() < *until
+        {
+            return Ok(addresses.clone());
+        }
+        let (addresses, ttl) = self.ask_all(name).await?;
+        self.keep(name, &addresses, ttl);
+        Ok(addresses)
+    }
+
+    fn keep(&self, name: &DomainName, addresses: &[Ipv4Addr], ttl: Duration) {
+        let mut kept = self.kept.borrow_mut();
+        let now = Instant::now();
+        if kept.len() >= MAX_NAMES_KEPT {
+            kept.retain(|_, (until, _)| now < *until);
+        }
+        if kept.len() < MAX_NAMES_KEPT {
+            kept.insert(name.clone(), (now + ttl.min(MAX_KEPT), addresses.to_vec()));
+        }
+    }
+
+    async fn ask_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), NotResolved> {
+        let mut last = None;
+        for _ in 0..ROUNDS {
+            for server in &self.servers {
+                match ask(*server, name).await {
+                    Ok(answer) => return found(name, answer),
+                    Err(reason) => last = Some(format!("the resolver {server}: {reason}")),
+                }
+            }
+        }
+        let name = name.to_string();
+        Err(match last {
+            Some(reason) => NotResolved::Unanswered { name, reason },
+            None => NotResolved::Unconfigured { name },
+        })
+    }
+}
+
+/// The addresses of an answer, and for how long they hold.
+fn found(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>, Duration), NotResolved> {
+    let addresses = answer.answers.iter().filter_map(|record| match &record.data {
+        RData::A(address) => Some((address.0, record.ttl)),
+        _ => None,
+    });
+    let addresses: Vec<(Ipv4Addr, u32)> = addresses.take(MAX_ADDRESSES).collect();
+    let ttl = addresses.iter().map(|(_, ttl)| *ttl).min();
+    let ttl = ttl.ok_or_else(|| NotResolved::Addressless { name: name.to_string() })?;
+    let ttl = Duration::from_secs(ttl.into());
+    Ok((addresses.into_iter().map(|(address, _)| address).collect(), ttl))
+}
+
+/// Asks one resolver. An answer that says that there is no such name is one.
+async fn ask(server: SocketAddrV4, name: &DomainName) -> Result<Message, String> {
+    let query = query(name)?;
+    let bytes = query.to_vec().map_err(|error| error.to_string())?;
+    let answered = async {
+        let answer = by_datagram(server, &query, &bytes).await?;
+        if !answer.metadata.truncation {
+            return Ok(answer);
+        }
+        by_stream(server, &query, &bytes).await
+    };
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
+    let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+    match answer.metadata.response_code {
+        ResponseCode::NoError | ResponseCode::NXDomain => Ok(answer),
+        code => Err(code.to_string()),
+    }
+}
+
+fn query(name: &DomainName) -> Result<Message, String> {
+    let mut id = [0; 2];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| errno.to_string())?;
+    let name = Name::from_ascii(format!("{name}.")).map_err(|error| error.to_string())?;
+    let mut query = Message::new(u16::from_ne_bytes(id), MessageType::Query, OpCode::Query);
+    query.metadata.recursion_desired = true;
+    query.add_query(Query::query(name, RecordType::A));
+    Ok(query)
+}
+
+/// Whether an answer is one to this query.
+fn is_answer(answer: &Message, query: &Message) -> bool {
+    answer.metadata.message_type == MessageType::Response
+        && answer.metadata.id == query.metadata.id
+        && answer.queries == query.queries
+}
+
+async fn by_datagram(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
+    // From a port that the kernel picks by chance, and connected, so that only the resolver is heard.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    rustix::net::connect(&socket, &server)?;
+    let socket = UdpSocket::from_std(socket.into())?;
+    socket.send(bytes).await?;
+    let mut buffer = [0; MAX_DATAGRAM];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if let Ok(answer) = Message::from_vec(&buffer[..length])
+            && is_answer(&answer, query)
+        {
+            return Ok(answer);
+        }
+    }
+}
+
+async fn by_stream(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
+    let mut stream = TcpStream::connect(SocketAddr::V4(server)).await?;
+    let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;
+    let mut answer = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut answer).await?;
+    let answer = Message::from_vec(&answer).map_err(std::io::Error::other)?;
+    is_answer(&answer, query).then_some(answer).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
+/// The resolvers in the text of a resolv.conf(5).
+fn servers(text: &str) -> Vec<SocketAddrV4> {
+    let addresses = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.next().filter(|word| *word == "nameserver")?;
+        words.next()?.parse::<IpAddr>().ok()
+    });
+    addresses.filter_map(|address| v4(SocketAddr::new(address, 53))).take(MAX_SERVERS).collect()
+}
+
+fn v4(address: SocketAddr) -> Option<SocketAddrV4> {
+    match address {
+        SocketAddr::V4(address) => Some(address),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+/// The names in the text of a hosts(5).
+fn hosts(text: &str) -> HashMap<DomainName, Vec<Ipv4Addr>> {
+    let mut hosts: HashMap<DomainName, Vec<Ipv4Addr>> = HashMap::new();
+    for line in text.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<Ipv4Addr>().ok()) else { continue };
+        for name in words.filter_map(|word| word.parse::<DomainName>().ok()) {
+            hosts.entry(name).or_default().push(address);
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_machine_are_read() {
+        let text = "# nameserver 9.9.9.9\nsearch corp.example\nnameserver 192.0.2.1\nnameserver ::1\n nameserver\t192.0.2.2 # x\n";
+        let expected = ["192.0.2.1:53", "192.0.2.2:53"].map(|address| address.parse().unwrap());
+        assert_eq!(servers(text), expected);
+        let text = "127.0.0.1 localhost\n192.0.2.1\tA.example b.example # c.example\n::1 v6.example\n192.0.2.2 a.example\nnonsense";
+        let hosts = hosts(text);
+        let of = |name: &str| hosts.get(&name.parse().unwrap()).cloned().unwrap_or_default();
+        assert_eq!(of("a.example"), [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)]);
+        assert_eq!(of("b.example").len(), 1);
+        assert!(of("c.example").is_empty() && of("v6.example").is_empty());
+    }
+
+    #[test]
+    fn an_answer_is_of_its_query() {
+        let name: DomainName = "x.example".parse().unwrap();
+        let query = query(&name).unwrap();
+        let mut answer = query.clone();
+        assert!(!is_answer(&answer, &query), "it is a query");
+        answer.metadata.message_type = MessageType::Response;
+        assert!(is_answer(&answer, &query));
+        answer.metadata.id = answer.metadata.id.wrapping_add(1);
+        assert!(!is_answer(&answer, &query));
+        let other = super::query(&"y.example".parse().unwrap()).unwrap();
+        let mut answer = other;
+        answer.metadata.id = query.metadata.id;
+        answer.metadata.message_type = MessageType::Response;
+        assert!(!is_answer(&answer, &query));
+    }
+}

@@ -1,0 +1,55 @@
+//! The gateway's process.
+
+use std::io::Write as _;
+use std::rc::Rc;
+
+use crate::control;
+use crate::gateway::Gateway;
+use crate::resolve::Resolver;
+
+/// The first argument by which a program knows that it is to be a gateway. Its standard input is the control socket.
+pub const ARGUMENT: &str = "gateway";
+
+/// The exit status of one that could not start.
+const FAILED: i32 = 125;
+
+/// Why a gateway did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("cannot read its configuration: {0}")]
+    Configuration(#[source] std::io::Error),
+    #[error("cannot be jailed: {0}")]
+    Jail(#[from] belljar_linux::JailError),
+    #[error("cannot serve its sockets: {0}")]
+    Serve(#[from] std::io::Error),
+}
+
+/// Becomes a gateway, and never returns, if this process was started as one. Call it at the very beginning of `main`.
+pub fn enter_gateway() {
+    if std::env::args_os().nth(1).as_deref() != Some(std::ffi::OsStr::new(ARGUMENT)) {
+        return;
+    }
+    let status = match run() {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "belljar: the gateway {error}");
+            FAILED
+        }
+    };
+    std::process::exit(status);
+}
+
+fn run() -> Result<(), StartError> {
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"belljar-gate");
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(std::io::Error::from)?;
+    let config = control::configuration(&control).map_err(StartError::Configuration)?;
+    // All that needs files comes before the jail.
+    let resolver = Resolver::of_this_machine(&config.setup.resolvers);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    belljar_linux::enter_jail(config.user)?;
+    let gateway = Rc::new(Gateway::new(&config, resolver));
+    let served = tokio::task::LocalSet::new().block_on(&runtime, control::serve(&gateway, control));
+    // The sandbox is gone: what its connections still wait for concerns nobody.
+    std::process::exit(if served.is_ok() { 0 } else { FAILED });
+}

@@ -1,0 +1,245 @@
+//! Port 80: every request is read, has to be for the name that the connection was opened to, and is written anew.
+
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use belljar_model::{Decision, DomainName};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HOST};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1 as client;
+use hyper::server::conn::http1 as server;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Mutex;
+
+use crate::dial;
+use crate::flow::Failed;
+use crate::gateway::{Flow, Gateway, Target};
+use crate::relay::Resets;
+
+/// The longest head of a request or an answer.
+const MAX_HEAD: usize = 64 << 10;
+
+/// How long the head of a request may take, once its first byte is there.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The header that tells an answer of the gateway from one of the host.
+const DENIED: &str = "x-belljar-denied";
+
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// Serves an allowed connection for as long as it has requests.
+pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets) -> Result<(), Failed> {
+    let Target::Name(name) = &flow.target else { return Ok(()) };
+    let upstream = Rc::new(Mutex::new(Upstream::default()));
+    let service = service_fn(|request: Request<Incoming>| {
+        let (gateway, flow, upstream) = (Rc::clone(gateway), Rc::clone(flow), Rc::clone(&upstream));
+        async move {
+            let answer = match check(&request, name, flow.port) {
+                Err(reason) => {
+                    gateway.note(&flow, &Decision::of_other_name(reason.clone()));
+                    said(StatusCode::FORBIDDEN, reason)
+                }
+                Ok(()) => match forward(&gateway, &flow, &upstream, request).await {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        said(StatusCode::BAD_GATEWAY, format!("the gateway cannot reach it: {error}"))
+                    }
+                },
+            };
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = builder().serve_connection(TokioIo::new(stream), service).with_upgrades();
+    connection.await.map_err(broken)?;
+    let switched = upstream.lock().await.switched.take();
+    if let Some((sandbox, host)) = switched {
+        let (sandbox, host) = tokio::try_join!(sandbox, host).map_err(broken)?;
+        let (mut sandbox, mut host) = (TokioIo::new(sandbox), TokioIo::new(host));
+        tokio::io::copy_bidirectional(&mut sandbox, &mut host).await?;
+    }
+    Ok(())
+}
+
+fn broken(error: hyper::Error) -> Failed {
+    Failed::Broken(io::Error::other(error))
+}
+
+/// Answers every request with the reason why the host is not reached.
+pub(crate) async fn refuse(stream: Resets, reason: &str) {
+    let service = service_fn(|_: Request<Incoming>| async {
+        Ok::<_, Infallible>(said(StatusCode::FORBIDDEN, reason.to_owned()))
+    });
+    let _ = builder().serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn builder() -> server::Builder {
+    let mut builder = server::Builder::new();
+    builder.max_buf_size(MAX_HEAD).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.preserve_header_case(true).half_close(true).auto_date_header(false);
+    builder
+}
+
+/// An answer of the gateway's own, after which it closes the connection.
+fn said(status: StatusCode, reason: String) -> Response<Body> {
+    let mut answer = Response::new(Either::Right(Full::from(reason + "\n")));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONNECTION, http::HeaderValue::from_static("close"));
+    headers.insert(DENIED, http::HeaderValue::from_static("network policy"));
+    answer
+}
+
+/// Whether a request is for this host: all that a server could take for the host has to say so.
+fn check(request: &Request<Incoming>, name: &DomainName, port: u16) -> Result<(), String> {
+    is_for(request.method(), request.uri(), request.headers(), request.version(), name, port)
+}
+
+fn is_for(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    version: Version,
+    name: &DomainName,
+    port: u16,
+) -> Result<(), String> {
+    if method == Method::CONNECT {
+        return Err(format!(
+            "{name}:{port} is reached for its own pages, not as a proxy to others; connect to what you want to reach itself"
+        ));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().unwrap_or_default(),
+        // HTTP/1.0 knows of no hosts (RFC 1945).
+        (None, None) if version == Version::HTTP_10 && uri.authority().is_none() => return Ok(()),
+        _ => {
+            return Err(format!(
+                "a request to {name}:{port} has to have one header Host, and this one has not"
+            ));
+        }
+    };
+    let asked = [Some(host), uri.authority().map(Authority::as_str)];
+    match asked.into_iter().flatten().find(|asked| !is_name(asked, name, port)) {
+        None => Ok(()),
+        Some(asked) => Err(format!(
+            "the connection was opened to {name}:{port}, and the request asks for {asked}; connect to that name instead"
+        )),
+    }
+}
+
+/// Whether the text of a host, perhaps with a port, is this one.
+fn is_name(asked: &str, name: &DomainName, port: u16) -> bool {
+    let Ok(authority) = asked.parse::<Authority>() else { return false };
+    let is_port = match authority.as_str().strip_prefix(authority.host()) {
+        Some("" | ":") => true,
+        Some(_) => authority.port_u16() == Some(port),
+        // There is a user name before it.
+        None => false,
+    };
+    is_port && authority.host().parse::<DomainName>().is_ok_and(|host| host == *name)
+}
+
+type Sender = client::SendRequest<Incoming>;
+
+/// The other side of one connection.
+#[derive(Default)]
+struct Upstream {
+    sender: Option<Sender>,
+    /// Both sides, once they have agreed on another protocol.
+    switched: Option<(OnUpgrade, OnUpgrade)>,
+}
+
+/// Passes a request on over the connection of this one, and its answer back.
+async fn forward(
+    gateway: &Gateway,
+    flow: &Rc<Flow>,
+    upstream: &Mutex<Upstream>,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Failed> {
+    let mut upstream = upstream.lock().await;
+    let sender = match upstream.sender.take().filter(|sender| !sender.is_closed()) {
+        Some(sender) => sender,
+        None => connect(gateway, flow).await?,
+    };
+    let sender = upstream.sender.insert(sender);
+    sender.ready().await.map_err(broken)?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    // What was asked for as a whole address is asked for by its path: its host stands in the header.
+    if let Some(path) =
+        request.uri().path_and_query().filter(|_| request.uri().authority().is_some()).cloned()
+    {
+        *request.uri_mut() = path.into();
+    }
+    let mut answer = sender.send_request(request).await.map_err(broken)?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        upstream.switched = Some((upgrade, hyper::upgrade::on(&mut answer)));
+    }
+    Ok(answer.map(Either::Left))
+}
+
+async fn connect(gateway: &Gateway, flow: &Rc<Flow>) -> Result<Sender, Failed> {
+    let stream = dial::dial(gateway, flow).await?;
+    let io = TokioIo::new(stream.counting(flow));
+    let mut builder = client::Builder::new();
+    builder.max_buf_size(MAX_HEAD).preserve_header_case(true);
+    let (sender, connection) = builder.handshake(io).await.map_err(broken)?;
+    tokio::task::spawn_local(connection.with_upgrades());
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(method: &str, uri: &str, hosts: &[&str], version: Version) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, host.parse().unwrap());
+        }
+        let name = "x.example".parse().unwrap();
+        is_for(&method.parse().unwrap(), &uri.parse().unwrap(), &headers, version, &name, 80)
+    }
+
+    #[test]
+    fn requests_for_the_name_pass() {
+        for host in ["x.example", "X.EXAMPLE", "x.example:80", "x.example.", "x.example:"] {
+            assert_eq!(verdict("GET", "/", &[host], Version::HTTP_11), Ok(()), "{host}");
+        }
+        assert_eq!(verdict("GET", "http://x.example/a", &["x.example"], Version::HTTP_11), Ok(()));
+        assert_eq!(verdict("OPTIONS", "*", &["x.example"], Version::HTTP_11), Ok(()));
+        assert_eq!(verdict("GET", "/", &[], Version::HTTP_10), Ok(()));
+    }
+
+    #[test]
+    fn requests_for_others_do_not() {
+        for hosts in [
+            &["y.example"][..],
+            &["x.example", "x.example"],
+            &["x.example", "y.example"],
+            &["x.example:81"],
+            &["a@x.example"],
+            &["x.example@y.example"],
+            &["x.example, y.example"],
+            &["sub.x.example"],
+            &["198.18.1.0"],
+            &[""],
+            &[],
+        ] {
+            assert!(verdict("GET", "/", hosts, Version::HTTP_11).is_err(), "{hosts:?}");
+        }
+        for uri in ["http://y.example/", "http://x.example:81/", "http://x.example@y.example/"] {
+            assert!(verdict("GET", uri, &["x.example"], Version::HTTP_11).is_err(), "{uri}");
+        }
+        assert!(verdict("GET", "http://y.example/", &[], Version::HTTP_10).is_err());
+        assert!(verdict("CONNECT", "x.example:80", &["x.example:80"], Version::HTTP_11).is_err());
+    }
+}

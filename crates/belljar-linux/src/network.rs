@@ -1,0 +1,302 @@
+//! The network inside of a sandbox that has one: whatever leaves it by TCP ends at one listening socket, the gateway's.
+//!
+//! ```text
+//! connect(any address, any port) ─► local route on lo ─► prerouting: tproxy ─► listener at 198.18.0.1:53 ─► gateway
+//! sendto(198.18.0.1:53) ─────────────────────────────────────────────────────► socket   at 198.18.0.1:53 ─► gateway
+//! ```
+//!
+//! The namespace has no interface but loopback: nothing is forwarded and no address is translated, so without the gateway
+//! there is no way out. A connection keeps the address that the program gave, and the gateway asks the socket for it. The
+//! kernel needs `nf_tables` and `nft_tproxy`, which it loads by itself where they are modules. Formats: netlink(7),
+//! rtnetlink(7), linux/netfilter/nf_tables.h, and tproxy.rst of the kernel's documentation.
+
+// A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::network_unsafe::set_transparent;
+
+/// The address that a sandbox with a network has, at which its resolver is. The first of the range for benchmarks (RFC 2544),
+/// which is no public one.
+pub const NETWORK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+
+/// The port of the listening socket and of the resolver.
+const PORT: u16 = 53;
+
+/// The byte that says over a gateway's control socket that its listening socket and its resolver's socket come.
+pub const GATEWAY_SOCKETS: u8 = b'n';
+
+/// The most connections that wait for the gateway to take them; the kernel lets a few more than that be half-open.
+const BACKLOG: i32 = 64;
+
+/// The index of the loopback interface, the first in every namespace (linux/net_namespace.h).
+const LOOPBACK: u32 = 1;
+
+/// What a launch does to a new network namespace, worked out beforehand as the kernel reads it.
+#[derive(Debug)]
+pub struct GatewayPlan {
+    /// The host's end of the gateway's control socket, which takes the sockets. The supervisor keeps it for as long as the
+    /// sandbox lives.
+    pub control: OwnedFd,
+    routes: Batch,
+    rules: Batch,
+}
+
+impl GatewayPlan {
+    /// A plan that gives the sockets to whoever has the other end of `control`.
+    #[must_use]
+    pub fn new(control: OwnedFd) -> Self {
+        Self { control, routes: routes(), rules: rules() }
+    }
+
+    /// Leads all TCP of this namespace to one listening socket, and hands back that and the resolver's socket. Fork-safe.
+    pub(crate) fn redirect(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+        self.routes.send(None)?;
+        self.rules.send(Some(rustix::net::netlink::NETFILTER))?;
+        let open = |kind| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::INET, kind, flags, None)
+        };
+        let at = std::net::SocketAddrV4::new(NETWORK_ADDRESS, PORT);
+        let listener = open(SocketType::STREAM)?;
+        set_transparent(&listener)?;
+        rustix::net::bind(&listener, &at)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let resolver = open(SocketType::DGRAM)?;
+        rustix::net::bind(&resolver, &at)?;
+        Ok((listener, resolver))
+    }
+}
+
+/// Messages to the kernel that it acknowledges one by one.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    acknowledged: u32,
+}
+
+// linux/netlink.h
+const REQUEST: u16 = 1;
+const ACKNOWLEDGE: u16 = 4;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+const ERROR: u16 = 2;
+const HEADER: usize = 16;
+
+impl Batch {
+    fn push(&mut self, kind: u16, flags: u16, body: &[&[u8]]) {
+        let length = HEADER + body.iter().map(|part| part.len()).sum::<usize>();
+        self.acknowledged += u32::from(flags & ACKNOWLEDGE != 0);
+        self.bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((flags | REQUEST).to_ne_bytes());
+        self.bytes.extend([0; 8]);
+        self.bytes.extend(body.concat());
+    }
+
+    /// Sends all of it. The kernel has carried it out, or refused some of it, by the time the call returns. Fork-safe.
+    fn send(&self, protocol: Option<Protocol>) -> Result<(), Errno> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            protocol,
+        )?;
+        rustix::net::send(&socket, &self.bytes, SendFlags::empty())?;
+        let mut left = self.acknowledged;
+        let mut buffer = [0u8; 4096];
+        while left > 0 {
+            let (length, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::DONTWAIT)?;
+            let mut replies = buffer.get(..length).unwrap_or_default();
+            while let Some((kind, body, rest)) = next_message(replies) {
+                if kind == ERROR {
+                    match body.first_chunk().map(|errno| i32::from_ne_bytes(*errno)) {
+                        Some(0) => left = left.saturating_sub(1),
+                        Some(errno) => return Err(Errno::from_raw_os_error(-errno)),
+                        None => return Err(Errno::BADMSG),
+                    }
+                }
+                replies = rest;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kind of the first message, its body, and what comes after it.
+fn next_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
+    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let body = bytes.get(HEADER..length)?;
+    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+/// An attribute (netlink(7)), padded to a multiple of four bytes.
+fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// An attribute that holds others.
+fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
+    attribute(kind | 0x8000, &parts.concat())
+}
+
+/// An attribute that holds a number as nf_tables writes them.
+fn number(kind: u16, value: u32) -> Vec<u8> {
+    attribute(kind, &value.to_be_bytes())
+}
+
+fn text(kind: u16, value: &str) -> Vec<u8> {
+    attribute(kind, &[value.as_bytes(), &[0]].concat())
+}
+
+// linux/rtnetlink.h
+const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
+const INET: u8 = 2;
+
+/// Gives the loopback interface an address.
+fn add_address(batch: &mut Batch, address: Ipv4Addr) {
+    let (address, loopback) = (address.octets(), LOOPBACK.to_ne_bytes());
+    // ifaddrmsg: family, length of the prefix, flags, scope, interface; IFA_LOCAL, IFA_ADDRESS.
+    let attributes = [attribute(2, &address), attribute(1, &address)].concat();
+    batch.push(NEW_ADDRESS, ACKNOWLEDGE | CREATE, &[&[INET, 32, 0, 0], &loopback, &attributes]);
+}
+
+/// The namespace's own address, and a route by which every other one is its own as well.
+fn routes() -> Batch {
+    let (own, loopback) = (NETWORK_ADDRESS.octets(), LOOPBACK.to_ne_bytes());
+    let mut batch = Batch::default();
+    add_address(&mut batch, NETWORK_ADDRESS);
+    // rtmsg: family, lengths of both prefixes, tos, table main, protocol static, scope host, type local, flags;
+    // RTA_OIF, RTA_PREFSRC.
+    batch.push(
+        NEW_ROUTE,
+        ACKNOWLEDGE | CREATE,
+        &[&[INET, 0, 0, 0, 254, 4, 254, 2], &[0; 4], &attribute(4, &loopback), &attribute(7, &own)],
+    );
+    batch
+}
+
+// linux/netfilter/nf_tables.h
+const NF_TABLES: u16 = 10;
+const TABLE: &str = "belljar";
+const CHAIN: &str = "in";
+/// 32-bit registers 0 to 2.
+const REGISTERS: [u32; 3] = [8, 9, 10];
+const VERDICT: u32 = 0;
+/// `NFPROTO_IPV4`, in headers and in tproxy's family.
+const IPV4: u8 = 2;
+
+/// nfgenmsg: family, version, subsystem.
+fn generic(family: u8, subsystem: u16) -> [u8; 4] {
+    let [high, low] = subsystem.to_be_bytes();
+    [family, 0, high, low]
+}
+
+/// One chain before routing: what goes to this namespace's own addresses passes, all other TCP goes to the listening socket.
+fn rules() -> Batch {
+    const BATCH_BEGIN: u16 = 0x10;
+    const BATCH_END: u16 = 0x11;
+    const NEW_TABLE: u16 = 0;
+    const NEW_CHAIN: u16 = 3;
+    const NEW_RULE: u16 = 6;
+    /// Of a packet's header: the offset of where it goes.
+    const DESTINATION: u32 = 16;
+    let message = |kind| NF_TABLES << 8 | kind;
+    let family = generic(IPV4, 0);
+    let [first, second, third] = REGISTERS;
+    let mut batch = Batch::default();
+    batch.push(BATCH_BEGIN, 0, &[&generic(0, NF_TABLES)]);
+    batch.push(message(NEW_TABLE), ACKNOWLEDGE | CREATE, &[&family, &text(1, TABLE)]);
+    // The hook before routing, at the priority `mangle`; the policy is to accept.
+    let hook = nested(4, &[number(1, 0), number(2, (-150i32).cast_unsigned())]);
+    let chain = [text(1, TABLE), text(3, CHAIN), hook, number(5, 1), text(7, "filter")].concat();
+    batch.push(message(NEW_CHAIN), ACKNOWLEDGE | CREATE, &[&family, &chain]);
+    let mut rule = |expressions: &[Vec<u8>]| {
+        let rule = [text(1, TABLE), text(2, CHAIN), nested(4, expressions)].concat();
+        batch.push(message(NEW_RULE), ACKNOWLEDGE | CREATE | APPEND, &[&family, &rule]);
+    };
+    let to = |length| {
+        expression("payload", &[number(1, first), number(2, 1), number(3, DESTINATION), number(4, length)])
+    };
+    let is = |value: &[u8]| expression("cmp", &[number(1, first), number(2, 0), value_of(3, value)]);
+    let set = |register, value: &[u8]| expression("immediate", &[number(1, register), value_of(2, value)]);
+    let accept = expression("immediate", &[number(1, VERDICT), nested(2, &[nested(2, &[number(1, 1)])])]);
+    rule(&[to(1), is(&[127]), accept.clone()]);
+    rule(&[to(4), is(&NETWORK_ADDRESS.octets()), accept.clone()]);
+    // The key 16 is the protocol, 6 is TCP.
+    let is_tcp = [expression("meta", &[number(1, first), number(2, 16)]), is(&[6])];
+    let listener = [set(second, &NETWORK_ADDRESS.octets()), set(third, &PORT.to_be_bytes())];
+    let steer = expression("tproxy", &[number(1, IPV4.into()), number(2, second), number(3, third)]);
+    rule(&[&is_tcp[..], &listener, &[steer, accept]].concat());
+    batch.push(BATCH_END, 0, &[&generic(0, NF_TABLES)]);
+    batch
+}
+
+fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
+    nested(1, &[text(1, name), nested(2, data)])
+}
+
+fn value_of(kind: u16, value: &[u8]) -> Vec<u8> {
+    nested(kind, &[attribute(1, value)])
+}
+
+/// Moves this process, which has one thread, into a network namespace where every address leads to the namespace itself, so that
+/// a test can play the whole world. `own` are those that are the machine's own.
+///
+/// # Errors
+/// The kernel's reason.
+#[cfg(feature = "mutation")]
+pub fn enter_test_network(own: &[Ipv4Addr]) -> std::io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if uid.is_root() {
+        crate::kernel::unshare(libc::CLONE_NEWNET)?;
+    } else {
+        crate::kernel::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)?;
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("{0} {0} 1", uid.as_raw()))?;
+        std::fs::write("/proc/self/gid_map", format!("{0} {0} 1", gid.as_raw()))?;
+    }
+    crate::network_unsafe::loopback_up()?;
+    let mut batch = routes();
+    own.iter().for_each(|address| add_address(&mut batch, *address));
+    Ok(batch.send(None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_whole_and_counted() {
+        for (batch, messages) in [(routes(), 2), (rules(), 7)] {
+            let mut bytes = batch.bytes.as_slice();
+            let mut count = 0;
+            while let Some((_, _, rest)) = next_message(bytes) {
+                count += 1;
+                bytes = rest;
+            }
+            assert_eq!((count, bytes.len()), (messages, 0));
+            assert!(batch.bytes.len() < 4096 && batch.bytes.len().is_multiple_of(4));
+        }
+        assert_eq!((routes().acknowledged, rules().acknowledged), (2, 5));
+    }
+
+    #[test]
+    fn cut_replies_are_no_messages() {
+        let batch = routes();
+        for length in 0..HEADER {
+            assert!(next_message(batch.bytes.get(..length).unwrap()).is_none());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The gateway's process of a sandbox with a network.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use belljar_gateway::{ARGUMENT, GatewayConfig, SETUP};
+use belljar_linux::Without;
+use belljar_model::{NetworkPolicy, NetworkSetup};
+use rustix::io::Errno;
+use tokio::sync::watch;
+
+use crate::progress::async_fd;
+use crate::sockets::control_pair;
+
+/// How long it may take to end once it is told.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One gateway.
+pub(crate) struct Gateway {
+    /// The host's end of its control socket.
+    control: OwnedFd,
+    pidfd: OwnedFd,
+    ended: watch::Receiver<bool>,
+}
+
+impl Gateway {
+    /// Starts a gateway for this policy, as `user` where one is given. It serves nothing before its sockets come over
+    /// [`Self::control`]. Needs a tokio runtime.
+    pub(crate) fn start(
+        program: Option<&PathBuf>,
+        setup: &NetworkSetup,
+        policy: &NetworkPolicy,
+        user: Option<u32>,
+        without: Without,
+    ) -> io::Result<Self> {
+        let (control, theirs) = control_pair()?;
+        let config = GatewayConfig {
+            policy: policy.clone(),
+            setup: setup.clone(),
+            user,
+            #[cfg(feature = "mutation")]
+            without: without.names(),
+        };
+        #[cfg(not(feature = "mutation"))]
+        let _ = without;
+        let file = crate::planner::memory_file(c"belljar-gateway", &config)?;
+        belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd()])?;
+        // The one that runs, also when another lies in its place by now.
+        let program = program.map_or(Path::new("/proc/self/exe"), PathBuf::as_path);
+        let child = Command::new(program)
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (pidfd, ended) = watched(child)?;
+        Ok(Self { control, pidfd, ended })
+    }
+
+    /// Another descriptor of the host's end of its control socket.
+    pub(crate) fn control(&self) -> io::Result<OwnedFd> {
+        // Out of the way of the low numbers, which the sandbox's first process rearranges.
+        Ok(rustix::io::fcntl_dupfd_cloexec(&self.control, 64)?)
+    }
+
+    /// Ends it, and waits until it is gone.
+    pub(crate) async fn end(&self) {
+        let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
+        let mut ended = self.ended.clone();
+        let _ = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
+    }
+}
+
+/// SIGKILL: there is nothing that it would have to tidy up.
+const KILL: i32 = 9;
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Its supervisor lets it go as well; this only makes it sooner.
+        let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
+    }
+}
+
+/// Takes note of the end of a child whenever that comes, so that no zombie stays.
+pub(crate) fn watched(mut child: Child) -> io::Result<(OwnedFd, watch::Receiver<bool>)> {
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
+    // The child has not been waited for, so the number is still its own.
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    let readable = async_fd(pidfd.try_clone()?)?;
+    let (sender, ended) = watch::channel(false);
+    tokio::spawn(async move {
+        if readable.readable().await.is_ok() {
+            let _ = child.wait();
+            sender.send_replace(true);
+        }
+    });
+    Ok((pidfd, ended))
+}

@@ -1,0 +1,47 @@
+//! Networks: programs in sandboxes against a world that each test plays in a network namespace of its own.
+
+#![cfg_attr(
+    feature = "mutation",
+    expect(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        reason = "a test that cannot go on has failed, wherever it stands"
+    )
+)]
+
+#[cfg(feature = "mutation")]
+#[path = "network/world.rs"]
+mod world;
+
+#[cfg(feature = "mutation")]
+#[path = "network/attacks.rs"]
+mod attacks;
+#[cfg(feature = "mutation")]
+#[path = "network/clients.rs"]
+mod clients;
+
+/// A test by its name.
+#[cfg(feature = "mutation")]
+type Case = (&'static str, fn(&world::World));
+
+#[cfg(feature = "mutation")]
+fn main() -> std::process::ExitCode {
+    let arguments = libtest_mimic::Arguments::from_args();
+    let cases = [clients::CASES, attacks::CASES].concat();
+    // Before there is a second thread; each test has a process of its own.
+    let lack = if arguments.list { None } else { world::enter().err() };
+    let trial = |(name, case): Case| {
+        let lack = lack.clone();
+        libtest_mimic::Trial::test(name, move || match lack {
+            Some(lack) => Err(lack.into()),
+            None => {
+                case(&world::World::start());
+                Ok(())
+            }
+        })
+    };
+    libtest_mimic::run(&arguments, cases.into_iter().map(trial).collect()).exit_code()
+}
+
+#[cfg(not(feature = "mutation"))]
+fn main() {}

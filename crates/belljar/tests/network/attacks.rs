@@ -1,0 +1,307 @@
+//! What a policy does not allow does not work, whatever the program tries.
+
+use std::time::Instant;
+
+use crate::Case;
+use crate::clients::cases;
+use crate::world::World;
+
+cases![
+    a_name_that_is_not_allowed_is_not_resolved,
+    no_name_leaves_the_sandbox_before_a_connection,
+    a_port_that_is_not_allowed_is_refused,
+    an_address_is_no_way_around_a_name,
+    a_connection_for_another_name_is_refused_in_tls,
+    a_request_for_another_name_is_refused,
+    what_is_private_stays_out_of_reach,
+    what_is_the_machines_own_stays_out_of_reach,
+    deny_beats_allow,
+    nothing_but_tcp_leaves,
+    the_machines_own_loopback_is_not_the_sandboxes,
+    a_gateway_that_dies_leaves_no_way,
+    connections_are_counted,
+    the_resolver_answers_for_addresses_only,
+    nonsense_ends_nothing,
+    a_resolver_that_lies_or_hangs_ends_in_an_error,
+    an_answer_that_is_cut_is_seen_to_be_cut,
+    nothing_is_left_when_the_sandbox_ends,
+];
+
+fn a_name_that_is_not_allowed_is_not_resolved(world: &World) {
+    let done = world.run("--allow good.example", "print(get('other.example'), get('sub.good.example'))");
+    assert_eq!(done.stdout, "gaierror gaierror\n");
+    let done = world.run("--allow *.good.example", "print(get('good.example'), get('xgood.example'))");
+    assert_eq!(done.stdout, "gaierror gaierror\n", "a wildcard is for names below it");
+    let done = world.run("--net whitelist", "print(get('good.example'))");
+    assert_eq!(done.stdout, "gaierror\n");
+}
+
+fn no_name_leaves_the_sandbox_before_a_connection(world: &World) {
+    let code = "
+for name in ['secret-data.good.example', 'more.good.example', 'other.example']:
+    try: print(socket.gethostbyname(name).startswith('198.1'))
+    except OSError as error: print(type(error).__name__)
+";
+    let done = world.run("--allow *.good.example:5432", code);
+    assert_eq!(done.stdout, "True\nTrue\ngaierror\n");
+    assert!(world.said().iter().all(|said| said["query"].is_null()), "{:?}", world.said());
+}
+
+fn a_port_that_is_not_allowed_is_refused(world: &World) {
+    let code = "print(talk('good.example', 5432)); print(get('good.example'))";
+    let done = world.run("--allow good.example:443", code);
+    assert!(done.stdout.starts_with("ConnectionResetError\nHTTP/1.1 403 Forbidden"), "{done:?}");
+    assert!(done.stdout.contains("good.example:80 is not allowed by the network policy"), "{done:?}");
+    let done = world.run("--allow good.example:80", "print(tls('good.example'))");
+    assert!(done.stdout.contains("ACCESS_DENIED"), "{done:?}");
+    assert!(!world.was_reached("93.184.216.34"));
+}
+
+fn an_address_is_no_way_around_a_name(world: &World) {
+    let code = "
+print(talk('93.184.216.34'), get('93.184.216.34')[:12], tls('93.184.216.34', 'good.example'))
+first = socket.gethostbyname('good.example')
+base = struct.unpack('>I', socket.inet_aton(first))[0]
+print([talk(socket.inet_ntoa(struct.pack('>I', base + more))) for more in [1, 2, 255]])
+";
+    let done = world.run("--allow good.example:5432", code);
+    let expected = "ConnectionResetError HTTP/1.1 403 TLSV1_ALERT_ACCESS_DENIED\n['ConnectionResetError', \
+                    'ConnectionResetError', 'ConnectionResetError']\n";
+    assert_eq!(done.stdout, expected);
+    assert!(!world.was_reached("93.184.216.34"));
+}
+
+fn a_connection_for_another_name_is_refused_in_tls(world: &World) {
+    let (flags, code) = ("--allow good.example:443", "print(tls('good.example', 'other.example'))");
+    let done = world.run(flags, code);
+    assert!(done.stdout.contains("ACCESS_DENIED"), "{done:?}");
+    assert!(!world.was_reached("93.184.216.34"));
+    let plain = "print(ask(b'GET / HTTP/1.1\\r\\n\\r\\n', 'good.example', 443) in ('', 'ConnectionResetError', '\\x15\\x03\\x03\\0\\2\\2\\x31'))";
+    assert_eq!(world.run(flags, plain).stdout, "True\n");
+    assert!(!world.was_reached("93.184.216.34"));
+    let done = world.run_without("gateway-names", flags, code);
+    assert!(done.stdout.contains("hello from 93.184.216.34 as other.example"), "{done:?}");
+}
+
+fn a_request_for_another_name_is_refused(world: &World) {
+    let flags = "--allow good.example:80";
+    let code = "print(get('good.example', asked='other.example'))";
+    let done = world.run(flags, code);
+    assert!(done.stdout.starts_with("HTTP/1.1 403"), "{done:?}");
+    assert!(done.stdout.contains("the request asks for other.example"), "{done:?}");
+    // The second of two as well, and what hides in the first.
+    let code = r"
+first = b'GET /first HTTP/1.1\r\nHost: good.example\r\n'
+second = b'GET /second HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n'
+for hidden in [
+    first + b'\r\n' + second,
+    first + b'Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' + second,
+    first + b'Content-Length: %d\r\nContent-Length: 0\r\n\r\n' % len(second) + second,
+    first + b'Host: other.example\r\n\r\n',
+    b'GET http://other.example/second HTTP/1.1\r\nHost: good.example\r\n\r\n',
+    b'CONNECT other.example:80 HTTP/1.1\r\nHost: good.example\r\n\r\n',
+    b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
+    b'GET /first HTTP/1.1\nHost: good.example\n\n' + second,
+]:
+    print('for /second' in ask(hidden, 'good.example'))
+";
+    let done = world.run(flags, code);
+    assert_eq!(done.stdout, "False\n".repeat(8));
+    let others = world.said().iter().filter(|said| said["host"] == "other.example").count();
+    assert_eq!(others, 0);
+    let code = "print(get('good.example', asked='other.example'))";
+    let done = world.run_without("gateway-names", flags, code);
+    assert!(done.stdout.contains("hello from 93.184.216.34 to other.example"), "{done:?}");
+}
+
+/// Names that lead to what no policy can allow, and such addresses themselves.
+const PRIVATE: &str = "
+for name in ['private.example', 'metadata.example', 'loopback.example']:
+    print(talk(name))
+for address in ['10.1.2.3', '169.254.169.254', '192.168.0.1', '172.16.0.1', '100.64.0.1', '0.0.0.1', '224.0.0.1', '255.255.255.255']:
+    print(talk(address))
+";
+
+fn what_is_private_stays_out_of_reach(world: &World) {
+    let flags = "--net open";
+    let done = world.run(flags, PRIVATE);
+    assert_eq!(done.stdout.lines().count(), 11, "{done:?}");
+    assert!(done.stdout.lines().all(|line| line.ends_with("Error")), "{done:?}");
+    let done = world.run("--allow private.example:5432", "print(talk('private.example'))");
+    assert_eq!(done.stdout, "ConnectionResetError\n");
+    for address in ["10.1.2.3", "169.254.169.254", "127.0.0.1", "192.168.0.1"] {
+        assert!(!world.was_reached(address), "{address}");
+    }
+    let flags = "--allow 0.0.0.0/0:5432 --allow private.example:5432 --allow metadata.example:5432";
+    assert!(!world.run(flags, PRIVATE).stdout.contains("banner"));
+    let done = world.run_without("gateway-ranges", flags, PRIVATE);
+    assert!(done.stdout.matches("banner").count() >= 6, "{done:?}");
+}
+
+fn what_is_the_machines_own_stays_out_of_reach(world: &World) {
+    let (flags, code) = ("--net open", "print(talk('93.184.200.1'), talk('machine.example'))");
+    assert_eq!(world.run(flags, code).stdout, "ConnectionResetError ConnectionResetError\n");
+    assert!(!world.was_reached("93.184.200.1"));
+    let done = world.run_without("gateway-own", flags, code);
+    assert_eq!(done.stdout.matches("banner").count(), 2, "{done:?}");
+}
+
+fn deny_beats_allow(world: &World) {
+    let code = "print(get('good.example')[:12], talk('good.example'), talk('93.184.216.34'))";
+    let done = world.run("--net open --deny good.example --deny 93.184.216.34/32", code);
+    assert!(done.stdout.ends_with("ConnectionResetError\n"), "{done:?}");
+    assert!(!world.was_reached("93.184.216.34"), "{done:?}");
+}
+
+fn nothing_but_tcp_leaves(world: &World) {
+    let code = "
+def tried(what):
+    try: return what()
+    except OSError as error: return type(error).__name__
+def datagram(address, port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect((address, port))
+    s.send(b'x'); return s.recv(100)
+print(tried(lambda: datagram('9.9.9.9', 53)), tried(lambda: datagram('93.184.216.34', 443)))
+print(tried(lambda: socket.create_connection(('2606:2800:21f::1', 80))), tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1)))
+print(tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)), tried(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)))
+print(sorted(line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line))
+";
+    let done = world.run("--net open", code);
+    assert_eq!(done.stdout.lines().next(), Some("ConnectionRefusedError ConnectionRefusedError"), "{done:?}");
+    assert_eq!(done.stdout.lines().last(), Some("['lo']"), "{done:?}");
+    let errors = done.stdout.lines().skip(1).take(2).flat_map(str::split_whitespace);
+    assert!(errors.clone().all(|word| word.ends_with("Error")) && errors.count() == 4, "{done:?}");
+    assert!(world.said().iter().all(|said| said["query"].is_null()));
+}
+
+fn the_machines_own_loopback_is_not_the_sandboxes(world: &World) {
+    // Its own is its own, on every port, also on one that the policy has.
+    let code = "
+server = socket.create_server(('127.0.0.1', 5432))
+def serve():
+    peer, _ = server.accept(); peer.sendall(b'mine'); peer.close()
+threading.Thread(target=serve).start()
+print(socket.create_connection(('127.0.0.1', 5432)).recv(10), talk('127.0.0.1', 80), talk('good.example')[:6])
+";
+    let done = world.run("--allow good.example:5432", code);
+    assert_eq!(done.stdout, "b'mine' ConnectionRefusedError banner\n");
+    assert!(!world.was_reached("127.0.0.1"));
+}
+
+fn a_gateway_that_dies_leaves_no_way(world: &World) {
+    let code = "
+s = socket.create_connection(('good.example', 5432)); s.recv(10)
+print('ready', flush=True)
+try: print(repr(s.recv(10)))
+except OSError as error: print(type(error).__name__)
+print(talk('good.example'), talk('93.184.216.34'), get('good.example'))
+";
+    let mut child = world.command("--allow good.example --allow good.example:5432", code);
+    let mut child = child.arg("--timeout").arg("60").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    world.until(|said| said["connected"] == "93.184.216.34");
+    let gateway = crate::world::gateways()[0];
+    let _ = rustix::process::kill_process(gateway, rustix::process::Signal::KILL);
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut told).unwrap();
+    assert!(child.wait().unwrap().success(), "{told}");
+    let mut lines = told.lines();
+    assert_eq!(lines.next(), Some("ready"));
+    assert!(["b''", "ConnectionResetError"].contains(&lines.next().unwrap()), "{told}");
+    assert_eq!(lines.next(), Some("gaierror ConnectionRefusedError gaierror"), "{told}");
+}
+
+fn connections_are_counted(world: &World) {
+    let code = "
+held, refused = [], 0
+for _ in range(300):
+    try:
+        s = socket.create_connection(('good.example', 5432), timeout=20); s.recv(7); held.append(s)
+    except OSError: refused += 1
+    if len(held) % 50 == 0: import time; time.sleep(1)
+print(len(held), refused)
+for s in held: s.close()
+print(any(talk('good.example').startswith('banner') for _ in range(50) if not time.sleep(0.1)))
+";
+    let done = world.run("--allow good.example:5432 --timeout 100", code);
+    let words: Vec<&str> = done.stdout.split_whitespace().collect();
+    let [held, refused, after] = words.as_slice() else { panic!("{done:?}") };
+    let (held, refused): (u32, u32) = (held.parse().unwrap(), refused.parse().unwrap());
+    assert!((200..=256).contains(&held) && held + refused == 300, "{done:?}");
+    assert_eq!(*after, "True");
+}
+
+/// Asks the sandbox's resolver: what kind, and what becomes of it.
+const ASK: &str = "
+def query(name, kind, extra=b'', count=1, stream=False):
+    question = b''.join(bytes([len(label)]) + label.encode() for label in name.split('.')) + b'\\0' + struct.pack('>HH', kind, 1)
+    message = struct.pack('>HHHHHH', 7, 0x0100, count, 0, 0, 1 if extra else 0) + question + extra
+    if stream:
+        with socket.create_connection(('198.18.0.1', 53), timeout=20) as s:
+            s.sendall(struct.pack('>H', len(message)) + message)
+            got = s.recv(2000)[2:]
+    else:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.settimeout(20); s.connect(('198.18.0.1', 53)); s.send(message); got = s.recv(2000)
+    return got[3] & 15, struct.unpack_from('>H', got, 6)[0], got
+";
+
+fn the_resolver_answers_for_addresses_only(world: &World) {
+    let code = r"
+for kind in [1, 28, 65, 16, 255, 5, 33]: print(kind, query('good.example', kind)[:2])
+print(query('other.example', 1)[:2], query('GOOD.example', 1)[:2], query('good.example', 1, stream=True)[:2])
+code, answers, said = query('other.example', 1, extra=b'\0\0\x29\x04\xd0\0\0\0\0\0\0')
+print(code, answers, b'not allowed by the network policy' in said)
+";
+    let done = world.run("--allow good.example", &format!("{ASK}{code}"));
+    let expected = "1 (0, 1)\n28 (0, 0)\n65 (0, 0)\n16 (0, 0)\n255 (0, 0)\n5 (0, 0)\n33 (0, 0)\n(3, 0) (0, 1) (0, 1)\n3 0 True\n";
+    assert_eq!(done.stdout, expected);
+    assert!(world.said().iter().all(|said| said["query"].is_null()));
+}
+
+fn nonsense_ends_nothing(world: &World) {
+    let code = r"
+import random
+random.seed(1)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.connect(('198.18.0.1', 53))
+    for length in [0, 1, 11, 12, 13, 100, 1232, 4000]:
+        for fill in [b'\0', b'\xff', b'\xc0', None]:
+            try: s.send(random.randbytes(length) if fill is None else fill * length)
+            except OSError: pass
+for port in [80, 443, 53]:
+    for some in [b'', b'\0' * 100, b'\x16\x03\x01\xff\xff', b'\x16\x03\x01\0\5\1\0\xff\xff\xff' * 4000, random.randbytes(100000), b'GET / HTTP/1.1\r\n' + b'A: b\r\n' * 20000]:
+        ask(some, '198.18.0.1' if port == 53 else 'good.example', port)
+print(get('good.example')[:15])
+";
+    let done = world.run("--allow good.example", &format!("{ASK}{code}"));
+    assert_eq!(done.stdout, "HTTP/1.1 200 OK\n");
+}
+
+fn a_resolver_that_lies_or_hangs_ends_in_an_error(world: &World) {
+    let begin = Instant::now();
+    let code = "print(get('silent.example')); print(get('liar.example')); print(get('nothing.example'))";
+    let done = world.run("--allow silent.example --allow liar.example --allow nothing.example", code);
+    assert_eq!(done.stdout.matches("HTTP/1.1 502").count(), 3, "{done:?}");
+    assert!(done.stdout.contains("silent.example cannot be looked up: the resolver 9.9.9.9:53"), "{done:?}");
+    assert!(done.stdout.contains("nothing.example has no IPv4 address"), "{done:?}");
+    assert!(begin.elapsed().as_secs() < 25, "{:?}", begin.elapsed());
+    assert!(!world.was_reached("93.184.216.34"));
+    assert!(world.was_asked("silent.example"));
+}
+
+fn an_answer_that_is_cut_is_seen_to_be_cut(world: &World) {
+    let code = "
+import http.client
+c = http.client.HTTPConnection('good.example', timeout=20)
+c.request('GET', '/cut')
+try: print(len(c.getresponse().read()))
+except (OSError, http.client.IncompleteRead) as error: print(type(error).__name__)
+";
+    let done = world.run("--allow good.example", code);
+    assert!(["IncompleteRead\n", "ConnectionResetError\n"].contains(&done.stdout.as_str()), "{done:?}");
+}
+
+fn nothing_is_left_when_the_sandbox_ends(world: &World) {
+    world.run("--allow good.example", "print(get('good.example'))");
+    assert_eq!(crate::world::gateways(), []);
+}

@@ -1,0 +1,152 @@
+//! What a policy allows works.
+
+use crate::Case;
+use crate::world::World;
+
+macro_rules! cases {
+    ($($case:ident,)*) => { pub(crate) const CASES: &[Case] = &[$((stringify!($case), $case as fn(&World)),)*]; };
+}
+pub(crate) use cases;
+
+cases![
+    a_name_that_is_allowed_is_reached,
+    any_protocol_over_tcp_goes_by_name,
+    tls_goes_to_the_name_that_it_asks_for,
+    mode_open_reaches_the_public,
+    a_range_reaches_addresses,
+    an_exception_of_the_operator_reaches_what_is_private,
+    connections_last_and_carry_much,
+    requests_follow_each_other_and_switch_protocols,
+    a_long_answer_of_the_resolver_comes_over_tcp,
+    an_address_that_fails_is_not_the_last,
+    mode_disabled_has_no_network,
+    the_commands_of_the_page_work,
+];
+
+fn a_name_that_is_allowed_is_reached(world: &World) {
+    let done = world.run("--allow good.example", "print(get('good.example', '/a?b'))");
+    assert!(
+        done.stdout.contains("hello from 93.184.216.34 to good.example for /a?b with 0 bytes"),
+        "{done:?}"
+    );
+    assert!(done.stdout.contains("X-Case-Kept: yes"), "{done:?}");
+    let done = world.run("--allow *.good.example:80", "print(get('sub.good.example'))");
+    assert!(done.stdout.contains("hello from 93.184.216.36"), "{done:?}");
+}
+
+fn any_protocol_over_tcp_goes_by_name(world: &World) {
+    let done = world.run("--allow good.example:5432", "print(talk('good.example'))");
+    assert_eq!(done.stdout, "banner\nhellothe end\n\n");
+}
+
+fn tls_goes_to_the_name_that_it_asks_for(world: &World) {
+    let done = world.run("--allow good.example:443", "print(tls('good.example'))");
+    assert!(done.stdout.contains("hello from 93.184.216.34 as good.example"), "{done:?}");
+}
+
+fn mode_open_reaches_the_public(world: &World) {
+    let code = "print(get('good.example')); print(talk('93.184.216.77')); print(get('93.184.216.34'))";
+    let done = world.run("--net open", code);
+    for told in ["from 93.184.216.34 to good.example", "banner\nhello", "from 93.184.216.34 to 93.184.216.34"]
+    {
+        assert!(done.stdout.contains(told), "{told}: {done:?}");
+    }
+}
+
+fn a_range_reaches_addresses(world: &World) {
+    let done =
+        world.run("--allow 93.184.216.0/24:5432", "print(talk('93.184.216.34'), talk('93.184.217.34'))");
+    assert_eq!(done.stdout, "banner\nhellothe end\n ConnectionResetError\n");
+    assert!(!world.was_reached("93.184.217.34"));
+}
+
+fn an_exception_of_the_operator_reaches_what_is_private(world: &World) {
+    let (flags, code) = ("--allow private.example", "print(get('private.example'))");
+    let done = world.run(flags, code);
+    assert!(done.stdout.contains("10.1.2.3") && done.stdout.contains("502"), "{done:?}");
+    assert!(!world.was_reached("10.1.2.3"));
+    world.policy("exceptions = [\"10.1.2.0/24\"]");
+    let done = world.run(flags, code);
+    assert!(done.stdout.contains("hello from 10.1.2.3"), "{done:?}");
+    // It is no rule: what no policy allows stays out of reach.
+    let done = world.run("--allow good.example", "print(talk('10.1.2.3'))");
+    assert_eq!(done.stdout, "ConnectionResetError\n");
+}
+
+fn connections_last_and_carry_much(world: &World) {
+    let code = r"
+import hashlib
+data = os.urandom(1 << 20) * 24
+with socket.create_connection(('good.example', 5432)) as s:
+    assert s.recv(7) == b'banner\n'
+    def send():
+        s.sendall(data); s.shutdown(socket.SHUT_WR)
+    threading.Thread(target=send).start()
+    got = bytearray()
+    while (some := s.recv(1 << 20)): got += some
+print(bytes(got) == data + b'the end\n')
+";
+    assert_eq!(world.run("--allow good.example:5432", code).stdout, "True\n");
+}
+
+fn requests_follow_each_other_and_switch_protocols(world: &World) {
+    let code = r"
+import http.client
+c = http.client.HTTPConnection('good.example', timeout=20)
+for path, body in [('/a', b''), ('/b', b'x' * 300000), ('/c', b'')]:
+    c.request('POST', path, body)
+    print(c.getresponse().read().decode().strip())
+with socket.create_connection(('good.example', 80), timeout=20) as s:
+    s.sendall(b'GET /switch HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n')
+    head = b''
+    while b'\r\n\r\n' not in head: head += s.recv(1000)
+    print(head.split(b'\r\n')[0].decode())
+    s.sendall(b'over and over')
+    print(s.recv(100).decode())
+";
+    let done = world.run("--allow good.example:80", code);
+    let expected = "hello from 93.184.216.34 to good.example for /a with 0 bytes\n\
+                    hello from 93.184.216.34 to good.example for /b with 300000 bytes\n\
+                    hello from 93.184.216.34 to good.example for /c with 0 bytes\n\
+                    HTTP/1.1 101 Switching Protocols\nover and over\n";
+    assert_eq!(done.stdout, expected);
+    let connected = world.said().iter().filter(|said| said["connected"].is_string()).count();
+    assert_eq!(connected, 2, "requests of one connection go over one");
+}
+
+fn a_long_answer_of_the_resolver_comes_over_tcp(world: &World) {
+    let done = world.run("--allow long.example", "print(get('long.example'))");
+    assert!(done.stdout.contains("to long.example"), "{done:?}");
+    let asked = world.said().iter().filter(|said| said["query"] == "long.example").count();
+    assert_eq!(asked, 2);
+}
+
+fn an_address_that_fails_is_not_the_last(world: &World) {
+    let done = world.run("--allow mixed.example", "print(get('mixed.example'))");
+    assert!(done.stdout.contains("hello from 93.184.216.34 to mixed.example"), "{done:?}");
+    assert!(!world.was_reached("10.1.2.3"));
+    let done = world.run("--allow good.example:7", "print(talk('good.example', 7))");
+    assert_eq!(done.stdout, "ConnectionResetError\n", "nobody listens there");
+}
+
+fn mode_disabled_has_no_network(world: &World) {
+    let code = "print(get('good.example'), talk('93.184.216.34'), open('/etc/resolv.conf').read())";
+    let done = world.run("", code);
+    assert_eq!(done.stdout, "gaierror OSError # The network of this sandbox is disabled.\n\n");
+}
+
+fn the_commands_of_the_page_work(world: &World) {
+    let page = include_str!("../../../../docs/network.md");
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ belljar run ")).collect();
+    let told: Vec<String> = commands
+        .iter()
+        .map(|command| {
+            let (words, code) = command.split_once("-l bash -c '").expect("a command in Bash");
+            let code = code.split_once('\'').expect("its end").0;
+            // The world's certificate is what the page's reader does not need.
+            world.run_bash(words, &code.replace("curl ", "curl --cacert ca.pem ")).stdout
+        })
+        .collect();
+    assert_eq!(told, ["", "HTTP/1.1 200 OK\r\n"]);
+    assert!(world.was_reached("93.184.216.34"));
+}

@@ -1,0 +1,155 @@
+"""The world beyond a gateway: a resolver, web servers and others, at every address of the network namespace that it runs in.
+
+Says `ready` when it listens, then one line of JSON for each query and each connection.
+"""
+
+import json
+import socket
+import socketserver
+import ssl
+import struct
+import sys
+import threading
+
+RESOLVER = "9.9.9.9"
+NAMES = {
+    "good.example": ["93.184.216.34"],
+    "example.org": ["93.184.216.34"],
+    "other.example": ["93.184.216.35"],
+    "sub.good.example": ["93.184.216.36"],
+    "private.example": ["10.1.2.3"],
+    "metadata.example": ["169.254.169.254"],
+    "machine.example": ["93.184.200.1"],
+    "mixed.example": ["10.1.2.3", "93.184.216.34"],
+    "loopback.example": ["127.0.0.1"],
+    "nobody.example": ["93.184.216.99"],
+    "long.example": ["93.184.216.34"] * 60,
+}
+SILENT = "silent.example"
+LIAR = "liar.example"
+lock = threading.Lock()
+
+
+def say(**what):
+    with lock:
+        print(json.dumps(what), flush=True)
+
+
+def read_name(query, at):
+    labels = []
+    while query[at]:
+        labels.append(query[at + 1 : at + 1 + query[at]].decode("ascii", "replace"))
+        at += 1 + query[at]
+    return ".".join(labels).lower(), at + 1
+
+
+def answer(query, is_stream):
+    name, end = read_name(query, 12)
+    (kind,) = struct.unpack_from(">H", query, end)
+    say(query=name, kind=kind)
+    if name == SILENT:
+        return None
+    question = query[12 : end + 4]
+    addresses = NAMES.get(name, []) if kind == 1 else []
+    flags = 0x8180 if name in NAMES else 0x8183
+    if len(addresses) > 20 and not is_stream:
+        return query[:2] + struct.pack(">HHHHH", flags | 0x0200, 1, 0, 0, 0) + question
+    records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) for address in addresses)
+    if name == LIAR:
+        # For another name, with another number, and with one that says it is longer than it is.
+        wrong = bytes([query[0] ^ 1]) + query[1:2] + struct.pack(">HHHHH", 0x8180, 1, 1, 0, 0) + question
+        return [wrong + b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton("93.184.216.34"), b"\0", query[:2] + b"\x81\x80\0\1\xff\xff\0\0\0\0" + question]
+    return query[:2] + struct.pack(">HHHHH", flags, 1, len(addresses), 0, 0) + question + records
+
+
+def resolver(datagrams):
+    while True:
+        query, peer = datagrams.recvfrom(4096)
+        answers = answer(query, False) or []
+        for one in answers if isinstance(answers, list) else [answers]:
+            datagrams.sendto(one, peer)
+
+
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 512
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+class Resolver(socketserver.StreamRequestHandler):
+    def handle(self):
+        (length,) = struct.unpack(">H", self.rfile.read(2))
+        told = answer(self.rfile.read(length), True)
+        self.wfile.write(struct.pack(">H", len(told)) + told)
+
+
+class Web(socketserver.StreamRequestHandler):
+    def handle(self):
+        address, port = self.connection.getsockname()
+        say(connected=address, port=port)
+        while True:
+            line = self.rfile.readline().decode("latin-1")
+            if not line.strip():
+                return
+            method, path, _ = line.split()
+            headers = {}
+            while (header := self.rfile.readline().decode("latin-1").strip()):
+                name, _, value = header.partition(":")
+                headers[name.lower()] = value.strip()
+            say(request=path, host=headers.get("host"), address=address)
+            if headers.get("upgrade"):
+                self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+                while (some := self.connection.recv(65536)):
+                    self.connection.sendall(some)
+                return
+            body = self.rfile.read(int(headers.get("content-length", 0)))
+            text = f"hello from {address} to {headers.get('host')} for {path} with {len(body)} bytes\n".encode()
+            if path == "/cut":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + text)
+                return
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Case-Kept: yes\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+
+
+class Tls(socketserver.BaseRequestHandler):
+    def handle(self):
+        address, port = self.request.getsockname()
+        say(connected=address, port=port)
+        asked = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[1], sys.argv[2])
+        context.sni_callback = lambda connection, name, context: asked.append(name)
+        with context.wrap_socket(self.request, server_side=True) as connection:
+            connection.recv(65536)
+            text = f"hello from {address} as {asked[0]}\n".encode()
+            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+
+
+class Talk(socketserver.BaseRequestHandler):
+    """Speaks first, then says again whatever it hears, and the end after the end."""
+
+    def handle(self):
+        address, port = self.request.getsockname()
+        say(connected=address, port=port)
+        self.request.sendall(b"banner\n")
+        while (some := self.request.recv(65536)):
+            self.request.sendall(some)
+        self.request.sendall(b"the end\n")
+
+
+def main():
+    servers = [Server(("0.0.0.0", 80), Web), Server(("0.0.0.0", 5432), Talk)]
+    servers += [Server((RESOLVER, 53), Resolver)]
+    if len(sys.argv) > 2:
+        servers.append(Server(("0.0.0.0", 443), Tls))
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind((RESOLVER, 53))
+    for serve in [lambda: resolver(datagrams), *(server.serve_forever for server in servers)]:
+        threading.Thread(target=serve, daemon=True).start()
+    say(ready=True)
+    sys.stdin.read()
+
+
+main()

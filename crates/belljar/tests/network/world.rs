@@ -1,0 +1,221 @@
+//! The world beyond a gateway, and the tool in it.
+
+use std::cell::RefCell;
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An address of the machine itself that looks like any other.
+const MACHINE: Ipv4Addr = Ipv4Addr::new(93, 184, 200, 1);
+
+/// How long anything may take that a test waits for.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What programs in sandboxes begin with.
+const PRELUDE: &str = r#"
+import socket, ssl, sys, os, struct, threading
+def ask(request, host, port=80, connect=None):
+    """What a host answers to these bytes, or the error's name."""
+    try:
+        with socket.create_connection((connect or host, port), timeout=20) as s:
+            s.sendall(request); s.shutdown(socket.SHUT_WR)
+            got = b''
+            while (some := s.recv(65536)): got += some
+            return got.decode()
+    except OSError as error:
+        return type(error).__name__
+def get(host, path='/', port=80, connect=None, asked=None):
+    return ask(f'GET {path} HTTP/1.1\r\nHost: {asked or host}\r\nConnection: close\r\n\r\n'.encode(), host, port, connect)
+def tls(host, asked=None, port=443):
+    """What a host says over TLS, or why there is none."""
+    context = ssl.create_default_context(cafile='ca.pem')
+    context.check_hostname = False
+    try:
+        with socket.create_connection((host, port), timeout=20) as raw:
+            with context.wrap_socket(raw, server_hostname=asked or host) as s:
+                s.sendall(b'GET / HTTP/1.1\r\n\r\n')
+                return s.recv(65536).decode()
+    except ssl.SSLError as error:
+        return error.reason or 'SSLError'
+    except OSError as error:
+        return type(error).__name__
+def talk(host, port=5432, said=b'hello'):
+    """What a host says that speaks first, and what it says to what it is told."""
+    try:
+        with socket.create_connection((host, port), timeout=20) as s:
+            first = s.recv(100)
+            s.sendall(said); s.shutdown(socket.SHUT_WR)
+            got = b''
+            while (some := s.recv(65536)): got += some
+            return first.decode() + got.decode()
+    except OSError as error:
+        return type(error).__name__
+"#;
+
+/// Moves this process where every address is at hand.
+pub(crate) fn enter() -> Result<(), String> {
+    belljar_local::enter_test_network(&[MACHINE]).map_err(|error| format!("cannot make a network: {error}"))
+}
+
+/// The world of one test.
+pub(crate) struct World {
+    dir: TempDir,
+    process: Child,
+    lines: Receiver<Value>,
+    said: RefCell<Vec<Value>>,
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) stdout: String,
+    #[expect(dead_code, reason = "shown where a test fails")]
+    stderr: String,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        certificate(dir.path());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/world.py");
+        let mut process = Command::new("python3")
+            .arg(script)
+            .args(["ca.pem", "key.pem"])
+            .current_dir(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = sender.send(serde_json::from_str::<Value>(&line).unwrap());
+            }
+        });
+        let world = Self { dir, process, lines, said: RefCell::default() };
+        world.policy("");
+        world.until(|said| said["ready"] == true);
+        world
+    }
+
+    /// Writes the operator's policy: the world's resolver, and `more`.
+    pub(crate) fn policy(&self, more: &str) {
+        let text = format!("[network]\nresolvers = [\"9.9.9.9:53\"]\n{more}\n");
+        std::fs::write(self.dir.path().join("policy.toml"), text).unwrap();
+    }
+
+    /// Runs the tool with these flags in words, and a program in Python.
+    pub(crate) fn run(&self, flags: &str, code: &str) -> Done {
+        self.run_without("", flags, code)
+    }
+
+    /// The same with a wall taken away.
+    pub(crate) fn run_without(&self, wall: &str, flags: &str, code: &str) -> Done {
+        let mut command = self.command(flags, code);
+        command.env("BELLJAR_TEST_WITHOUT", wall);
+        Self::done(command)
+    }
+
+    /// Runs the tool with these flags, and a program in Bash.
+    pub(crate) fn run_bash(&self, flags: &str, code: &str) -> Done {
+        Self::done(self.command_in("bash", flags, code))
+    }
+
+    fn done(mut command: Command) -> Done {
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let done = Done { stdout: text(output.stdout), stderr: text(output.stderr) };
+        assert!(output.status.success(), "{done:?}");
+        done
+    }
+
+    pub(crate) fn command(&self, flags: &str, code: &str) -> Command {
+        self.command_in("python", flags, &format!("{PRELUDE}\n{code}"))
+    }
+
+    fn command_in(&self, language: &str, flags: &str, code: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        command.args(["run", "--policy", "policy.toml", "-f", "ca.pem"]).args(flags.split_whitespace());
+        command.args(["-l", language, "-c", code]);
+        command.current_dir(&self.dir).stdin(Stdio::null()).env_remove("BELLJAR_ENGINE");
+        command
+    }
+
+    /// Waits until the world has said something like that.
+    pub(crate) fn until(&self, is_it: impl Fn(&Value) -> bool) {
+        while !self.said.borrow().iter().any(&is_it) {
+            let line = self.lines.recv_timeout(DEADLINE).expect("the world says it in time");
+            self.said.borrow_mut().push(line);
+        }
+    }
+
+    /// All that it has said by now.
+    pub(crate) fn said(&self) -> Vec<Value> {
+        self.said.borrow_mut().extend(self.lines.try_iter());
+        self.said.borrow().clone()
+    }
+
+    /// Whether anybody has connected to this address.
+    pub(crate) fn was_reached(&self, address: &str) -> bool {
+        self.said().iter().any(|said| said["connected"] == address)
+    }
+
+    /// Whether it was asked for a name.
+    pub(crate) fn was_asked(&self, name: &str) -> bool {
+        self.said().iter().any(|said| said["query"] == name)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A certificate for the names under `example`, and its key.
+fn certificate(dir: &Path) {
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-keyout", "key.pem", "-out", "ca.pem", "-subj", "/CN=world"])
+        .args([
+            "-addext",
+            "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org",
+        ])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// The gateways of this test's network namespace.
+pub(crate) fn gateways() -> Vec<Pid> {
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_gateway = |dir: &Path| {
+        let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
+        // An administrator may look; for others it hides its namespaces as it hides its memory.
+        let namespace = std::fs::read_link(dir.join("ns/net"));
+        name == "belljar-gate\n" && namespace.is_ok_and(|namespace| namespace == own)
+    };
+    let found = entries.filter(|entry| is_gateway(&entry.path()));
+    found.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
