@@ -16,6 +16,7 @@ import argparse
 import collections
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -59,6 +60,9 @@ LONG: Dict[str, List[str]] = {
     "bench-service": ["build"],
     "bench-interpreter": ["build"],
 }
+
+# In seconds.
+DAY = 24 * 60 * 60
 
 SKIPPED = re.compile(r"^\s*SKIPPED(?: (?P<what>.*?))?: (?P<why>.+?)\s*$", re.MULTILINE)
 
@@ -177,6 +181,13 @@ def report(outcomes: List[Outcome]) -> List[str]:
     return lines
 
 
+def prune(target: Path) -> None:
+    """Removes what the compiler left for its next time and has not used for a day: each set of features leaves its own."""
+    for left in [*target.glob("*/incremental/*"), *target.glob("*/*/incremental/*")]:
+        if time.time() - left.stat().st_mtime > DAY:
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=Path, required=True, help="where output and results are left")
@@ -188,6 +199,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(stages)}")
     given.logs.mkdir(parents=True, exist_ok=True)
+    prune(given.logs.parent)
     outcomes: List[Outcome] = []
     missing: Dict[str, str] = {}
     for stage, needs in stages.items():
