@@ -41,6 +41,8 @@ impl From<KeeperError> for Problem {
             KeeperError::ShuttingDown | KeeperError::IdempotencyRunning { .. } => {
                 Self::new(code, error.to_string()).with_retry_after(Some(Duration::from_secs(1)))
             }
+            // What an engine cannot do is no secret.
+            KeeperError::Engine(_) if code == Code::NotOffered => Self::new(code, error.to_string()),
             // The caller gets to know that it failed; why is in the log, under the request's id.
             KeeperError::Audit(audit) if audit.is_full() => {
                 tracing::error!(error = belljar_keeper::chain(&error), "a request is not in the audit trail");

@@ -92,6 +92,8 @@ calls! {
 streams! {
     /// What happened to a sandbox, and if asked for what happens to it.
     logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
+    /// What was and is decided about the connections of a running sandbox.
+    network_log: SandboxesClient.network_log(NetworkLogRequest) -> NetworkRecord;
     /// What happened in the service, and if asked for what happens.
     events: SandboxesClient.events(EventsRequest) -> Event;
     /// Builds a template, and tells how it goes on. For administrators.

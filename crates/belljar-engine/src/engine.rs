@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_model::{EngineName, Isolation, LimitsChange, SandboxId, SandboxSpec};
+use belljar_model::{
+    EngineName, Isolation, LimitsChange, NetworkPolicy, NetworkRecord, SandboxId, SandboxSpec,
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 
 use crate::capabilities::Capabilities;
 use crate::client::{GuestClient, GuestError};
@@ -134,6 +137,9 @@ impl std::fmt::Debug for Sandbox {
     }
 }
 
+/// Records of a sandbox's network, in their order.
+pub type NetworkLog = BoxStream<'static, std::io::Result<NetworkRecord>>;
+
 /// What holds a sandbox from outside.
 pub trait Walls: Send + Sync {
     /// What the sandbox has used so far, as far as its engine can tell.
@@ -144,6 +150,18 @@ pub trait Walls: Send + Sync {
     /// # Errors
     /// [`EngineError::LimitInUse`], [`EngineError::SetLimit`]; [`EngineError::Unsupported`] where no control group holds them.
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// Replaces the network policy. Connections that the new one does not allow are cut at once.
+    ///
+    /// # Errors
+    /// [`EngineError::NoNetwork`].
+    fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// What has been decided about connections, after record `after`, as far as it is kept; with `follow` also what will be.
+    ///
+    /// # Errors
+    /// As [`Walls::set_network`].
+    fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>>;
 
     /// Moves the time at which whoever holds the walls ends the sandbox, counted from now; `None` takes it away.
     ///
@@ -285,6 +303,22 @@ impl Sandbox {
     /// A limit below what is in use is refused by name; see [`Walls::set_limits`].
     pub async fn set_limits(&self, change: &LimitsChange) -> Result<(), EngineError> {
         self.walls.set_limits(change).await
+    }
+
+    /// Replaces its network policy, which is not checked against anything here.
+    ///
+    /// # Errors
+    /// See [`Walls::set_network`].
+    pub async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), EngineError> {
+        self.walls.set_network(policy).await
+    }
+
+    /// What has been decided about its connections, after record `after`; with `follow` also what will be, until it ends.
+    ///
+    /// # Errors
+    /// See [`Walls::network_log`].
+    pub async fn network_log(&self, after: u64, follow: bool) -> Result<NetworkLog, EngineError> {
+        self.walls.network_log(after, follow).await
     }
 
     /// Moves the time at which it is ended from outside, also when this process is gone by then; `None` takes it away.

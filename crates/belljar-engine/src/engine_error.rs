@@ -91,6 +91,11 @@ pub enum EngineError {
         /// What is in the way.
         reason: Cow<'static, str>,
     },
+    /// The sandbox has no gateway, without which nothing leads out of it.
+    #[error(
+        "network: the sandbox was made without one; make one whose network is whitelist, which may allow nothing at first"
+    )]
+    NoNetwork,
     /// A limit cannot become less than what is in use.
     #[error(
         "{field}: {value} is less than the {in_use} in use; give more, or end something in the sandbox first"

@@ -22,7 +22,7 @@ pub use client::{
     Search, Tunnel, Upload, Watch, events, received, unpacked, written,
 };
 pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
-pub use engine::{CreateRequest, Engine, Life, Sandbox, Survivor, Usage, Walls};
+pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
 pub use judge::{Judgement, judge, judge_lost};
 pub use kept::{Kept, KeptFile, Spill};

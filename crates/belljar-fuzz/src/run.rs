@@ -3,12 +3,13 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use belljar_engine::{EngineError, GuestClient, RunRequest, Sandbox, Silent, Usage, Walls, run};
+use belljar_engine::{EngineError, GuestClient, NetworkLog, RunRequest, Sandbox, Silent, Usage, Walls, run};
 use belljar_model::{
-    EngineName, Isolation, Language, LimitsChange, LimitsGrade, Outcome, SandboxId, SandboxSpec, SpecFile,
+    EngineName, Isolation, Language, LimitsChange, LimitsGrade, NetworkPolicy, Outcome, SandboxId,
+    SandboxSpec, SpecFile,
 };
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 use crate::answers::check_error;
 use crate::data::{Input, check_words};
@@ -116,6 +117,14 @@ impl Walls for Still {
 
     fn set_limits<'a>(&'a self, _: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
         async { Ok(()) }.boxed()
+    }
+
+    fn set_network<'a>(&'a self, _: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn network_log(&self, _: u64, _: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
+        async { Ok(futures::stream::empty().boxed()) }.boxed()
     }
 
     fn set_deadline(&self, _: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -10,6 +10,9 @@ pub(crate) const MAX_FLOWS: usize = 256;
 /// The most names that have an address at once.
 pub(crate) const MAX_NAMES: usize = 512;
 
+/// The most streams to the resolver at once.
+pub(crate) const MAX_STREAMS: usize = 16;
+
 /// New connections a second.
 const FLOWS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).unwrap();
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The byte that says over the control socket that the configuration comes: a file that holds it as JSON.
 pub const SETUP: u8 = b'p';
 
-/// The byte that says that a connection of the host comes, for one [`Request`](crate::Request).
+/// The byte that says that a connection of the host comes, for one request of [`crate::set_policy`] or
+/// [`crate::log`].
 pub const CONNECTION: u8 = b'c';
 
 /// What one gateway does: by the operator and by whoever made the sandbox, never by what runs inside.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use belljar_model::DomainName;
+use belljar_model::{DomainName, NetworkEvent};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::EdnsOption;
@@ -14,7 +14,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 
 use crate::gateway::Gateway;
-use crate::log::Event;
 
 /// The longest query. Those that programs send are below 300 bytes.
 const MAX_QUERY: usize = 1232;
@@ -48,8 +47,9 @@ pub(crate) async fn serve(gateway: Rc<Gateway>, socket: UdpSocket) {
     }
 }
 
-/// Answers queries that come over a stream, each with its length before it.
+/// Answers queries that come over a stream, each with its length before it. One too many is closed at once.
 pub(crate) async fn serve_stream(gateway: &Gateway, mut stream: TcpStream) {
+    let Ok(_room) = gateway.streams.try_acquire() else { return };
     let mut buffer = [0; MAX_QUERY];
     let query = async |stream: &mut TcpStream, buffer: &mut [u8]| {
         let length = usize::from(stream.read_u16().await.ok()?);
@@ -108,7 +108,7 @@ fn resolve(gateway: &Gateway, query: &Query, answer: &mut Message, takes_options
         // Programs ask for several kinds at once; one line of the log is enough for them.
         if !matches!(kind, RecordType::AAAA | RecordType::HTTPS) {
             let (rule, reason) = (decision.by.to_string(), decision.reason);
-            gateway.log.write(Event::Lookup { host: name.to_string(), rule, reason });
+            gateway.log.write(NetworkEvent::Lookup { host: name.to_string(), rule, reason });
         }
         return ResponseCode::NXDomain;
     }

@@ -5,12 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use belljar_linux::NETWORK_ADDRESS;
-use belljar_model::Decision;
+use belljar_model::{Decision, NetworkEvent};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::dial::{self, NotDialled};
 use crate::gateway::{Flow, Gateway, Target};
-use crate::log::Event;
 use crate::names::Names;
 use crate::{dns, relay, tls, web};
 
@@ -82,7 +81,7 @@ async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) {
         done = carry(gateway, flow, stream) => done,
         () = flow.cut.cancelled() => Err(Failed::Cut),
     };
-    gateway.log.write(Event::Ended {
+    gateway.log.write(NetworkEvent::Ended {
         flow: flow.number,
         host: flow.target.to_string(),
         port: flow.port,

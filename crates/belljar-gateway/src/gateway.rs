@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkPolicy};
+use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::budget::{Budget, MAX_FLOWS};
+use crate::budget::{Budget, MAX_FLOWS, MAX_STREAMS};
 use crate::config::GatewayConfig;
-use crate::log::{Event, Log};
+use crate::log::Log;
 use crate::names::Names;
 use crate::resolve::Resolver;
 
@@ -77,6 +78,8 @@ pub(crate) struct Gateway {
     pub(crate) names: RefCell<Names>,
     pub(crate) resolver: Resolver,
     pub(crate) budget: Budget,
+    /// Room for streams to the resolver.
+    pub(crate) streams: Semaphore,
     pub(crate) log: Log,
     flows: RefCell<BTreeMap<u64, Rc<Flow>>>,
     last_flow: Cell<u64>,
@@ -96,6 +99,7 @@ impl Gateway {
             names: RefCell::default(),
             resolver,
             budget: Budget::new(),
+            streams: Semaphore::new(MAX_STREAMS),
             log: Log::default(),
             flows: RefCell::default(),
             last_flow: Cell::new(0),
@@ -161,7 +165,7 @@ impl Gateway {
 
     /// Notes what was decided about a connection.
     pub(crate) fn note(&self, flow: &Flow, decision: &Decision) {
-        self.log.write(Event::Connection {
+        self.log.write(NetworkEvent::Connection {
             flow: flow.number,
             host: flow.target.to_string(),
             port: flow.port,

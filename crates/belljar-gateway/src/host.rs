@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use belljar_model::NetworkPolicy;
+use belljar_model::{NetworkPolicy, NetworkRecord};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use crate::gateway::Gateway;
-use crate::log::Record;
 
 /// The longest request, in bytes: a policy of as many rules as there may be fits.
 const MAX_REQUEST: u64 = 8 << 20;
@@ -16,7 +15,7 @@ const MAX_REQUEST: u64 = 8 << 20;
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+pub(crate) enum Request {
     /// Replaces the policy. Connections that the new one does not allow are cut.
     SetPolicy {
         /// The new one.
@@ -34,16 +33,11 @@ pub enum Request {
 /// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// It is done.
     Done,
     /// A line of the log.
-    Record(Record),
-    /// The request made no sense.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Record(NetworkRecord),
 }
 
 /// Answers the request of one connection.
@@ -57,17 +51,17 @@ async fn answer(gateway: &Gateway, stream: UnixStream) -> std::io::Result<()> {
     let mut line = Vec::new();
     (&mut stream).take(MAX_REQUEST).read_until(b'\n', &mut line).await?;
     let mut stream = stream.into_inner();
-    match serde_json::from_slice(&line) {
-        Ok(Request::SetPolicy { policy }) => {
+    match serde_json::from_slice(&line)? {
+        Request::SetPolicy { policy } => {
             gateway.set_policy(&policy);
             say(&mut stream, &Reply::Done).await
         }
-        Ok(Request::Log { after, follow }) => {
+        Request::Log { after, follow } => {
             let mut last = after;
             loop {
                 for record in gateway.log.after(last) {
                     last = record.number;
-                    say(&mut stream, &Reply::Record(Record::clone(&record))).await?;
+                    say(&mut stream, &Reply::Record(NetworkRecord::clone(&record))).await?;
                 }
                 if !follow {
                     return say(&mut stream, &Reply::Done).await;
@@ -80,7 +74,6 @@ async fn answer(gateway: &Gateway, stream: UnixStream) -> std::io::Result<()> {
                 }
             }
         }
-        Err(error) => say(&mut stream, &Reply::Refused { reason: error.to_string() }).await,
     }
 }
 

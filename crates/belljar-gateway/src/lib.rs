@@ -12,6 +12,7 @@
 //! program and change no other process.
 
 mod budget;
+mod client;
 mod config;
 mod control;
 mod dial;
@@ -27,7 +28,6 @@ mod start;
 mod tls;
 mod web;
 
+pub use client::{log, set_policy};
 pub use config::{CONNECTION, GatewayConfig, SETUP};
-pub use host::{Reply, Request};
-pub use log::{Event, Record};
 pub use start::{ARGUMENT, enter_gateway};

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::gateway::{Count, Counts, Flow};
 
 /// How much is read at once.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// How long a client that was refused may take to go.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);

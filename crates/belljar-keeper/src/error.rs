@@ -279,6 +279,7 @@ impl KeeperError {
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
             Self::Engine(EngineError::Unsupported { .. }) => "not_offered",
+            Self::Engine(EngineError::NoNetwork | EngineError::LimitInUse { .. }) => "failed_precondition",
             Self::Engine(_) => "engine_failed",
             Self::Store(_) | Self::Audit(_) | Self::Record { .. } => "store_failed",
             Self::File { .. } => "server_file_failed",

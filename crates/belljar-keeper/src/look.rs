@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{LimitsChange, Role, SandboxState};
+use belljar_model::{LimitsChange, NetworkFile, NetworkPolicy, Role, SandboxSpec, SandboxState};
 use belljar_store::{Cursor, ListQuery, Order};
 use futures::Stream;
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
-use crate::entry::info;
+use crate::entry::{Entry, info};
 use crate::error::KeeperError;
 use crate::head_room::check_memory;
 use crate::info::{DiskUse, EngineInfo, LogEntry, Me, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
-use crate::request::{Labels, ListSandboxes, SandboxUpdate};
+use crate::request::{Labels, ListSandboxes, SandboxUpdate, Settings};
 use crate::steps::to_its_end;
 
 /// One page of a list.
@@ -90,17 +91,15 @@ impl Keeper {
     ) -> Result<SandboxInfo> {
         self.require(caller, Role::User, "changing a sandbox")?;
         let entry = self.find(caller, id).await?;
+        // The whole policy is where it is kept; the trail says that it is another one.
+        let details =
+            update.network.as_ref().and_then(|network| network.clone().resolve().ok()).map(network_details);
         let changed = self.change(caller, &entry, update).await;
-        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, Vec::new()).await?;
+        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, details.unwrap_or_default()).await?;
         changed.map(|()| entry.info())
     }
 
-    async fn change(
-        &self,
-        caller: &Caller,
-        entry: &Arc<crate::entry::Entry>,
-        update: SandboxUpdate,
-    ) -> Result<()> {
+    async fn change(&self, caller: &Caller, entry: &Arc<Entry>, update: SandboxUpdate) -> Result<()> {
         let _step = entry.step.lock().await;
         let (mut labels, mut spec, mut settings) = {
             let live = entry.live();
@@ -122,22 +121,47 @@ impl Keeper {
             self.check_capabilities(&spec, lifetime)?;
         }
         lifetime.auto_resume = update.auto_resume.unwrap_or(lifetime.auto_resume);
-        let change = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
-        if !change.is_empty() {
+        let limits = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
+        let network = update.network.map(NetworkFile::resolve).transpose()?;
+        let Some(policy) = network.filter(|policy| *policy != spec.network) else {
+            return self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;
+        };
+        policy.check_available()?;
+        self.check_network(caller, &policy)?;
+        let sandbox = entry.running("changing its network policy")?;
+        sandbox.set_network(&policy).await?;
+        let old = std::mem::replace(&mut spec.network, policy);
+        let done = self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;
+        if done.is_err() {
+            // What is enforced is what is written.
+            sandbox.set_network(&old).await?;
+        }
+        done
+    }
+
+    /// Changes the limits, and writes what the sandbox is to be from now on.
+    async fn carry_out(
+        &self,
+        caller: &Caller,
+        entry: &Arc<Entry>,
+        limits: &LimitsChange,
+        (labels, mut spec, settings): (BTreeMap<String, String>, SandboxSpec, Settings),
+    ) -> Result<()> {
+        if !limits.is_empty() {
             let sandbox = entry.running("changing its limits")?;
             self.check_can(&spec, "changing its limits", |can| can.live_limits)?;
             let old = spec.limits.memory.bytes();
-            if let Some(memory) = change.memory {
+            if let Some(memory) = limits.memory {
                 check_memory(memory)?;
                 self.inner.set_share_memory(&entry.id, &caller.quotas, memory.bytes())?;
             }
-            if let Err(error) = sandbox.set_limits(&change).await {
+            if let Err(error) = sandbox.set_limits(limits).await {
                 self.inner.set_share_memory(&entry.id, &crate::caller::Quotas::default(), old)?;
                 return Err(error.into());
             }
-            spec.limits.memory = change.memory.unwrap_or(spec.limits.memory);
-            spec.limits.cpus = change.cpus.unwrap_or(spec.limits.cpus);
-            spec.limits.pids = change.pids.unwrap_or(spec.limits.pids);
+            spec.limits.memory = limits.memory.unwrap_or(spec.limits.memory);
+            spec.limits.cpus = limits.cpus.unwrap_or(spec.limits.cpus);
+            spec.limits.pids = limits.pids.unwrap_or(spec.limits.pids);
         }
         let json = |text: serde_json::Result<String>| {
             text.map_err(|error| KeeperError::field("spec", error.to_string()))
@@ -200,6 +224,23 @@ impl Keeper {
             disks: disks.into_iter().take(MAX_DISKS).map(disk).collect(),
             uptime: uptime.and_then(|uptime| Duration::try_from(uptime).ok()).unwrap_or_default(),
         })
+    }
+
+    /// What has been decided about the connections of a running sandbox, after record `after`, as far as it is kept: the last
+    /// 1,024 since it was started or resumed. With `follow` also what will be, until it ends.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; it is not running, or was made without a network.
+    pub async fn network_log(
+        &self,
+        caller: &Caller,
+        id: &str,
+        after: u64,
+        follow: bool,
+    ) -> Result<belljar_engine::NetworkLog> {
+        let entry = self.find(caller, id).await?;
+        let sandbox = entry.running("reading the log of its network")?;
+        Ok(sandbox.network_log(after, follow).await?)
     }
 
     /// What happened to a sandbox, after entry `after`. While it lives that is in memory only: a restart of the server begins
@@ -292,6 +333,12 @@ impl Keeper {
             usage: self.inner.spent.usage(&caller.key),
         })
     }
+}
+
+/// A network policy, for the trail: the mode, and what tells it from others.
+fn network_details(policy: NetworkPolicy) -> Vec<(&'static str, String)> {
+    let digest = crate::exec::hex(&Sha256::digest(policy.canonical_json()));
+    vec![("network", policy.to_string()), ("network_digest", digest)]
 }
 
 /// How many entries of a log are looked at in one go.

@@ -187,6 +187,7 @@ impl Keeper {
     /// Makes a sandbox do what is written of it.
     async fn agree(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
         self.agree_on_limits(entry, sandbox).await;
+        self.agree_on_network(entry, sandbox).await;
         if entry.state() == SandboxState::Paused {
             sandbox.set_deadline(None).await?;
             sandbox.freeze().await?;
@@ -209,6 +210,18 @@ impl Keeper {
             Err(error) => {
                 // It has more in use than the record allows it: it keeps what it was given a moment before.
                 tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the limits that are written");
+            }
+        }
+    }
+
+    /// So may a change of the network policy.
+    async fn agree_on_network(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+        let policy = entry.live().spec.network.clone();
+        match sandbox.set_network(&policy).await {
+            // A launcher of an earlier version cannot have changed it.
+            Ok(()) | Err(EngineError::NoNetwork | EngineError::Unsupported { .. }) => {}
+            Err(error) => {
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the network policy that is written");
             }
         }
     }

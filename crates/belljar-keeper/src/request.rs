@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_engine::Engines;
-use belljar_model::{Cpus, Memory, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile};
+use belljar_model::{Cpus, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -248,6 +248,8 @@ pub struct SandboxUpdate {
     pub on_timeout: Option<TimeoutAction>,
     /// Whether a use of the paused sandbox resumes it.
     pub auto_resume: Option<bool>,
+    /// The network policy that replaces the present one.
+    pub network: Option<NetworkFile>,
 }
 
 /// A command to run.

@@ -12,7 +12,7 @@ use crate::{kernel, rlimit};
 const OPEN_FILES: u64 = 1024;
 
 /// The most memory that it may write to, in bytes.
-const DATA: u64 = 256 << 20;
+const DATA: u64 = 128 << 20;
 
 /// Why a process could not be jailed.
 #[derive(Debug, thiserror::Error)]

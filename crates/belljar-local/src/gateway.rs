@@ -6,14 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use belljar_gateway::{ARGUMENT, GatewayConfig, SETUP};
+use belljar_engine::{EngineError, NetworkLog};
+use belljar_gateway::{ARGUMENT, CONNECTION, GatewayConfig, SETUP};
 use belljar_linux::Without;
 use belljar_model::{NetworkPolicy, NetworkSetup};
+use futures::StreamExt as _;
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use tokio::sync::watch;
 
+use crate::engine::launch;
 use crate::progress::async_fd;
-use crate::sockets::control_pair;
+use crate::sockets::{control_pair, pair, stream};
+
+/// How long it may take to have another policy.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it may take to end once it is told.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -68,12 +75,34 @@ impl Gateway {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.control, 64)?)
     }
 
+    /// The host's end of a new connection to it. Few can wait to be taken at once.
+    pub(crate) fn connection(&self) -> io::Result<OwnedFd> {
+        let (host, theirs) = pair(SocketType::STREAM)?;
+        belljar_linux::send_with(self.control.as_fd(), &[CONNECTION], &[theirs.as_fd()])?;
+        Ok(host)
+    }
+
     /// Ends it, and waits until it is gone.
     pub(crate) async fn end(&self) {
         let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
         let mut ended = self.ended.clone();
         let _ = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
     }
+}
+
+/// Replaces the policy of the gateway at the other end.
+pub(crate) async fn set_policy(connection: OwnedFd, policy: &NetworkPolicy) -> Result<(), EngineError> {
+    let failed = || launch("change the network policy");
+    let connection = stream(connection).map_err(failed())?;
+    let done = tokio::time::timeout(POLICY_TIMEOUT, belljar_gateway::set_policy(connection, policy)).await;
+    done.unwrap_or_else(|late| Err(late.into())).map_err(failed())
+}
+
+/// The records of the gateway at the other end.
+pub(crate) async fn log(connection: OwnedFd, after: u64, follow: bool) -> Result<NetworkLog, EngineError> {
+    let failed = || launch("read the network's log");
+    let connection = stream(connection).map_err(failed())?;
+    Ok(belljar_gateway::log(connection, after, follow).await.map_err(failed())?.boxed())
 }
 
 /// SIGKILL: there is nothing that it would have to tidy up.

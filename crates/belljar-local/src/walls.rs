@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use belljar_engine::{EngineError, GuestClient, Usage, Walls};
+use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_guest::guest_threads;
 use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
-use belljar_model::{ByteSize, LimitsChange, SandboxId};
+use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType};
@@ -205,6 +205,16 @@ impl LocalWalls {
         }
     }
 
+    /// The host's end of a connection to the gateway.
+    pub(crate) fn gateway_connection(&self) -> Result<OwnedFd, EngineError> {
+        let Some(gateway) = &self.held.gateway else {
+            return Err(EngineError::NoNetwork);
+        };
+        gateway
+            .connection()
+            .map_err(crate::engine::launch("reach the sandbox's gateway, which has ended or is overloaded"))
+    }
+
     fn unsupported(&self, what: &'static str, reason: &'static str) -> EngineError {
         EngineError::Unsupported { what: what.into(), engine: self.held.kind.name(), reason: reason.into() }
     }
@@ -319,6 +329,14 @@ impl Walls for LocalWalls {
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async { self.change(change) })
+    }
+
+    fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async { crate::gateway::set_policy(self.gateway_connection()?, policy).await })
+    }
+
+    fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
+        Box::pin(async move { crate::gateway::log(self.gateway_connection()?, after, follow).await })
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -10,6 +10,10 @@
 )]
 
 #[cfg(feature = "mutation")]
+#[expect(dead_code, reason = "the commands of a service have more uses for it")]
+#[path = "service_cli/world.rs"]
+mod home;
+#[cfg(feature = "mutation")]
 #[path = "network/world.rs"]
 mod world;
 
@@ -19,6 +23,9 @@ mod attacks;
 #[cfg(feature = "mutation")]
 #[path = "network/clients.rs"]
 mod clients;
+#[cfg(feature = "mutation")]
+#[path = "network/service.rs"]
+mod service;
 
 /// A test by its name.
 #[cfg(feature = "mutation")]
@@ -27,7 +34,7 @@ type Case = (&'static str, fn(&world::World));
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
-    let cases = [clients::CASES, attacks::CASES].concat();
+    let cases = [clients::CASES, attacks::CASES, service::CASES].concat();
     // Before there is a second thread; each test has a process of its own.
     let lack = if arguments.list { None } else { world::enter().err() };
     let trial = |(name, case): Case| {

@@ -260,6 +260,36 @@ async def test_set_limits(sbx: Any, real: None) -> None:
         await sbx.set_limits(memory="1")
 
 
+async def test_network(api: Any, real: None) -> None:
+    try:
+        sbx = await api.Sandbox.create(timeout=60, network={"allow": ("good.example:5432",)})
+    except SandboxException as error:
+        if "nft_tproxy" in str(error):
+            pytest.skip(str(error))
+        raise
+    async with sbx:
+        assert sbx.info.network == {"mode": "whitelist", "allow": ["good.example:5432"]}
+        look = "import socket\ntry: socket.gethostbyname('other.example')\nexcept OSError as error: print(type(error).__name__)"
+        assert (await sbx.commands.run(["python3", "-c", look])).stdout == "gaierror\n"
+        seen = [record async for record in sbx.network_log()]
+        assert [(record.event, record.host, record.port) for record in seen] == [("lookup", "other.example", None)]
+        assert "not allowed" in (seen[0].reason or "") and seen[0].at.tzinfo is not None
+        info = await sbx.update(network={"presets": ["pip"], "allow": ["other.example"], "deny": ["good.example"]})
+        assert info.network["presets"] == ["pip"] and info.network["deny"] == ["good.example:*"]
+        assert (await sbx.commands.run(["python3", "-c", look])).stdout == ""
+        assert [record async for record in sbx.network_log(after=seen[-1].number)] == []
+        with pytest.raises(InvalidArgumentException) as caught:
+            await sbx.update(network={"allow": ["a..b"]})
+        assert (caught.value.field or "").startswith("network.allow")
+        assert (await sbx.update(network="disabled")).network == "disabled"
+        await sbx.commands.run(["python3", "-c", look])
+        last = None
+        async for record in sbx.network_log(seen[-1].number, follow=True):
+            last = record
+            break
+        assert last is not None and last.number == seen[-1].number + 1
+
+
 async def test_metrics(sbx: Any) -> None:
     await sbx.commands.run("head -c 1000000 /dev/zero > f")
     metrics = await sbx.get_metrics()

@@ -50,7 +50,7 @@ export { type PortList, Ports, type PortToken } from "./ports.js";
 export type { ProcessRef } from "./process-api.js";
 export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
 export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
-export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
+export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
 export { Templates } from "./templates.js";
 export type { OnData } from "./terminal-connection.js";
@@ -70,6 +70,9 @@ export type {
   LogEntry,
   LogPage,
   Metrics,
+  Network,
+  NetworkPolicy,
+  NetworkRecord,
   OnTimeout,
   Outcome,
   PortInfo,

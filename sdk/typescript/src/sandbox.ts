@@ -6,13 +6,14 @@ import { type CallOptions, Configuration, ofRequest, type RequestOptions } from 
 import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
 import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
+import { errorFromEvent, parseEvent } from "./output.js";
 import { Paginator } from "./paginator.js";
 import { Ports } from "./ports.js";
 import { Pty } from "./pty.js";
 import { Sessions } from "./sessions.js";
 import { sleep } from "./signal.js";
 import { newIdempotencyKey, route, Transport } from "./transport.js";
-import type { InitialFile, Limits, LogPage, Metrics, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo } from "./types.js";
+import type { InitialFile, Limits, LogPage, Metrics, Network, NetworkRecord, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo } from "./types.js";
 import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
 
 /** Milliseconds between two looks at a sandbox's ports. */
@@ -42,8 +43,8 @@ export interface CreateOptions extends RequestOptions {
   envs?: Record<string, string>;
   /** What it may use. */
   limits?: Limits;
-  /** Which network it has; `disabled` if not given. */
-  network?: string;
+  /** What it may reach: `disabled` (if not given), `open`, or a policy such as `{ presets: ["pip"] }`. */
+  network?: Network;
   /** Which engine builds its walls. */
   engine?: string;
   /** The least grade of walls that will do. */
@@ -92,6 +93,19 @@ export interface UpdateOptions extends RequestOptions {
   onTimeout?: OnTimeout;
   /** Whether using it resumes it when it is paused. */
   autoResume?: boolean;
+  /**
+   * All that it may reach from now on. Connections that this does not allow are cut. A sandbox that was made with the network
+   * `disabled` cannot get another.
+   */
+  network?: Network;
+}
+
+/** Which decisions about connections to hand out. */
+export interface NetworkLogOptions extends RequestOptions {
+  /** Only those after this number. */
+  after?: number;
+  /** Whether to go on with what is decided, until the sandbox is gone; no if not given. */
+  follow?: boolean;
 }
 
 /** What copies are to be. */
@@ -248,10 +262,10 @@ export class Sandbox {
     return this.#info;
   }
 
-  /** Changes labels, limits, and what happens when its time is over. */
+  /** Changes labels, limits, network, and what happens when its time is over. */
   async update(options: UpdateOptions): Promise<SandboxInfo> {
-    const { labels, limits, idleTimeoutMs, onTimeout, autoResume, ...request } = options;
-    const json = { labels, limits: limitsToWire(limits), idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs), on_timeout: onTimeout, auto_resume: autoResume };
+    const { labels, limits, idleTimeoutMs, onTimeout, autoResume, network, ...request } = options;
+    const json = { labels, limits: limitsToWire(limits), idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs), on_timeout: onTimeout, auto_resume: autoResume, network };
     this.#info = sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: this.#route(""), json, options: request }));
     return this.#info;
   }
@@ -403,6 +417,18 @@ export class Sandbox {
       next: page.next,
       entries: page.entries.map(({ at, process, ...entry }) => ({ ...entry, at: new Date(at), ...(typeof process === "number" ? { process } : {}) })),
     };
+  }
+
+  /** What was decided about its connections since it was started, the last 1,024 decisions. Leaving the loop ends the request. */
+  async *networkLog(options: NetworkLogOptions = {}): AsyncGenerator<NetworkRecord, void, undefined> {
+    const { after, follow = false, ...request } = options;
+    for await (const event of this.#transport.events({ method: "GET", path: this.#route("/network/log"), query: { after, follow }, options: request })) {
+      if (event.event === "error") {
+        throw errorFromEvent(event);
+      }
+      const record = parseEvent<Omit<NetworkRecord, "at"> & { at: string }>(event);
+      yield { ...record, at: new Date(record.at) };
+    }
   }
 
   /** Makes a token that opens this sandbox only, and neither ends nor copies it. `expires` is 3,600 seconds if not given. */

@@ -124,8 +124,8 @@ export interface SandboxInfo {
   engine: string;
   /** What it may use. */
   limits: SandboxLimits;
-  /** Which network it has. */
-  network: string;
+  /** What it may reach: a mode alone, or a policy in full. */
+  network: Network;
   /** Its walls, as they really are. */
   isolation: Isolation | null;
   /** The home directory inside. */
@@ -144,6 +144,51 @@ export interface SandboxInfo {
   tenant: string;
   /** The id of the key that made it. */
   key: string | null;
+}
+
+/** What a sandbox may reach. */
+export interface NetworkPolicy {
+  /** `whitelist` is meant where presets or `allow` name something and no mode is given. */
+  mode?: "disabled" | "whitelist" | "open";
+  /** Lists for package managers, such as `pip` and `npm`. */
+  presets?: string[];
+  /** Rules such as `api.example.com`, `*.example.com:443` and `192.0.2.0/24:5432`. */
+  allow?: string[];
+  /** Rules of the same form, which no other overrides. */
+  deny?: string[];
+}
+
+/** A mode alone (`disabled`, `open`), or a policy in full. */
+export type Network = string | NetworkPolicy;
+
+/** What was decided about a connection of a sandbox. */
+export interface NetworkRecord {
+  /** Counts up from 1. */
+  number: number;
+  /** When. */
+  at: Date;
+  /** A name was not resolved, a verdict, or the end of an allowed connection. */
+  event: "lookup" | "connection" | "ended";
+  /** The name, or the address if the program gave that. */
+  host: string;
+  /** Its port; not of a lookup. */
+  port?: number;
+  /** Which connection; not of a lookup. */
+  flow?: number;
+  /** Whether it may be; only of a connection. */
+  allowed?: boolean;
+  /** The address that it goes to; null if it is not known. */
+  address?: string | null;
+  /** What decided. */
+  rule?: string;
+  /** One sentence for whoever tried it. */
+  reason?: string;
+  /** Bytes that the sandbox has sent; only of an end. */
+  sent?: number;
+  /** Bytes that the sandbox has got; only of an end. */
+  received?: number;
+  /** Why it ended, if it did not just end. */
+  error?: string | null;
 }
 
 /** What a sandbox uses. Null where the machine does not measure it. */

@@ -1,5 +1,7 @@
 // The REST interface's own forms, with its own names. Nothing here is public.
 
+import type { Network } from "./types.js";
+
 /** A sandbox. */
 export interface WireSandbox {
   id: string;
@@ -28,7 +30,7 @@ export interface WireSandbox {
     output_bytes: number | null;
     open_files: number | null;
   };
-  network: string;
+  network: Network;
   isolation: { engine: string; grade: string; tree: string; layers: { name: string; state: string; detail: string }[] } | null;
   home: string;
   hostname: string;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { ConflictError, type CreateOptions, InvalidArgumentError, NotFoundError, Sandbox, SandboxGoneError } from "belljar";
+import { ConflictError, type CreateOptions, InvalidArgumentError, type NetworkRecord, NotFoundError, Sandbox, SandboxGoneError } from "belljar";
 import { LABELS, live } from "./live.js";
 import { until } from "./wait.js";
 
@@ -218,6 +218,41 @@ live("what it uses and what happened can be seen", async () => {
   assert.ok(entries.every((entry, index) => entry.at instanceof Date && (index === 0 || entry.seq > (entries[index - 1]?.seq ?? 0))));
   assert.deepEqual((await sandbox.logs({ after: next })).entries, []);
   assert.equal((await sandbox.logs({ limit: 1 })).entries.length, 1);
+});
+
+live("a network can be changed, and its log be read", async (t) => {
+  let made: Sandbox;
+  try {
+    made = await create({ network: { allow: ["good.example:5432"] } });
+  } catch (error) {
+    if (String(error).includes("nft_tproxy")) {
+      t.skip(String(error));
+      return;
+    }
+    throw error;
+  }
+  await using sandbox = made;
+  assert.deepEqual((await sandbox.getInfo()).network, { mode: "whitelist", allow: ["good.example:5432"] });
+  const look = ["python3", "-c", "import socket\ntry: socket.gethostbyname('other.example')\nexcept OSError as error: print(type(error).__name__)"];
+  assert.equal((await sandbox.commands.run(look)).stdout, "gaierror\n");
+  const seen: NetworkRecord[] = [];
+  for await (const record of sandbox.networkLog()) {
+    seen.push(record);
+  }
+  assert.deepEqual(
+    seen.map(({ event, host, port }) => ({ event, host, port })),
+    [{ event: "lookup", host: "other.example", port: undefined }],
+  );
+  assert.ok(seen[0]?.at instanceof Date && seen[0].reason?.includes("not allowed"));
+  const changed = await sandbox.update({ network: { presets: ["pip"], allow: ["other.example"] } });
+  assert.deepEqual(changed.network, { mode: "whitelist", presets: ["pip"], allow: ["other.example"] });
+  assert.equal((await sandbox.commands.run(look)).stdout, "");
+  assert.equal((await sandbox.update({ network: "disabled" })).network, "disabled");
+  await sandbox.commands.run(look);
+  for await (const record of sandbox.networkLog({ after: seen[0]?.number, follow: true })) {
+    assert.equal(record.host, "other.example");
+    break;
+  }
 });
 
 live("many sandboxes at once", async () => {

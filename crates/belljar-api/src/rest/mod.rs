@@ -60,6 +60,7 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(sandboxes::fork))
         .routes(routes!(sandboxes::metrics))
         .routes(routes!(sandboxes::logs))
+        .routes(routes!(sandboxes::network_log))
         .routes(routes!(sandboxes::token))
         .routes(routes!(exec::exec))
         .routes(routes!(processes::start, processes::list))

@@ -153,6 +153,9 @@ fn add_errors(path: &str, operation: &mut Operation) {
     if path.starts_with("/v1/sandboxes/{id}/") || path.starts_with("/v1/signed/") {
         statuses.extend([501, 502, 504]);
     }
+    if path == "/v1/sandboxes/{id}" && operation.request_body.is_some() {
+        statuses.push(501);
+    }
     if operation.request_body.is_some() || path.ends_with("/pause") || path.ends_with("/verify") {
         statuses.extend([400, 408, 413, 415]);
     }

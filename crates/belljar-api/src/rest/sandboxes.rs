@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{ListSandboxes, SandboxInfo};
-use belljar_model::SandboxState;
+use belljar_model::{NetworkEvent, NetworkRecord, SandboxState};
+use futures::StreamExt as _;
 use http::StatusCode;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,6 +19,7 @@ use super::types::{
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
 use crate::problem::{Problem, ProblemBody};
+use crate::stream::{event, events};
 
 /// Entries of one page, if nothing is said.
 const DEFAULT_PAGE: u32 = 50;
@@ -331,6 +334,53 @@ pub(super) async fn logs(
     let after = query.after.unwrap_or(0);
     let entries = shared.keeper.logs(&caller, &id, after, limit).await?;
     Ok(axum::Json(LogsBody::new(entries, after)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct NetworkLogQuery {
+    /// Begin after the record with this number.
+    after: Option<u64>,
+    /// Whether to go on with what is decided, which is so if not given. `false` ends with the last record.
+    follow: Option<bool>,
+}
+
+/// A record, with its time as text.
+#[derive(Serialize)]
+struct NetworkRecordBody {
+    number: u64,
+    at: String,
+    #[serde(flatten)]
+    event: NetworkEvent,
+}
+
+/// What was decided about the connections of a running sandbox, as server-sent events with a number each: the last 1,024 since it was
+/// started or resumed, and those to come.
+///
+/// `lookup` is a name that was not resolved (`host`, `rule`, `reason`), `connection` a verdict (`flow`, `host`, `port`, `allowed`, `address`,
+/// `rule`, `reason`), `ended` the end of an allowed connection (`flow`, `host`, `port`, `sent`, `received`, `error`).
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/network/log", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id or name."), NetworkLogQuery),
+    responses((status = 200, description = "What is decided.", body = String, content_type = "text/event-stream",
+        example = "event: network\nid: 1\ndata: {\"number\":1,\"at\":\"2026-11-24T10:00:00.000Z\",\"event\":\"connection\",\"flow\":1,\"host\":\"example.com\",\"port\":443,\"allowed\":true,\"address\":\"93.184.215.14\",\"rule\":\"allow: example.com:443\",\"reason\":\"example.com:443 is allowed\"}\n\n")))]
+pub(super) async fn network_log(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<NetworkLogQuery>,
+) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let follow = query.follow != Some(false);
+    let records = shared.keeper.network_log(&caller, &id, query.after.unwrap_or(0), follow).await?;
+    // A gateway that ends takes its log with it.
+    let records =
+        records.take_while(|record| std::future::ready(record.is_ok())).filter_map(async |record| {
+            let NetworkRecord { number, unix_ms, event: what } = record.ok()?;
+            let at = Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?.to_string();
+            Some(event("network", &NetworkRecordBody { number, at, event: what }).id(number.to_string()))
+        });
+    Ok(events(slot, caller.request_id, records))
 }
 
 /// How long a token works.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use belljar_engine::v1;
 use belljar_keeper as keeper;
-use belljar_model::{Isolation, LayerState, Limits, LimitsFile, Outcome, SandboxState, StreamOutput};
+use belljar_model::{
+    Isolation, LayerState, Limits, LimitsFile, NetworkEvent, NetworkRecord, Outcome, SandboxState,
+    StreamOutput,
+};
 use belljar_proto::well_known;
 use jiff::Timestamp;
 
@@ -136,7 +139,57 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         start_time: duration(info.start).into(),
         tenant: info.tenant,
         key: info.key,
+        network_policy: network_policy(&info.spec.network).into(),
         ..Default::default()
+    }
+}
+
+fn network_policy(policy: &belljar_model::NetworkPolicy) -> v1::NetworkPolicy {
+    let texts = |rules: &[belljar_model::Rule]| rules.iter().map(ToString::to_string).collect();
+    v1::NetworkPolicy {
+        mode: policy.as_str().to_owned(),
+        presets: policy.presets().iter().map(|&name| name.to_owned()).collect(),
+        allow: texts(policy.allow()),
+        deny: texts(policy.deny()),
+        ..Default::default()
+    }
+}
+
+/// What was decided about a connection.
+pub(super) fn network_record(record: NetworkRecord) -> v1::NetworkRecord {
+    let NetworkRecord { number, unix_ms, event } = record;
+    let at = Duration::from_millis(unix_ms);
+    let at = well_known::Timestamp {
+        seconds: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(at.subsec_nanos()).unwrap_or(0),
+        ..Default::default()
+    };
+    let known = v1::NetworkRecord { number, at: at.into(), ..Default::default() };
+    match event {
+        NetworkEvent::Lookup { host, rule, reason } => {
+            v1::NetworkRecord { event: "lookup".to_owned(), host, rule, reason, ..known }
+        }
+        NetworkEvent::Connection { flow, host, port, allowed, address, rule, reason } => v1::NetworkRecord {
+            event: "connection".to_owned(),
+            flow: Some(flow),
+            host,
+            port: port.into(),
+            allowed: Some(allowed),
+            address: address.map(|address| address.to_string()).unwrap_or_default(),
+            rule,
+            reason,
+            ..known
+        },
+        NetworkEvent::Ended { flow, host, port, sent, received, error } => v1::NetworkRecord {
+            event: "ended".to_owned(),
+            flow: Some(flow),
+            host,
+            port: port.into(),
+            reason: error.unwrap_or_default(),
+            sent: Some(sent),
+            received: Some(received),
+            ..known
+        },
     }
 }
 

@@ -221,6 +221,24 @@ impl v1::Sandboxes for Sandboxes {
         Response::ok(call.until_stopped(slot, entries))
     }
 
+    async fn network_log(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, v1::NetworkLogRequest>,
+    ) -> ServiceResult<ServiceStream<v1::NetworkRecord>> {
+        let call = Call::of(&self.0, &context)?;
+        let slot = call.slot()?;
+        let request = request.to_owned_message();
+        let records =
+            self.0.keeper.network_log(&call.caller, &request.sandbox, request.after, request.follow).await;
+        // A gateway that ends takes its log with it.
+        let records = records
+            .map_err(|error| call.failed(error))?
+            .take_while(|record| std::future::ready(record.is_ok()))
+            .filter_map(async |record| record.ok().map(|record| Ok(convert::network_record(record))));
+        Response::ok(call.until_stopped(slot, records))
+    }
+
     async fn events(
         &self,
         context: RequestContext,
@@ -447,6 +465,7 @@ fn changes(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Problem> 
         idle_timeout: idle.map(|idle| Some(idle).filter(|idle| !idle.is_zero())),
         on_timeout: convert::timeout_action(request.on_timeout)?,
         auto_resume: request.auto_resume,
+        network: network(None, request.network_policy.into_option())?,
     })
 }
 

@@ -130,6 +130,28 @@ async fn sandboxes_are_changed_paused_and_resumed(world: World) {
     assert_eq!((&changed["limits"]["pids"], &changed["on_timeout"]), (&json!(99), &json!("pause")));
     let changed = user.json("PATCH", &path, &json!({"labels": {"a": null}, "idle_timeout": 0})).await.json();
     assert_eq!((&changed["labels"], &changed["idle_timeout_s"]), (&json!({"b": "2"}), &Value::Null));
+    // What cannot be as things are is said with its reason, and changes nothing.
+    let none = user.json("PATCH", &path, &json!({"network": "disabled", "labels": {"c": "3"}})).await.json();
+    assert_eq!((&none["network"], &none["labels"]), (&json!("disabled"), &json!({"b": "2", "c": "3"})));
+    let refused = user.json("PATCH", &path, &json!({"network": "open", "limits": {"pids": 98}})).await;
+    refused.refused(409, "failed_precondition", None);
+    assert!(refused.json()["detail"].as_str().unwrap().contains("made without one"), "{refused:?}");
+    user.get(&format!("{path}/network/log")).await.refused(409, "failed_precondition", None);
+    let many = json!({"command": "for i in $(seq 40); do sleep 1000 & done; echo ready; wait"});
+    let many = user.post(&format!("{path}/processes"), &many).await.json();
+    until("ready", async || {
+        let all = user.get(&format!("{path}/processes")).await.json();
+        all["processes"].as_array().unwrap().iter().any(|one| one["stdout_bytes"] == 6)
+    })
+    .await;
+    let refused = user.json("PATCH", &path, &json!({"limits": {"pids": 20}})).await;
+    refused.refused(409, "failed_precondition", None);
+    assert!(
+        refused.json()["detail"].as_str().unwrap().starts_with("pids: 20 is less than the "),
+        "{refused:?}"
+    );
+    user.delete(&format!("{path}/processes/{}", many["process"])).await;
+    assert_eq!(user.get(&path).await.json()["limits"]["pids"], 99);
 
     let paused = user.post(&format!("{path}/pause"), &json!({})).await;
     assert_eq!((paused.status.as_u16(), &paused.json()["state"]), (200, &json!("paused")), "{paused:?}");

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use belljar_client::{Client, ClientError, GuestClient, v1, well_known};
 use belljar_engine::{
-    Capabilities, CreateRequest, Engine, EngineError, GuestError, Life, Sandbox, Usage, Walls,
+    Capabilities, CreateRequest, Engine, EngineError, GuestError, Life, NetworkLog, Sandbox, Usage, Walls,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{EngineName, Isolation, Layer, LayerState, LimitsChange, SandboxSpec};
+use belljar_model::{EngineName, Isolation, Layer, LayerState, LimitsChange, NetworkPolicy, SandboxSpec};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -115,6 +115,14 @@ impl Walls for RemoteWalls {
 
     fn set_limits<'a>(&'a self, _: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
         async { Err(unsupported(EngineName::LOCAL, "changing limits")) }.boxed()
+    }
+
+    fn set_network<'a>(&'a self, _: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        async { Err(unsupported(EngineName::LOCAL, "changing the network")) }.boxed()
+    }
+
+    fn network_log(&self, _: u64, _: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
+        async { Err(unsupported(EngineName::LOCAL, "the network's log")) }.boxed()
     }
 
     fn set_deadline(&self, _: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -175,6 +175,9 @@ impl Asking {
                 let stream = held.walls.connection().await?;
                 Ok((sandbox(held.facts.clone()), Some(stream)))
             }
+            Request::ConnectGateway { id } => {
+                Ok((Answer::Gateway, Some(get(&id)?.walls.gateway_connection()?)))
+            }
             Request::Usage { id } => Ok((Answer::Usage(get(&id)?.walls.usage().await.into()), None)),
             Request::Interpreter { id, owner, imports } => {
                 self.launcher.may_launch()?;

@@ -30,6 +30,8 @@ pub(crate) enum Request {
     List,
     /// A new connection to a guest.
     Connect { id: SandboxId },
+    /// A new connection to a sandbox's gateway.
+    ConnectGateway { id: SandboxId },
     /// What a sandbox uses.
     Usage { id: SandboxId },
     /// An interpreter that is warm, for the next context of Python: of this tenant's parent that has these imports.
@@ -58,6 +60,7 @@ impl Request {
             Self::Launch { .. } => ("launch", 1),
             Self::List => ("list", 1),
             Self::Connect { .. } => ("connect", 1),
+            Self::ConnectGateway { .. } => ("look after a network", 4),
             Self::Usage { .. } => ("usage", 1),
             Self::Interpreter { .. } => ("offer an interpreter", 2),
             Self::SetLimits { .. } => ("set limits", 1),
@@ -98,6 +101,8 @@ pub(crate) enum Answer {
     },
     /// A sandbox; with it comes a connection to its guest.
     Sandbox(Box<SandboxFacts>),
+    /// A connection to a gateway comes with this.
+    Gateway,
     /// All sandboxes.
     List { sandboxes: Vec<Listed> },
     /// What one uses.
@@ -111,7 +116,7 @@ pub(crate) enum Answer {
 impl Answer {
     /// Whether a descriptor comes with it.
     pub(crate) fn has_descriptor(&self) -> bool {
-        matches!(self, Self::Sandbox(_))
+        matches!(self, Self::Sandbox(_) | Self::Gateway)
     }
 }
 

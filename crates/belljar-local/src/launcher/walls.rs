@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::{EngineError, GuestClient, Usage, Walls};
+use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_linux::LaunchPhase;
-use belljar_model::{LimitsChange, SandboxId};
+use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 
 use crate::launcher::engine::{Fate, If, Shared};
@@ -65,6 +65,13 @@ impl LauncherWalls {
         }
     }
 
+    async fn gateway(&self) -> Result<std::os::fd::OwnedFd, EngineError> {
+        match self.ask(Request::ConnectGateway { id: self.id.clone() }).await? {
+            (Answer::Gateway, Some(connection)) => Ok(connection),
+            _ => Err(self.shared.lost(LinkError::Protocol)),
+        }
+    }
+
     async fn done(&self, request: Request) -> Result<(), EngineError> {
         match self.ask(request).await? {
             (Answer::Done, None) => Ok(()),
@@ -111,6 +118,14 @@ impl Walls for LauncherWalls {
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(self.done(Request::SetLimits { id: self.id.clone(), change: *change }))
+    }
+
+    fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async { crate::gateway::set_policy(self.gateway().await?, policy).await })
+    }
+
+    fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
+        Box::pin(async move { crate::gateway::log(self.gateway().await?, after, follow).await })
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -19,6 +19,7 @@ pub(crate) enum WireError {
     Left { id: SandboxId, count: u32, source: WireSource },
     HostFile { action: String, path: FilePath, source: WireSource },
     Unsupported { what: String, engine: EngineName, reason: String },
+    NoNetwork,
     LimitInUse { field: String, value: String, in_use: String },
     SetLimit { field: String, value: String, source: WireSource },
     IdInUse { id: SandboxId },
@@ -70,6 +71,7 @@ impl From<EngineError> for WireError {
             EngineError::Unsupported { what, engine, reason } => {
                 Self::Unsupported { what: what.into_owned(), engine, reason: reason.into_owned() }
             }
+            EngineError::NoNetwork => Self::NoNetwork,
             EngineError::LimitInUse { field, value, in_use } => {
                 Self::LimitInUse { field: field.into_owned(), value, in_use }
             }
@@ -101,6 +103,7 @@ impl From<WireError> for EngineError {
             WireError::Unsupported { what, engine, reason } => {
                 Self::Unsupported { what: what.into(), engine, reason: reason.into() }
             }
+            WireError::NoNetwork => Self::NoNetwork,
             WireError::LimitInUse { field, value, in_use } => {
                 Self::LimitInUse { field: field.into(), value, in_use }
             }
@@ -151,6 +154,7 @@ mod tests {
                 engine: EngineName::known("none"),
                 reason: "b".into(),
             },
+            EngineError::NoNetwork,
             EngineError::LimitInUse { field: "pids".into(), value: a(), in_use: b() },
             EngineError::SetLimit { field: "cpus".into(), value: a(), source: denied() },
             EngineError::IdInUse { id: id.clone() },

@@ -142,6 +142,13 @@ pub(crate) enum SandboxCommand {
         #[arg(long, value_name = "KEY=VALUE")]
         label: Vec<String>,
     },
+    /// Show or change what a running sandbox may reach
+    Net {
+        /// Sandbox
+        sandbox: String,
+        #[command(subcommand)]
+        command: NetworkCommand,
+    },
     /// Keep a sandbox's files as a template
     Snapshot {
         /// Sandbox
@@ -395,6 +402,24 @@ pub(crate) enum KeyCommand {
     Revoke {
         /// Its id
         id: String,
+    },
+}
+
+/// What is done about a sandbox's network.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetworkCommand {
+    /// Show the network policy
+    Get,
+    /// Replace the network policy; connections that the new one does not allow are cut
+    Set {
+        #[command(flatten)]
+        net: crate::cli::NetArgs,
+    },
+    /// Print what was decided about connections
+    Log {
+        /// Go on with what is decided
+        #[arg(short, long)]
+        follow: bool,
     },
 }
 

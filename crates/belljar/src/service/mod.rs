@@ -11,6 +11,7 @@ mod exec;
 mod keys;
 pub(crate) mod link;
 pub(crate) mod long;
+mod network;
 mod ports;
 mod process;
 mod sandbox;

@@ -5,7 +5,7 @@ use belljar_client::v1;
 use super::args::SandboxCommand;
 use super::link::{Link, is_missing};
 use super::show::{Table, bytes, distance, print, rough, state};
-use super::{copy, create, exec, ports, process, terminal, words};
+use super::{copy, create, exec, network, ports, process, terminal, words};
 use crate::message::{Quit, clean, one_line};
 
 /// As many as the server gives at once.
@@ -40,6 +40,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
             }
         }
         SandboxCommand::Set { .. } => set(link, command).await?,
+        SandboxCommand::Net { sandbox, command } => network::network(link, sandbox, command).await?,
         SandboxCommand::Snapshot { sandbox, name, note } => {
             let request = v1::SnapshotSandboxRequest {
                 sandbox: sandbox.clone(),

@@ -22,7 +22,7 @@ const CHOICES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_
 const CHOICE_KEYS: [&str; 4] = ["state", "on_timeout", "kind", "role"];
 
 /// Keys, besides those that end with `_bytes`, that hold a number of 64 bits, which messages have as a text.
-const NUMBER_KEYS: [&str; 16] = [
+const NUMBER_KEYS: [&str; 20] = [
     "bytes",
     "count",
     "seq",
@@ -39,6 +39,10 @@ const NUMBER_KEYS: [&str; 16] = [
     "user_us",
     "system_us",
     "wall_us",
+    "number",
+    "flow",
+    "sent",
+    "received",
 ];
 
 /// Columns, with as much room as their widest cell needs.

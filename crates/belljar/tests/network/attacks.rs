@@ -21,6 +21,8 @@ cases![
     a_gateway_that_dies_leaves_no_way,
     connections_are_counted,
     the_resolver_answers_for_addresses_only,
+    streams_to_the_resolver_are_counted,
+    a_gateway_is_jailed,
     nonsense_ends_nothing,
     a_resolver_that_lies_or_hangs_ends_in_an_error,
     an_answer_that_is_cut_is_seen_to_be_cut,
@@ -228,6 +230,71 @@ print(any(talk('good.example').startswith('banner') for _ in range(50) if not ti
     let (held, refused): (u32, u32) = (held.parse().unwrap(), refused.parse().unwrap());
     assert!((200..=256).contains(&held) && held + refused == 300, "{done:?}");
     assert_eq!(*after, "True");
+}
+
+fn streams_to_the_resolver_are_counted(world: &World) {
+    let code = "
+import time
+held = [socket.create_connection(('198.18.0.1', 53), timeout=20) for _ in range(40)]
+def closed(s):
+    s.settimeout(0.2)
+    try: return s.recv(1) == b''
+    except TimeoutError: return False
+    except OSError: return True
+print(sum(not closed(s) for s in held))
+for s in held: s.close()
+while True:
+    try: print(query('good.example', 1, stream=True)[:2]); break
+    except (OSError, struct.error, IndexError): time.sleep(0.1)
+";
+    let done = world.run("--allow good.example --timeout 60", &format!("{ASK}{code}"));
+    assert_eq!(done.stdout, "16\n(0, 1)\n", "{done:?}");
+}
+
+/// As an administrator sees it: what is closed is closed for whoever gets the gateway to run code of theirs.
+fn a_gateway_is_jailed(world: &World) {
+    let code = "s = socket.create_connection(('good.example', 5432)); s.recv(10); sys.stdin.read()";
+    let mut child = world.command("--allow good.example:5432", code);
+    let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    world.until(|said| said["connected"] == "93.184.216.34");
+    let gateway = crate::world::gateways()[0].as_raw_nonzero();
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{gateway}/{name}")).unwrap();
+    let (status, limits) = (read("status"), read("limits"));
+    drop(child.stdin.take());
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (name, expected) in [("Seccomp", "2"), ("NoNewPrivs", "1"), ("Threads", "1")] {
+        assert_eq!(field(name), expected, "{name}: {status}");
+    }
+    for name in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(name), "0000000000000000", "{name}: {status}");
+    }
+    let is_administrator = std::fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295")
+        && rustix::process::geteuid().is_root();
+    if is_administrator {
+        assert_eq!(field("CapBnd"), "0000000000000000", "{status}");
+        assert_eq!(field("Groups"), "", "{status}");
+        let ids = field("Uid");
+        let ids: Vec<u32> = ids.split(' ').map(|id| id.parse().unwrap()).collect();
+        assert!(ids.iter().all(|&id| id == ids[0] && id >= 65_536), "{status}");
+    }
+    let limit = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    };
+    for (name, expected) in [
+        ("Max open files", "1024 1024"),
+        ("Max processes", "0 0"),
+        ("Max file size", "0 0"),
+        ("Max core file size", "1 1"),
+        ("Max data size", "134217728 134217728"),
+    ] {
+        assert_eq!(limit(name), expected, "{limits}");
+    }
+    // It has a Landlock domain of its own, which only the kernel knows; that it opens nothing is the filter's doing as well.
+    assert!(child.wait().unwrap().success());
 }
 
 /// Asks the sandbox's resolver: what kind, and what becomes of it.

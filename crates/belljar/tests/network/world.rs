@@ -19,7 +19,7 @@ const MACHINE: Ipv4Addr = Ipv4Addr::new(93, 184, 200, 1);
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What programs in sandboxes begin with.
-const PRELUDE: &str = r#"
+pub(crate) const PRELUDE: &str = r#"
 import socket, ssl, sys, os, struct, threading
 def ask(request, host, port=80, connect=None):
     """What a host answers to these bytes, or the error's name."""

@@ -7,7 +7,7 @@ use belljar_keeper::{
     CreateSandbox, DiskUse, ForkRequest, Idempotency, Labels, Lifetime, LogEntry, NewFile, SandboxInfo,
     SandboxMetrics, SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{EnvVar, Isolation, Limits, LimitsFile, SpecFile};
+use belljar_model::{EnvVar, Isolation, Limits, LimitsFile, NetworkFile, SpecFile};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -244,6 +244,9 @@ pub(crate) struct UpdateBody {
     on_timeout: Option<OnTimeout>,
     /// Whether a use of the paused sandbox resumes it.
     auto_resume: Option<bool>,
+    /// What it may reach from now on, instead of all that it might before. Connections that this does not allow are cut. A sandbox
+    /// that was made with the network `disabled` cannot get another.
+    network: Option<NetworkBody>,
 }
 
 /// Limits that can change while a sandbox runs.
@@ -277,6 +280,7 @@ impl UpdateBody {
             idle_timeout: self.idle_timeout.map(|idle| Some(idle.0).filter(|idle| !idle.is_zero())),
             on_timeout: self.on_timeout.map(Into::into),
             auto_resume: self.auto_resume,
+            network: self.network.map(NetworkBody::into_file),
         })
     }
 }
@@ -386,7 +390,8 @@ pub(crate) struct SandboxInfoBody {
     /// What it may use.
     limits: LimitsInfo,
     /// What it may reach.
-    network: &'static str,
+    #[schema(value_type = NetworkBody)]
+    network: NetworkFile,
     /// The walls that are really there; nothing once it is gone.
     #[schema(value_type = Option<IsolationInfo>)]
     isolation: Option<Isolation>,
@@ -485,7 +490,7 @@ impl SandboxInfoBody {
             reason: info.reason,
             engine: info.spec.engine.to_string(),
             limits: LimitsInfo::new(&info.spec.limits),
-            network: info.spec.network.as_str(),
+            network: (&info.spec.network).into(),
             isolation: info.isolation,
             home: info.home.to_string_lossy().into_owned(),
             hostname: info.spec.hostname.as_str().to_owned(),

@@ -10,6 +10,7 @@ from .. import _json as read
 from ..errors import InvalidArgumentException, SandboxException, error_from_problem
 from ..models import (
     LogPage,
+    Network,
     PortInfo,
     PortList,
     SandboxInfo,
@@ -49,7 +50,7 @@ def create(
     on_timeout: Optional[str],
     auto_resume: Optional[bool],
     limits: Optional[Mapping[str, Any]],
-    network: Optional[str],
+    network: Optional[Network],
     engine: Optional[str],
     grade: Optional[str],
     hostname: Optional[str],
@@ -68,7 +69,7 @@ def create(
         labels=_labels(labels, metadata),
         env=None if envs is None else dict(envs),
         limits=_limits(limits),
-        network=network,
+        network=_network(network),
         engine=engine,
         grade=grade,
         hostname=hostname,
@@ -114,6 +115,7 @@ def update(
     idle_timeout: Optional[Duration],
     on_timeout: Optional[str],
     auto_resume: Optional[bool],
+    network: Optional[Network],
 ) -> Call[SandboxInfo]:
     """Changes what is given and leaves the rest."""
     body = given(
@@ -122,6 +124,7 @@ def update(
         idle_timeout=duration(idle_timeout, "idle_timeout"),
         on_timeout=on_timeout,
         auto_resume=auto_resume,
+        network=_network(network),
     )
     return Call("PATCH", sandbox_path(sandbox_id), SandboxInfo.from_json, body=body)
 
@@ -182,6 +185,13 @@ def logs(sandbox_id: str, after: Optional[int], limit: Optional[int]) -> Call[Lo
     """What happened to a sandbox."""
     path = sandbox_path(sandbox_id, "logs")
     return get(path, LogPage.from_json, ("after", number(after)), ("limit", number(limit)))
+
+
+def network_log(sandbox_id: str, after: Optional[int], follow: bool) -> Call[None]:
+    """What was decided about a sandbox's connections, as events."""
+    query = given_query(("after", number(after)), ("follow", "true" if follow else "false"))
+    path = sandbox_path(sandbox_id, "network", "log")
+    return Call("GET", path, lambda _: None, query=query, headers={"Accept": "text/event-stream"}, safe=True)
 
 
 def create_token(sandbox_id: str, expires: Duration) -> Call[Token]:
@@ -246,6 +256,12 @@ def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str,
         raise InvalidArgumentException("labels and metadata are two names of one thing; give one", field="metadata")
     found = metadata if labels is None else labels
     return None if found is None else dict(found)
+
+
+def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
+    if network is None or isinstance(network, str):
+        return network
+    return {key: said if isinstance(said, str) else list(said) for key, said in given(**network).items()}
 
 
 def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:

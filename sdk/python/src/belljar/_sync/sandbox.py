@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, List, Literal, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Iterator, List, Literal, Mapping, Optional, Sequence, Type, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
@@ -17,8 +17,19 @@ from ..errors import (
     SandboxGoneException,
     ServerException,
     TimeoutException,
+    error_from_problem,
 )
-from ..models import Limits, LogPage, SandboxInfo, SandboxMetrics, SandboxState, TemplateInfo, Token
+from ..models import (
+    Limits,
+    LogPage,
+    Network,
+    NetworkRecord,
+    SandboxInfo,
+    SandboxMetrics,
+    SandboxState,
+    TemplateInfo,
+    Token,
+)
 from . import _io
 from .client import Belljar, Leased, Paginator, shared_client
 from .code import Code
@@ -45,7 +56,7 @@ if TYPE_CHECKING:
         on_timeout: Optional[Literal["kill", "pause"]]
         auto_resume: Optional[bool]
         limits: Optional[Limits]
-        network: Optional[str]
+        network: Optional[Network]
         engine: Optional[str]
         grade: Optional[str]
         hostname: Optional[str]
@@ -134,7 +145,7 @@ class Sandbox(Code):
         on_timeout: Optional[Literal["kill", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         limits: Optional[Limits] = None,
-        network: Optional[str] = None,
+        network: Optional[Network] = None,
         engine: Optional[str] = None,
         grade: Optional[str] = None,
         hostname: Optional[str] = None,
@@ -158,7 +169,7 @@ class Sandbox(Code):
             auto_resume: Whether a use of the paused sandbox lets it go on; true if not given.
             limits: What it may use: `memory`, `cpus`, `timeout` (of one command), `pids`, `tmp`, `disk`, `inodes`, `output`,
                 `open_files`. Sizes are bytes or a text such as `256m`.
-            network: What it may reach.
+            network: What it may reach: `disabled` (if not given), `open`, or a policy such as `{"presets": ["pip"]}`.
             engine: What builds its walls.
             grade: How limits are held: `cgroup` or `watched`.
             hostname: Its host name.
@@ -318,8 +329,13 @@ class Sandbox(Code):
         idle_timeout: Optional[Duration] = None,
         on_timeout: Optional[Literal["kill", "pause"]] = None,
         auto_resume: Optional[bool] = None,
+        network: Optional[Network] = None,
     ) -> SandboxInfo:
-        """Changes what is given and leaves the rest. A label of None goes away; an `idle_timeout` of 0 is none."""
+        """Changes what is given and leaves the rest. A label of None goes away; an `idle_timeout` of 0 is none.
+
+        `network` replaces all that the sandbox might reach, and cuts the connections that it does not allow. A sandbox that was
+        made with the network `disabled` cannot get another.
+        """
         call = calls.sandboxes.update(
             self.sandbox_id,
             labels=labels,
@@ -327,6 +343,7 @@ class Sandbox(Code):
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
             auto_resume=auto_resume,
+            network=network,
         )
         self._info = self._transport.request(call)
         return self._info
@@ -348,6 +365,23 @@ class Sandbox(Code):
     def logs(self, after: Optional[int] = None, limit: Optional[int] = None) -> LogPage:
         """What happened to the sandbox, after number `after`."""
         return self._transport.request(calls.sandboxes.logs(self.sandbox_id, after, limit))
+
+    def network_log(self, after: Optional[int] = None, *, follow: bool = False) -> Iterator[NetworkRecord]:
+        """What was decided about the sandbox's connections since it was started, the last 1,024 decisions, after number `after`.
+
+        With `follow` it goes on with what is decided, until the sandbox is gone.
+        """
+        stream = self._transport.events(calls.sandboxes.network_log(self.sandbox_id, after, follow))
+        try:
+            while True:
+                event = stream.receive()
+                if event is None:
+                    return
+                if event.name == "error":
+                    raise error_from_problem(event.data)
+                yield NetworkRecord.from_json(event.data)
+        finally:
+            stream.close()
 
     def create_token(self, expires: Duration = 3600) -> Token:
         """Makes a token that opens only this sandbox, for a time. It is given as `api_key` to `Sandbox.connect`."""

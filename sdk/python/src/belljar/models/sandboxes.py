@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Mapping, Optional, Tuple, TypedDict, Union, cast
+from typing import Any, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union, cast
 
 from .. import _json as read
 
@@ -27,6 +27,65 @@ class Limits(TypedDict, total=False):
     inodes: Optional[int]
     output: Optional[Union[int, str]]
     open_files: Optional[int]
+
+
+class NetworkPolicy(TypedDict, total=False):
+    """What a sandbox may reach. `whitelist` is meant where presets or `allow` name something and no mode is given.
+
+    `presets` are lists for package managers such as `pip` and `npm`; `allow` and `deny` are rules such as `api.example.com`,
+    `*.example.com:443` and `192.0.2.0/24:5432`.
+    """
+
+    mode: Literal["disabled", "whitelist", "open"]
+    presets: Sequence[str]
+    allow: Sequence[str]
+    deny: Sequence[str]
+
+
+Network = Union[str, NetworkPolicy]
+"""A mode alone (`disabled`, `open`), or a policy in full."""
+
+
+@dataclass(frozen=True)
+class NetworkRecord:
+    """What was decided about a connection of a sandbox.
+
+    `event` is `lookup` (a name was not resolved), `connection` (a verdict) or `ended` (the end of an allowed connection).
+    """
+
+    number: int
+    at: datetime
+    event: str
+    host: str
+    port: Optional[int]
+    flow: Optional[int]
+    allowed: Optional[bool]
+    address: Optional[str]
+    rule: Optional[str]
+    reason: Optional[str]
+    sent: Optional[int]
+    received: Optional[int]
+    error: Optional[str]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NetworkRecord:
+        """Reads a record of the log."""
+        allowed = value.get("allowed")
+        return cls(
+            number=read.integer(value, "number"),
+            at=read.time(value, "at"),
+            event=read.text(value, "event"),
+            host=read.text(value, "host"),
+            port=read.optional_integer(value, "port"),
+            flow=read.optional_integer(value, "flow"),
+            allowed=None if allowed is None else bool(allowed),
+            address=read.optional_text(value, "address"),
+            rule=read.optional_text(value, "rule"),
+            reason=read.optional_text(value, "reason"),
+            sent=read.optional_integer(value, "sent"),
+            received=read.optional_integer(value, "received"),
+            error=read.optional_text(value, "error"),
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +141,7 @@ class SandboxInfo:
     reason: Optional[str]
     engine: Optional[str]
     limits: SandboxLimits
-    network: Optional[str]
+    network: Optional[Network]
     isolation: Mapping[str, Any]
     home: Optional[str]
     hostname: Optional[str]
@@ -118,7 +177,7 @@ class SandboxInfo:
             reason=read.optional_text(value, "reason"),
             engine=read.optional_text(value, "engine"),
             limits=SandboxLimits.from_json(read.mapping(value.get("limits") or {}, "`limits`")),
-            network=read.optional_text(value, "network"),
+            network=value.get("network"),
             isolation=read.mapping(value.get("isolation") or {}, "`isolation`"),
             home=read.optional_text(value, "home"),
             hostname=read.optional_text(value, "hostname"),

@@ -1,0 +1,76 @@
+//! `belljar sandbox net`: what a running sandbox may reach.
+
+use belljar_client::v1;
+
+use super::args::NetworkCommand;
+use super::link::Link;
+use super::sandbox::shown;
+use super::show::{Table, bytes, distance, print};
+use crate::message::{Quit, one_line};
+
+/// The longest sentence that is shown, in characters.
+const SHOWN_CHARS: usize = 300;
+
+/// Does what was asked for.
+pub(crate) async fn network(link: &Link, sandbox: &str, command: &NetworkCommand) -> Result<(), Quit> {
+    match command {
+        NetworkCommand::Get => get(link, sandbox).await,
+        NetworkCommand::Set { net } => {
+            let Some(policy) = net.message() else {
+                let text = "nothing to change; give --net, --preset, --allow or --deny";
+                return Err(Quit::Usage(text.to_owned()));
+            };
+            let update = v1::UpdateSandboxRequest {
+                sandbox: sandbox.to_owned(),
+                network_policy: policy.into(),
+                ..Default::default()
+            };
+            shown(link, &link.client.update(update).await?)
+        }
+        NetworkCommand::Log { follow } => log(link, sandbox, *follow).await,
+    }
+}
+
+async fn get(link: &Link, sandbox: &str) -> Result<(), Quit> {
+    let request = v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() };
+    let policy = link.client.get(request).await?.network_policy.into_option().unwrap_or_default();
+    if link.json(&policy)? {
+        return Ok(());
+    }
+    let mut table = Table::new(&["mode", &policy.mode]);
+    for (name, list) in [("preset", &policy.presets), ("allow", &policy.allow), ("deny", &policy.deny)] {
+        for item in list {
+            table.row(vec![name.to_owned(), item.clone()]);
+        }
+    }
+    table.print()
+}
+
+async fn log(link: &Link, sandbox: &str, follow: bool) -> Result<(), Quit> {
+    let request = v1::NetworkLogRequest { sandbox: sandbox.to_owned(), follow, ..Default::default() };
+    let mut records = link.client.network_log(request).await?;
+    while let Some(record) = records.next().await? {
+        if !link.json(&record)? {
+            print(&format!("{:>12}  {}\n", distance(&record.at), one_line(&in_words(&record), SHOWN_CHARS)))?;
+        }
+    }
+    Ok(())
+}
+
+fn in_words(record: &v1::NetworkRecord) -> String {
+    let v1::NetworkRecord { host, port, address, rule, reason, .. } = record;
+    match (record.event.as_str(), record.allowed) {
+        ("ended", _) => {
+            let [sent, received] = [record.sent, record.received].map(|count| bytes(count.unwrap_or(0)));
+            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            format!("ended    {host}:{port}, {sent} sent, {received} received{why}")
+        }
+        ("connection", Some(true)) => {
+            let to =
+                if address.is_empty() || address == host { String::new() } else { format!(" at {address}") };
+            format!("allowed  {host}:{port}{to}, by {rule}")
+        }
+        ("connection", _) => format!("denied   {host}:{port}: {reason}"),
+        _ => format!("unknown  {host}: {reason}"),
+    }
+}
