@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import uuid
-from typing import Any
+from pathlib import Path
+from typing import Any, List
 
 import httpx
 import pytest
 
 from belljar import (
     AuthenticationException,
+    BuildEvent,
+    BuildException,
     ForbiddenException,
     InvalidArgumentException,
     NotFoundException,
     RateLimitException,
+    ServerException,
+    Template,
     TimeoutException,
 )
 
@@ -51,6 +57,69 @@ async def test_sandboxes(client: Any) -> None:
 
 async def test_builtin_template(client: Any) -> None:
     assert "default" in [template.name for template in await client.templates.list()]
+
+
+def _stats() -> Template:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    template = (
+        Template(name, description='a "small" one')
+        .set_envs({"GREETING": "hello \u00fc"})
+        .run_cmd("echo built > /opt/template/built")
+    )
+    return template.set_limits(memory="300m").set_start_cmd("echo started > started; sleep 600", "test -e started")
+
+
+async def test_a_template_is_its_file() -> None:
+    here = Path(__file__)
+    template = Template("a", "debian", suite="bookworm").apt_install("curl").pip_install("x>=2", 'y "z"').npm_install("n")
+    template.run_cmd("a\\b\x7f").copy(here, "/srv/test.py").set_user("u").set_workdir("/srv").set_warm_imports("json")
+    template.set_build_limits(disk="8g").set_envs({"A b": "c"})
+    assert template.to_toml() == (
+        'name = "a"\nbase = "debian"\nsuite = "bookworm"\nwarm = ["json"]\n\n[build]\ndisk = "8g"\n\n[[step]]\napt = ["curl"]\n'
+        '\n[[step]]\npip = ["x>=2", "y \\"z\\""]\n\n[[step]]\nnpm = ["n"]\n\n[[step]]\nrun = "a\\\\b\\u007f"\n'
+        '\n[[step]]\ncopy = { from = "4/test_admin.py", to = "/srv/test.py" }\n\n[[step]]\nuser = "u"\n'
+        '\n[[step]]\nworkdir = "/srv"\n'
+        '\n[[step]]\nenv = { "A b" = "c" }\n'
+    )
+    (file,) = template.files()
+    assert file["path"] == "4/test_admin.py" and base64.b64decode(file["content_base64"]) == here.read_bytes()
+    with pytest.raises(InvalidArgumentException) as caught:
+        template.copy("/no/such/file", "/x")
+    assert caught.value.field == "source"
+
+
+async def test_templates_are_built_exported_and_imported(client: Any, real: None, tmp_path: Path) -> None:
+    template = _stats()
+    events: List[BuildEvent] = []
+    try:
+        built = await client.templates.build(template, fresh=True, on_event=events.append)
+    except ServerException as error:
+        pytest.skip(f"this machine builds no templates: {error}")
+    try:
+        assert built.name == template.name and built.kind == "built"
+        steps = [event.kind for event in events if event.event == "step"]
+        assert steps == ["env", "run"] and {event.event for event in events} >= {"step", "layer"}
+        async with await client.sandboxes.create(template.name, timeout=60) as sbx:
+            said = await sbx.commands.run("echo $GREETING; cat /opt/template/built started")
+            assert said.stdout == "hello \u00fc\nbuilt\nstarted\n"
+        size = await client.templates.export_file(template.name, tmp_path / "one")
+        assert size == (tmp_path / "one").stat().st_size > 100
+        again = await client.templates.import_file(tmp_path / "one", f"{template.name}-b")
+        assert again.name == f"{template.name}-b"
+        assert await client.templates.delete(again.template_id) is True
+    finally:
+        await client.templates.delete(template.name)
+
+
+async def test_a_step_that_fails_is_named(client: Any, real: None) -> None:
+    with pytest.raises((BuildException, ServerException)) as caught:
+        await client.templates.build(_stats().run_cmd("echo why >&2; exit 7"))
+    if isinstance(caught.value, ServerException):
+        pytest.skip(f"this machine builds no templates: {caught.value}")
+    assert caught.value.code == "build_failed" and "step 3" in str(caught.value) and "why" in str(caught.value)
+    with pytest.raises(InvalidArgumentException) as wrong:
+        await client.templates.build("name = 7")
+    assert "line 1" in str(wrong.value)
 
 
 async def test_missing_template(client: Any, real: None) -> None:

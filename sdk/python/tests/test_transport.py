@@ -242,6 +242,7 @@ CODES = [
     ("unsupported_media_type", 415, belljar.InvalidArgumentException),
     ("range_not_satisfiable", 416, belljar.InvalidArgumentException),
     ("idempotency_mismatch", 422, belljar.ConflictException),
+    ("build_failed", 422, belljar.BuildException),
     ("quota_exceeded", 429, belljar.RateLimitException),
     ("engine_failed", 500, belljar.ServerException),
     ("store_failed", 500, belljar.ServerException),

@@ -142,6 +142,15 @@ export class TimeoutError extends SandboxError {
   }
 }
 
+/** A template could not be built: a step failed. The message names it, with its last lines. */
+export class BuildError extends SandboxError {
+  override name = "BuildError";
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, { code: "build_failed", ...details });
+  }
+}
+
 /** The error for a problem that the server reported. */
 export function errorFromProblem(problem: Problem, status: number, requestId?: string, retryAfter?: number): SandboxError {
   const message = problem.detail ?? problem.title ?? `the server answered with status ${status}`;
@@ -152,6 +161,9 @@ export function errorFromProblem(problem: Problem, status: number, requestId?: s
     field: problem.field,
     retryAfter: problem.retry_after_s ?? retryAfter,
   };
+  if (problem.code === "build_failed") {
+    return new BuildError(message, details);
+  }
   switch (status) {
     case 400:
     case 405:

@@ -13,6 +13,7 @@ export { type BackgroundOptions, type Command, type CommandOptions, Commands, ty
 export type { CallOptions, ConnectionOptions, RequestOptions } from "./config.js";
 export {
   AuthenticationError,
+  BuildError,
   ConflictError,
   ConnectionError,
   type ErrorDetails,
@@ -52,7 +53,8 @@ export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from ".
 export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
-export { Templates } from "./templates.js";
+export { Template, type TemplateFile, type TemplateOptions } from "./template.js";
+export { type BuildEvent, type BuildOptions, Templates } from "./templates.js";
 export type { OnData } from "./terminal-connection.js";
 export type {
   AuditHead,

@@ -1,8 +1,31 @@
 import type { RequestOptions } from "./config.js";
 import { templateInfo } from "./convert.js";
-import { route, type Transport } from "./transport.js";
+import { ConnectionError } from "./errors.js";
+import { errorFromEvent, parseEvent } from "./output.js";
+import type { Template } from "./template.js";
+import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { TemplateInfo } from "./types.js";
 import type { WireTemplate } from "./wire.js";
+
+/** What happens while a template is built: a step begins, writes a line, or has made a layer. */
+export type BuildEvent =
+  | { event: "step"; number: number; total: number; kind: string; summary: string; cached: boolean }
+  | { event: "log"; number: number; line: string }
+  | { event: "layer"; number: number; digest: string; bytes: number };
+
+/** How to build. */
+export interface BuildOptions extends RequestOptions {
+  /** Its name, if not the one that it has itself. */
+  name?: string;
+  /** A directory of packages on the server's machine. */
+  mirror?: string;
+  /** An OCI image layout, or a tar of one, on the server's machine. */
+  image?: string;
+  /** Whether steps are run although what comes of them is known. */
+  fresh?: boolean;
+  /** Takes what happens, as it happens. */
+  onEvent?: (event: BuildEvent) => void;
+}
 
 /** Templates: what new sandboxes begin with. */
 export class Templates {
@@ -27,5 +50,37 @@ export class Templates {
   /** Removes a template. Sandboxes that were made of it stay. */
   async delete(id: string, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/templates/${id}`, undefined, options);
+  }
+
+  /** Builds a template on the server, of a `Template` or the text of a template's file. It takes a key with the role admin. */
+  async build(template: Template | string, options: BuildOptions = {}): Promise<TemplateInfo> {
+    const { name, mirror, image, fresh, onEvent, ...request } = options;
+    const isText = typeof template === "string";
+    const files = isText ? [] : await template.files();
+    const json = { definition: isText ? template : template.toToml(), files, name, mirror, image, fresh };
+    for await (const event of this.#transport.events({ method: "POST", path: "/v1/templates", json, options: request })) {
+      switch (event.event) {
+        case "error":
+          throw errorFromEvent(event);
+        case "template":
+          return templateInfo(parseEvent<WireTemplate>(event));
+        default:
+          onEvent?.({ event: event.event, ...parseEvent<object>(event) } as BuildEvent);
+      }
+    }
+    throw new ConnectionError("the connection broke while the template was built; the build goes on");
+  }
+
+  /** A built template as one file, whose bytes come as they are read. */
+  async export(id: string, options?: RequestOptions): Promise<ReadableStream<Uint8Array>> {
+    const request: ApiRequest = { method: "GET", path: route`/v1/templates/${id}/export`, headers: { Accept: "application/octet-stream" }, options };
+    return (await this.#transport.stream(request)).body;
+  }
+
+  /** Takes a template from a file that was exported. A built template of its name is replaced. */
+  async import(file: Blob | Uint8Array | ReadableStream<Uint8Array>, options: RequestOptions & { name?: string } = {}): Promise<TemplateInfo> {
+    const { name, ...request } = options;
+    const headers = { "Content-Type": "application/octet-stream" };
+    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: "/v1/templates/import", query: { name }, headers, body: file, options: request }));
   }
 }

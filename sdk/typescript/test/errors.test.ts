@@ -31,6 +31,7 @@ test("each code has its class", async () => {
     [415, "unsupported_media_type", belljar.InvalidArgumentError],
     [416, "range_not_satisfiable", belljar.InvalidArgumentError],
     [422, "idempotency_mismatch", belljar.InvalidArgumentError],
+    [422, "build_failed", belljar.BuildError],
     [429, "quota_exceeded", belljar.RateLimitError],
     [500, "engine_failed", belljar.ServerError],
     [500, "store_failed", belljar.ServerError],

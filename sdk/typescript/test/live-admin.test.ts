@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { AuthenticationError, Belljar, ForbiddenError, NotFoundError, RateLimitError, Sandbox } from "belljar";
+import { AuthenticationError, Belljar, BuildError, type BuildEvent, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
 import { collect } from "./wait.js";
 
@@ -122,4 +122,41 @@ live("the audit log tells, and is whole", async () => {
 
 live("the server's figures", async () => {
   assert.match(await new Belljar().metrics(), /^# (HELP|TYPE) /m);
+});
+
+live("templates are built, exported and imported", async (t) => {
+  const { templates, sandboxes } = new Belljar();
+  const name = `ts-${Date.now().toString(36)}`;
+  const template = new Template(name, { description: 'a "small" one' })
+    .setEnvs({ GREETING: "hello ü" })
+    .runCmd("echo built > /opt/template/built")
+    .copy("package.json", "/opt/template/package.json");
+  const events: BuildEvent[] = [];
+  let built: Awaited<ReturnType<typeof templates.build>>;
+  try {
+    built = await templates.build(template, { onEvent: (event) => events.push(event) });
+  } catch (error) {
+    if (error instanceof SandboxError && (error.status ?? 0) >= 500) {
+      t.skip(`this machine builds no templates: ${error.message}`);
+      return;
+    }
+    throw error;
+  }
+  try {
+    assert.deepEqual([built.name, built.kind], [name, "built"]);
+    assert.deepEqual(events.flatMap((event) => (event.event === "step" ? [event.kind] : [])), ["env", "run", "copy"]);
+    {
+      await using sandbox = await sandboxes.create({ template: name, labels: LABELS });
+      const said = await sandbox.commands.run("echo $GREETING; cat /opt/template/built; head -c1 /opt/template/package.json");
+      assert.equal(said.stdout, "hello ü\nbuilt\n{");
+    }
+    const again = await templates.import(await new Response(await templates.export(name)).blob(), { name: `${name}-b` });
+    assert.equal(again.name, `${name}-b`);
+    await templates.delete(again.templateId);
+    await assert.rejects(templates.build(new Template(`${name}-c`).runCmd("echo why >&2; exit 7")), (error) => error instanceof BuildError && error.message.includes("why"));
+    await assert.rejects(templates.build("name = 7"), InvalidArgumentError);
+    await assert.rejects(templates.build(new Template(`${name}-d`).copy("/no/such", "/x")), InvalidArgumentError);
+  } finally {
+    await templates.delete(name);
+  }
 });

@@ -29,6 +29,7 @@ from ._sync.watch import WatchHandle
 from ._version import __version__
 from .errors import (
     AuthenticationException,
+    BuildException,
     CommandExitException,
     CommandTimeoutException,
     ConflictException,
@@ -51,6 +52,7 @@ from .models import (
     AuditVerdict,
     Bar,
     Box,
+    BuildEvent,
     Chart,
     CodeContext,
     Column,
@@ -90,6 +92,7 @@ from .models import (
     TemplateInfo,
     Token,
 )
+from .template import Template
 
 __all__ = [
     "AccountInfo",
@@ -113,6 +116,8 @@ __all__ = [
     "Audit",
     "AuditPage",
     "AuditVerdict",
+    "BuildEvent",
+    "BuildException",
     "AuthenticationException",
     "Bar",
     "Belljar",
@@ -179,6 +184,7 @@ __all__ = [
     "Slice",
     "StreamOutput",
     "Table",
+    "Template",
     "TemplateInfo",
     "Templates",
     "TimeoutException",

@@ -70,6 +70,10 @@ class ConflictException(SandboxException):
     """The state of things does not allow it now: a name is taken, a path exists, a sandbox is paused already."""
 
 
+class BuildException(SandboxException):
+    """A template could not be built: a step failed. The message names it, with its last lines."""
+
+
 class RateLimitException(SandboxException):
     """A quota of the key is used up; `retry_after` says when to try again."""
 
@@ -180,6 +184,7 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "idempotency_running": ConflictException,
     "execution_interrupted": ConflictException,
     "idempotency_mismatch": ConflictException,
+    "build_failed": BuildException,
     "too_large": NotEnoughSpaceException,
     "quota_exceeded": RateLimitException,
     "sandbox_unresponsive": TimeoutException,

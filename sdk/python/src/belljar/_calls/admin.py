@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Union
 
 from .. import _json as read
 from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, TemplateInfo
-from ._call import Call, Duration, delete, duration, get, nothing, number, post, segment
+from ..template import Template
+from ._call import Call, Duration, delete, duration, get, given, given_query, nothing, number, post, segment
 
 
 def list_templates() -> Call[List[TemplateInfo]]:
@@ -23,6 +24,35 @@ def get_template(template: str) -> Call[TemplateInfo]:
 def delete_template(template: str) -> Call[None]:
     """Takes a template away."""
     return delete(f"/v1/templates/{segment(template, 'template')}")
+
+
+def build_template(
+    template: Union[Template, str], *, name: Optional[str], mirror: Optional[str], image: Optional[str], fresh: bool
+) -> Call[None]:
+    """Builds a template, as events."""
+    text = template if isinstance(template, str) else template.to_toml()
+    files = [] if isinstance(template, str) else template.files()
+    body = given(definition=text, files=files or None, name=name, mirror=mirror, image=image, fresh=fresh or None)
+    return Call("POST", "/v1/templates", nothing, body=body, headers={"Accept": "text/event-stream"})
+
+
+def export_template(template: str) -> Call[None]:
+    """A built template as one file."""
+    path = f"/v1/templates/{segment(template, 'template')}/export"
+    return Call("GET", path, nothing, headers={"Accept": "application/octet-stream"}, safe=True)
+
+
+def import_template(name: Optional[str]) -> Call[TemplateInfo]:
+    """Takes a template from a file that was exported."""
+    query = given_query(("name", name))
+    return Call(
+        "POST",
+        "/v1/templates/import",
+        TemplateInfo.from_json,
+        query=query,
+        headers={"Content-Type": "application/octet-stream"},
+        takes=float("inf"),
+    )
 
 
 def create_key(

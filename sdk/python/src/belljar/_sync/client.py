@@ -25,8 +25,9 @@ import httpx
 from .. import _calls as calls
 from .._calls._call import Duration
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
-from ..errors import ConflictException, NotFoundException
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SandboxInfo, SandboxState, TemplateInfo
+from ..errors import ConflictException, ConnectionException, NotFoundException, error_from_problem
+from ..models import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SandboxInfo, SandboxState, TemplateInfo
+from ..template import LocalPath, Template
 from . import _io
 from ._transport import Transport
 
@@ -293,6 +294,56 @@ class Templates:
         except NotFoundException:
             return False
         return True
+
+    def build(
+        self,
+        template: Union[Template, str],
+        *,
+        name: Optional[str] = None,
+        mirror: Optional[str] = None,
+        image: Optional[str] = None,
+        fresh: bool = False,
+        on_event: Optional[_io.EventCallback[BuildEvent]] = None,
+    ) -> TemplateInfo:
+        """Builds a template on the server, which takes a key with the role admin. A failed step is a `BuildException`.
+
+        Args:
+            template: A `Template`, or the text of a template's file.
+            name: Its name, if not the one that it has itself.
+            mirror: A directory of packages on the server's machine.
+            image: An OCI image layout, or a tar of one, on the server's machine.
+            fresh: Whether steps are run although what comes of them is known.
+            on_event: Takes steps, lines of their output, and layers, as they come.
+        """
+        call = calls.admin.build_template(template, name=name, mirror=mirror, image=image, fresh=fresh)
+        stream = self._client._transport.events(call)
+        try:
+            while True:
+                event = stream.receive()
+                if event is None:
+                    raise ConnectionException("the connection broke while the template was built; the build goes on")
+                if event.name == "error":
+                    raise error_from_problem(event.data)
+                if event.name == "template":
+                    return TemplateInfo.from_json(event.data)
+                if on_event is not None:
+                    _io.notify(on_event, BuildEvent.from_json(event.name, event.data))
+        finally:
+            stream.close()
+
+    def export_file(self, template: str, local_path: LocalPath) -> int:
+        """Writes a built template to a file of this machine, and says how many bytes it has."""
+        size = 0
+        with self._client._transport.stream(calls.admin.export_template(template)) as stream:
+            with open(local_path, "wb") as file:
+                for chunk in stream:
+                    size += _io.run_blocking(file.write, chunk)
+        return size
+
+    def import_file(self, local_path: LocalPath, name: Optional[str] = None) -> TemplateInfo:
+        """Takes a template from a file that was exported. A built template of its name is replaced."""
+        with open(local_path, "rb") as file:
+            return self._client._transport.request(calls.admin.import_template(name), _io.body_chunks(file))
 
 
 class Keys:

@@ -1,6 +1,6 @@
 """What the service tells, as values. All of them are immutable."""
 
-from .admin import AccountInfo, AuditPage, AuditVerdict, KeyInfo, TemplateInfo
+from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, TemplateInfo
 from .charts import Bar, Box, Chart, Points, Slice
 from .code import CodeContext, Column, Execution, ExecutionError, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
@@ -28,6 +28,7 @@ __all__ = [
     "ArchiveResult",
     "AuditPage",
     "AuditVerdict",
+    "BuildEvent",
     "Bar",
     "Box",
     "Chart",

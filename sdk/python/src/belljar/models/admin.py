@@ -44,6 +44,49 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True)
+class BuildEvent:
+    """What happens while a template is built.
+
+    Attributes:
+        event: `step` when a step begins, `log` for a line of its output, `layer` for what came of it.
+        number: The number of the step, from 1.
+        total: How many steps there are; only of `step`.
+        kind: What kind of step it is, such as `pip`; only of `step`.
+        summary: What it does, in a line; only of `step`.
+        cached: Whether it is not run, as what comes of it is known; only of `step`.
+        line: The line; only of `log`.
+        digest: SHA-256 of the layer's file; only of `layer`.
+        size: Its bytes; only of `layer`.
+    """
+
+    event: str
+    number: int
+    total: Optional[int] = None
+    kind: Optional[str] = None
+    summary: Optional[str] = None
+    cached: Optional[bool] = None
+    line: Optional[str] = None
+    digest: Optional[str] = None
+    size: Optional[int] = None
+
+    @classmethod
+    def from_json(cls, event: str, value: Any) -> BuildEvent:
+        """Reads an event of a build."""
+        value = read.mapping(value, "the event")
+        return cls(
+            event=event,
+            number=read.integer(value, "number"),
+            total=read.optional_integer(value, "total"),
+            kind=read.optional_text(value, "kind"),
+            summary=read.optional_text(value, "summary"),
+            cached=value.get("cached") is True if "cached" in value else None,
+            line=read.optional_text(value, "line"),
+            digest=read.optional_text(value, "digest"),
+            size=read.optional_integer(value, "bytes"),
+        )
+
+
+@dataclass(frozen=True)
 class KeyInfo:
     """An API key. `hint` is its beginning; `key` is the whole of it, only in the answer that made it, and not in `repr`."""
 
