@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use belljar_keeper::Keeper;
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -115,7 +116,7 @@ impl Inner {
 
     /// The configuration with the host names and origins that hold now.
     pub(crate) fn current(&self) -> Arc<ApiConfig> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 }
 
@@ -163,7 +164,7 @@ impl Api {
 
     /// Takes other names of the server and other origins from now on. All else stays as it was at the start.
     pub fn reconfigure(&self, config: &ApiConfig) {
-        let mut current = self.shared.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.shared.current.write();
         let (hosts, origins) = (canonical(&config.hosts), config.origins.clone());
         *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }

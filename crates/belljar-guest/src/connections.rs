@@ -12,9 +12,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use belljar_proto::v1;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -82,7 +83,7 @@ struct Waiting {
 
 impl Arrivals {
     fn inner(&self) -> MutexGuard<'_, Waiting> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Takes one message from the control socket; false at its end.

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use belljar_linux::Reaped;
 use belljar_proto::v1;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::output::OutputLog;
@@ -113,7 +114,7 @@ impl Process {
     /// The state, for a look or a change that waits for nothing.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // The guest has one thread; a poisoned lock cannot hide a half-made change that matters here.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the state and wakes everybody who waits for a change.
@@ -246,7 +247,7 @@ struct Inner {
 
 impl Table {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn insert(&self, new: NewProcess) -> Arc<Process> {

@@ -15,7 +15,7 @@ mod run;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_proto::{
@@ -23,6 +23,7 @@ use belljar_proto::{
 };
 use bytes::Bytes;
 use futures::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use tokio::sync::mpsc;
@@ -82,7 +83,7 @@ pub(crate) struct Order {
 
 impl Sessions {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn get(&self, id: u64) -> Result<Arc<Session>, ConnectError> {
@@ -103,7 +104,7 @@ impl Sessions {
 
 impl Session {
     fn state(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
+        self.use_.lock()
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -13,7 +13,7 @@ use tokio::io::AsyncRead;
 use crate::bundle::BundleHeader;
 use crate::definition::{Base, CopyStep, Definition, StepKind};
 use crate::error::BuildError;
-use crate::layers::{Layer, Layers, hex};
+use crate::layers::{Layer, Layers};
 use crate::oci;
 use crate::sandbox::{Ended, Job, Log, Room, Wanted};
 use crate::steps::{self, script};
@@ -679,7 +679,7 @@ fn next_key(key: &str, text: &str) -> String {
     hash.update((key.len() as u64).to_le_bytes());
     hash.update(key);
     hash.update(text);
-    hex(&hash.finalize())
+    hex::encode(hash.finalize())
 }
 
 /// All that decides what a step makes of what is there.
@@ -698,7 +698,7 @@ fn step_text(kind: &StepKind, input: &BuildInput) -> Result<String, BuildError> 
         let below = format!("{}/", copy.from);
         for (name, (mode, content)) in &input.files {
             if *name == copy.from || name.starts_with(&below) {
-                text = format!("{text} {name:?} {mode:o} {}", hex(&Sha256::digest(content)));
+                text = format!("{text} {name:?} {mode:o} {}", hex::encode(Sha256::digest(content)));
             }
         }
     }
@@ -736,11 +736,11 @@ fn mirror_digest(mirror: Option<&Path>, folder: &str) -> Result<String, BuildErr
         let name = path.strip_prefix(mirror).unwrap_or(&path);
         hash.update(format!("{name:?} {length}\n"));
     }
-    Ok(hex(&hash.finalize()))
+    Ok(hex::encode(hash.finalize()))
 }
 
 /// What stands for the machine's own tree: its packages, or its release.
 fn host_digest() -> String {
     let text = std::fs::read("/var/lib/dpkg/status").or_else(|_| std::fs::read("/etc/os-release"));
-    hex(&Sha256::digest(text.unwrap_or_default()))
+    hex::encode(Sha256::digest(text.unwrap_or_default()))
 }

@@ -86,8 +86,8 @@ impl Layers {
         tokio::fs::create_dir_all(&cache).await.map_err(failed("make the directory", &cache))?;
         let mut random = [0u8; 8];
         let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        let path = self.dir.join(format!("part-{}", hex(&random)));
-        filled.map_err(|errno| failed("name", &path)(errno.into()))?;
+        let path = self.dir.join(format!("part-{}", hex::encode(random)));
+        filled.map_err(|error| failed("name", &path)(error.into()))?;
         let mut options = tokio::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).await;
         let file = file.map_err(failed("make", &path))?;
@@ -97,7 +97,7 @@ impl Layers {
     /// Puts a layer into its place.
     pub(crate) async fn finish(&self, mut new: NewLayer) -> Result<Layer, BuildError> {
         new.file.sync_all().await.map_err(failed("write", &new.path))?;
-        let layer = Layer { digest: hex(&new.hash.clone().finalize()), bytes: new.bytes };
+        let layer = Layer { digest: hex::encode(new.hash.clone().finalize()), bytes: new.bytes };
         let path = self.path(&layer.digest);
         tokio::fs::rename(&new.path, &path).await.map_err(failed("put into place", &path))?;
         new.done = true;
@@ -190,17 +190,8 @@ impl NewLayer {
 
     /// SHA-256 of what was written so far.
     pub(crate) fn digest(&self) -> String {
-        hex(&self.hash.clone().finalize())
+        hex::encode(self.hash.clone().finalize())
     }
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]
@@ -214,7 +205,7 @@ mod tests {
         let mut new = layers.begin().await.unwrap();
         new.write(b"hsqs").await.unwrap();
         let layer = layers.finish(new).await.unwrap();
-        assert_eq!(layer.digest, hex(&Sha256::digest(b"hsqs")));
+        assert_eq!(layer.digest, hex::encode(Sha256::digest(b"hsqs")));
         assert_eq!(std::fs::read(layers.path(&layer.digest)).unwrap(), b"hsqs");
         assert_eq!(layers.cached("k").await, None);
         layers.note("k", &layer).await.unwrap();

@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::error::KeeperError;
-use crate::exec::hex;
 use crate::head_room::Left;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
@@ -321,7 +320,7 @@ impl Keeper {
             value.map_err(|error| KeeperError::field("template", error.to_string()))
         };
         let row = TemplateRow {
-            id: format!("tpl_{}", hex(&random)),
+            id: format!("tpl_{}", hex::encode(random)),
             tenant: caller.tenant.clone(),
             name: Some(name.to_owned()),
             kind: TemplateKind::Built,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use belljar_model::Role;
+use belljar_store::ServiceWall;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -53,7 +54,7 @@ impl Caller {
     /// # Errors
     /// [`KeeperError::Forbidden`] when it is less than `needed`, or when the caller has the token of one sandbox only.
     pub fn require(&self, needed: Role, action: &'static str) -> Result<(), KeeperError> {
-        if (self.role < needed || self.only.is_some()) && !belljar_store::is_without("roles") {
+        if !ServiceWall::Roles.allows(self.role >= needed && self.only.is_none()) {
             return Err(KeeperError::Forbidden { action, needed });
         }
         Ok(())

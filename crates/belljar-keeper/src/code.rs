@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::exec::{MAX_ANSWER_BYTES, hex, outcome_name};
+use crate::exec::{MAX_ANSWER_BYTES, outcome_name};
 use crate::idempotency::{EXEC, Once};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, to_program};
@@ -244,7 +244,7 @@ impl Keeper {
         self.inner.metrics.executed(metric(&execution), execution.wall);
         let detail = format!("{} in context {}", execution.status.as_str(), execution.context);
         entered.entry.note("code_ended", None, detail);
-        Ok(Done { execution, digest: hex(&watch.hash.finalize()), abandoned, is_counted })
+        Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, is_counted })
     }
 
     /// What the sandbox has used up to now, which counts for its key.
@@ -516,7 +516,7 @@ pub(crate) async fn explained(entered: &Entered, error: GuestError, context: Opt
 
 /// SHA-256 of code, in hexadecimal.
 fn code_digest(code: &[u8]) -> String {
-    hex(&Sha256::digest(code))
+    hex::encode(Sha256::digest(code))
 }
 
 /// The label of an execution, of those that commands have.

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::Role;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -43,18 +44,18 @@ pub(crate) struct Busy {
 
 impl Archives {
     pub(crate) fn begin(&self, path: &Path) -> Busy {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+        self.0.lock().insert(path.to_owned());
         Busy { archives: self.clone(), path: path.to_owned() }
     }
 
     fn now(&self) -> BTreeSet<PathBuf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.archives.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+        self.archives.0.lock().remove(&self.path);
     }
 }
 

@@ -1,10 +1,11 @@
 //! How the operator wants the service to be.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::{NetworkMode, SpecFile};
+use parking_lot::RwLock;
 
 use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
@@ -65,12 +66,12 @@ impl Current {
 
     /// What holds now. A step that needs several of its values takes it once.
     pub(crate) fn now(&self) -> Arc<KeeperConfig> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Takes a new one, but for what cannot change while sandboxes are there.
     pub(crate) fn change(&self, config: KeeperConfig) -> Arc<KeeperConfig> {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.write();
         let (name, state_dir) = (current.name.clone(), current.state_dir.clone());
         let template = current.template.clone();
         *current = Arc::new(KeeperConfig { name, state_dir, template, ..config });

@@ -9,7 +9,7 @@ use belljar_model::{
     EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState, Tree,
     TreeBase,
 };
-use belljar_store::{SandboxRow, StoreError, is_without};
+use belljar_store::{SandboxRow, ServiceWall, StoreError};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
@@ -18,7 +18,6 @@ use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::exec::hex;
 use crate::head_room::{Left, check_memory};
 use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
@@ -154,7 +153,7 @@ impl Keeper {
     fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
         self.check_offered(spec)?;
-        if caller.role == Role::Admin || is_without("policy") {
+        if ServiceWall::Policy.allows(caller.role == Role::Admin) {
             return self.check_tree(spec);
         }
         if !spec.mounts.is_empty() {
@@ -170,7 +169,7 @@ impl Keeper {
     /// A network that is more than the operator gives is for administrators.
     pub(crate) fn check_network(&self, caller: &Caller, policy: &NetworkPolicy) -> Result<()> {
         let most = self.inner.config.now().most_network;
-        if caller.role == Role::Admin || policy.mode() <= most || is_without("policy") {
+        if ServiceWall::Policy.allows(caller.role == Role::Admin || policy.mode() <= most) {
             return Ok(());
         }
         let reason = format!("{policy} is only for keys with the role admin; give at most {most}");
@@ -223,7 +222,7 @@ impl Keeper {
     /// An engine that is not offered makes no sandboxes, for nobody.
     pub(crate) fn check_offered(&self, spec: &SandboxSpec) -> Result<()> {
         let engines = &self.inner.engines;
-        if engines.offered().any(|engine| engine.name() == spec.engine) || is_without("engines") {
+        if ServiceWall::Engines.allows(engines.offered().any(|engine| engine.name() == spec.engine)) {
             return Ok(());
         }
         let reason = format!("this server makes sandboxes with the engine {} only", engines.names());
@@ -492,7 +491,7 @@ fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
     let mut digest = Sha256::new_with_prefix(serde_json::to_vec(&policy).unwrap_or_default());
     digest.update(spec.network.canonical_json());
     vec![
-        (POLICY_DIGEST, hex(&digest.finalize())),
+        (POLICY_DIGEST, hex::encode(digest.finalize())),
         (ISOLATION, info.spec.engine.to_string()),
         ("template", info.template.clone()),
         ("network", info.spec.network.to_string()),
@@ -508,14 +507,9 @@ pub(crate) fn new_id() -> Result<SandboxId> {
     Ok(SandboxId::from_entropy(bytes))
 }
 
-/// Fills `bytes` with the kernel's random numbers (getrandom(2)).
+/// Fills at most 256 `bytes` with the kernel's random numbers, so few of which come whole (getrandom(2)).
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(|errno| {
-            EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() }
-        })?;
-    }
-    Ok(())
+    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty()).map(drop).map_err(|errno| {
+        EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() }.into()
+    })
 }

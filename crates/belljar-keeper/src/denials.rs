@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_store::{KeyRow, NewRecord, is_without};
+use belljar_store::{KeyRow, NewRecord, ServiceWall};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::caller::Caller;
@@ -78,7 +78,7 @@ impl Denials {
     fn note(&self, denial: Denial, request_id: &str, wanted: Option<&'static str>) {
         let mut noted = self.noted();
         let named = noted.keys().filter(|denial| denial.peer != OTHERS).count();
-        let unbounded = is_without("denial-bound");
+        let unbounded = ServiceWall::DenialBound.is_down();
         let denial = match denial {
             _ if unbounded => Denial { peer: format!("{} {}", denial.peer, noted.len()), ..denial },
             denial if named < MAX_NAMED || noted.contains_key(&denial) => denial,
@@ -97,11 +97,11 @@ impl Denials {
 
     /// Whether one more refused request of a key gets a record of its own.
     fn has_record(&self, key: &str) -> bool {
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock();
         recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
         let (_, count) = recorded.entry(key.to_owned()).or_insert_with(|| (Instant::now(), 0));
         *count = count.saturating_add(1);
-        *count <= MAX_RECORDED || is_without("refusal-bound")
+        ServiceWall::RefusalBound.allows(*count <= MAX_RECORDED)
     }
 
     /// Wakes the task that tells them, which then sees that the keeper ends.
@@ -114,7 +114,7 @@ impl Denials {
     }
 
     fn noted(&self) -> MutexGuard<'_, BTreeMap<Denial, Count>> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock()
     }
 }
 

@@ -1,14 +1,15 @@
 //! One sandbox that is not gone, as the keeper has it in memory.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Sandbox, v1};
 use belljar_model::{SandboxId, SandboxSpec, SandboxState};
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::error::KeeperError;
@@ -120,7 +121,7 @@ impl Entry {
 
     /// What it is now. Never held over an await.
     pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     pub(crate) fn state(&self) -> SandboxState {
@@ -157,7 +158,7 @@ impl Entry {
         if let Some(kind) = kind {
             self.publish(kind, process, detail.clone());
         }
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         log.last += 1;
         let seq = log.last;
         if log.entries.len() == LOG_ENTRIES {
@@ -195,7 +196,7 @@ impl Entry {
     /// Notes how a process ended, once.
     pub(crate) fn note_exit(&self, process: u64, exited: &v1::Exited) {
         let is_noted = {
-            let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let log = self.log.lock();
             let mut latest = log.entries.iter().rev();
             latest.any(|entry| entry.event == EXITED && entry.process == Some(process))
         };
@@ -211,7 +212,7 @@ impl Entry {
     /// Takes what a program wrote.
     pub(crate) fn wrote(&self, data: &[u8]) {
         let data = &data[data.len().saturating_sub(LAST_OUTPUT_BYTES)..];
-        let mut kept = self.last_output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.last_output.lock();
         let over = (kept.len() + data.len()).saturating_sub(LAST_OUTPUT_BYTES);
         kept.drain(..over);
         kept.extend_from_slice(data);
@@ -220,11 +221,11 @@ impl Entry {
     /// What is kept of it once it has ended: what happened last, what was written last, and why it ended. It can be asked for
     /// again where it could not be kept.
     pub(crate) fn post_mortem(&self, reason: &str) -> String {
-        let output = self.last_output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let output = self.last_output.lock().clone();
         let output = String::from_utf8_lossy(&output).replace('\0', "\u{fffd}");
         let last = [("output", output), ("ended", reason.to_owned())];
         let last = last.into_iter().filter(|(event, detail)| *event == "ended" || !detail.is_empty());
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.log.lock();
         let (seqs, at) = (log.last + 1.., Timestamp::now());
         let last = last.zip(seqs).map(|((event, detail), seq)| LogEntry {
             seq,
@@ -241,7 +242,7 @@ impl Entry {
 
     /// What happened after entry `after`, at most `limit` of it.
     pub(crate) fn log(&self, after: u64, limit: usize) -> Vec<LogEntry> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.log.lock();
         log.entries.iter().filter(|entry| entry.seq > after).take(limit).cloned().collect()
     }
 

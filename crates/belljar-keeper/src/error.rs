@@ -65,6 +65,16 @@ pub enum KeeperError {
         /// The state that would do.
         needed: &'static str,
     },
+    /// A state was to follow another that it cannot follow: a fault of the server. Nothing was changed.
+    #[error("sandbox {id} is {from} and cannot become {to}")]
+    Transition {
+        /// Which.
+        id: SandboxId,
+        /// Its state.
+        from: SandboxState,
+        /// The state that was to follow.
+        to: SandboxState,
+    },
     /// The caller's role is not enough.
     #[error("{action} needs a key with the role {needed}")]
     Forbidden {
@@ -255,6 +265,7 @@ impl KeeperError {
             Self::TakenOver { .. } => "sandbox_moved",
             Self::NameTaken { .. } => "name_taken",
             Self::WrongState { .. } => "wrong_state",
+            Self::Transition { .. } => "internal",
             Self::Forbidden { .. } => "forbidden",
             Self::Policy { .. } => "policy_refused",
             Self::Quota { .. } => "quota_exceeded",

@@ -5,18 +5,18 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use belljar_model::{Role, SandboxId};
 use futures::Stream;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::exec::hex;
 use crate::json;
 use crate::keeper::{Keeper, Result};
 
@@ -136,13 +136,13 @@ impl Events {
     pub(crate) fn new() -> Result<Self> {
         let mut bytes = [0; 4];
         crate::create::fill_random(&mut bytes)?;
-        Ok(Self { instance: hex(&bytes), ring: Mutex::default(), last: watch::Sender::new(0) })
+        Ok(Self { instance: hex::encode(bytes), ring: Mutex::default(), last: watch::Sender::new(0) })
     }
 
     /// Tells everybody who follows.
     pub(crate) fn publish(&self, mut event: Event) {
         let last = {
-            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ring = self.ring.lock();
             ring.last += 1;
             event.id = format!("{}-{}", self.instance, ring.last);
             ring.bytes += event.weight();
@@ -163,7 +163,7 @@ impl Events {
 
     /// Events after number `after`, at most a page of them, and how many between are not there any more.
     fn after(&self, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         let first = ring.last + 1 - ring.events.len() as u64;
         let missed = first.saturating_sub(after + 1);
         let skipped = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
@@ -263,7 +263,7 @@ mod tests {
         for _ in 0..100 {
             events.publish(event("sandbox.created", MAX_BYTES / 10));
         }
-        let ring = events.ring.lock().expect("nobody has panicked");
+        let ring = events.ring.lock();
         assert!(ring.bytes <= MAX_BYTES && ring.events.len() < 10, "{} {}", ring.bytes, ring.events.len());
         assert_eq!(ring.bytes, ring.events.iter().map(|event| event.weight()).sum::<usize>());
     }

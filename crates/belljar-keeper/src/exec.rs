@@ -8,7 +8,7 @@ use belljar_engine::{
     judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
-use belljar_store::is_without;
+use belljar_store::ServiceWall;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -509,7 +509,7 @@ struct Collected {
 
 impl Collected {
     fn new(keep: u64, file: impl Fn() -> OpenSpill) -> Self {
-        if is_without("output-files") {
+        if ServiceWall::OutputFiles.is_down() {
             let new = || Collector::new(keep, None);
             return Self { stdout: new(), stderr: new(), hash: Sha256::new() };
         }
@@ -530,7 +530,7 @@ impl Collected {
 
     /// SHA-256 of the output in the order in which it came, in hexadecimal.
     fn digest(&self) -> String {
-        hex(&self.hash.clone().finalize())
+        hex::encode(self.hash.clone().finalize())
     }
 }
 
@@ -552,15 +552,7 @@ fn command_digest(request: &ExecRequest) -> String {
         }
     }
     part(&request.stdin);
-    hex(&hash.finalize())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(hash.finalize())
 }
 
 /// The outcome's name, as in its JSON.
@@ -578,7 +570,7 @@ pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
 
 /// A result as it is kept for a request that comes again. Of a long output little is, and none where the disk is nearly full.
 fn answer(result: &ExecResult, has_disk: bool) -> Vec<u8> {
-    if is_without("answer-bound") {
+    if ServiceWall::AnswerBound.is_down() {
         return serde_json::to_vec(&result.clone().cut(u64::MAX)).unwrap_or_default();
     }
     let sizes: &[u64] = if has_disk { &[48 << 10, 4 << 10, 0] } else { &[0] };

@@ -10,9 +10,10 @@
 //! Where the queue is full, the key with the most waiting gives way: its newest one is sent away for one of a key that has fewer.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use belljar_store::is_without;
+use belljar_store::ServiceWall;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 /// The gate. Clones share it.
@@ -62,7 +63,9 @@ impl State {
         }
         let own = self.queues.get(key).map_or(0, VecDeque::len);
         let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
-        let Some(longest) = longest.filter(|queue| queue.len() > own + 1 && !is_without("fair-queue")) else {
+        let Some(longest) =
+            longest.filter(|queue| queue.len() > own + 1 && !ServiceWall::FairQueue.is_down())
+        else {
             return false;
         };
         // At least one stays, and with it the key's turn.
@@ -169,7 +172,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 }
 

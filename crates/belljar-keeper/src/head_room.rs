@@ -41,7 +41,7 @@ impl Left {
     /// # Errors
     /// [`KeeperError::Full`] says of what there is too little.
     pub(crate) fn check(&self, room: &HeadRoom) -> Result<(), KeeperError> {
-        if belljar_store::is_without("head-room") {
+        if belljar_store::ServiceWall::HeadRoom.is_down() {
             return Ok(());
         }
         let mib = |bytes: u64| bytes >> 20;

@@ -1,10 +1,10 @@
 //! Requests that happen once, however often they are sent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use belljar_model::SandboxId;
-use belljar_store::{Claimed, Store, StoreError, is_without};
+use belljar_store::{Claimed, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
 
 use crate::entry::Entry;
@@ -42,7 +42,7 @@ impl Keeper {
             return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
         }
         let mut scope = scope(tenant, what);
-        if is_without("idempotency") {
+        if ServiceWall::Idempotency.is_down() {
             scope.push_str(&Timestamp::now().to_string());
         }
         let owner = self.claim_owner(what == CREATE);
@@ -77,7 +77,7 @@ impl Keeper {
 impl Keeper {
     /// The count of a sandbox's answers.
     fn answers_of(&self, id: &SandboxId) -> Option<Arc<AtomicU32>> {
-        let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.inner.entries.read();
         entries.get(id).map(|entry| Arc::clone(&entry.answers))
     }
 

@@ -304,7 +304,7 @@ pub struct AuditHead {
 
 impl From<Head> for AuditHead {
     fn from(head: Head) -> Self {
-        Self { seq: head.seq, hash: crate::exec::hex(&head.hash) }
+        Self { seq: head.seq, hash: hex::encode(head.hash) }
     }
 }
 

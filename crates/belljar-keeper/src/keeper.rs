@@ -4,14 +4,15 @@
 //! be finished by the next start; see `reconcile.rs`. A sandbox's `step` lock lets one step happen at a time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engines, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{AuditLog, SandboxRow, Store, StoreError, is_without};
+use belljar_store::{AuditLog, SandboxRow, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -157,27 +158,27 @@ impl Keeper {
 
     /// All sandboxes that are not gone.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
-        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.inner.entries.read().values().cloned().collect()
     }
 
     /// One of them.
     pub(crate) fn entry(&self, id: &SandboxId) -> Option<Arc<Entry>> {
-        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.inner.entries.read().get(id).cloned()
     }
 
     /// Whether there is no sandbox that is not gone. What is made ahead does not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.inner.entries.read().is_empty()
     }
 
     pub(crate) fn put(&self, entry: &Arc<Entry>) {
-        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.inner.entries.write();
         entries.insert(entry.id.clone(), Arc::clone(entry));
     }
 
     pub(crate) fn forget(&self, id: &SandboxId) {
-        self.inner.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.inner.entries.write().remove(id);
     }
 
     /// The caller's sandbox by id or name. One that is not there and one that is not the caller's are answered alike.
@@ -193,7 +194,7 @@ impl Keeper {
     }
 
     pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {
-        let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.inner.entries.read();
         let is_it =
             |entry: &&Arc<Entry>| entry.tenant == tenant && entry.live().row.name.as_deref() == Some(name);
         entries.values().find(is_it).cloned()
@@ -593,13 +594,9 @@ impl Keeper {
         let mut row = old.clone();
         change(&mut row);
         row.updated_at = Timestamp::now();
-        // Undoing a pause that failed is the one step that is not drawn as such: it never was true.
-        debug_assert!(
-            old.state == row.state || old.state.can_become(row.state),
-            "{} cannot become {}",
-            old.state,
-            row.state
-        );
+        if old.state != row.state && !old.state.can_become(row.state) {
+            return Err(KeeperError::Transition { id: entry.id.clone(), from: old.state, to: row.state });
+        }
         let begin = Instant::now();
         let sandboxes = self.inner.store.sandboxes();
         let mut updated = sandboxes.update(&mut row).instrument(step!("store.update")).await;
@@ -700,13 +697,13 @@ impl Caller {
     /// Whether the sandbox may be known to it.
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
         match &self.only {
-            Some(only) => only == id || is_without("token-scope"),
+            Some(only) => ServiceWall::TokenScope.allows(only == id),
             None => self.may_see_tenant(tenant),
         }
     }
 
     /// Whether what is this tenant's may be seen.
     pub(crate) fn may_see_tenant(&self, tenant: &str) -> bool {
-        self.role == Role::Admin || self.tenant == tenant || is_without("tenants")
+        ServiceWall::Tenants.allows(self.role == Role::Admin || self.tenant == tenant)
     }
 }

@@ -3,19 +3,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_model::{Role, TreeBase};
-use belljar_store::{KeyRow, StoreError, is_without};
+use belljar_store::{KeyRow, ServiceWall, StoreError};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
 use crate::built::built_record;
 use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
 use crate::create::fill_random;
 use crate::error::KeeperError;
-use crate::exec::hex;
 use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
 use crate::steps::to_its_end;
@@ -93,12 +92,12 @@ impl Keys {
     }
 
     fn seen(&self) -> MutexGuard<'_, HashMap<[u8; 32], Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 
     /// Uses that are to be written.
     fn take_touched(&self) -> Vec<(String, Timestamp)> {
-        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = self.touched.lock();
         touched.drain().map(|(id, (_, at))| (id, at)).collect()
     }
 }
@@ -128,7 +127,7 @@ impl Keeper {
         client: &str,
         request_id: &str,
     ) -> (std::result::Result<Caller, Denied>, Option<KeyRow>) {
-        if is_without("keys") {
+        if ServiceWall::Keys.is_down() {
             return (Ok(Caller::operator(client, request_id)), None);
         }
         let (row, only) = match self.presented(credential).await {
@@ -198,7 +197,7 @@ impl Keeper {
     }
 
     fn touch(&self, id: &str) {
-        let mut touched = self.inner.keys.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = self.inner.keys.touched.lock();
         touched.insert(id.to_owned(), (Instant::now(), Timestamp::now()));
     }
 
@@ -246,7 +245,7 @@ impl Keeper {
         fill_random(&mut secret)?;
         let mut id = [0u8; 8];
         fill_random(&mut id)?;
-        let secret = format!("{KEY_PREFIX}{}", hex(&secret));
+        let secret = format!("{KEY_PREFIX}{}", hex::encode(secret));
         let now = Timestamp::now();
         let expires_at = match key.expires {
             None => None,
@@ -259,7 +258,7 @@ impl Keeper {
         let names_none = key.quotas == Quotas::default() && key.role != Role::Admin;
         let quotas = if names_none { self.default_quotas() } else { key.quotas };
         let row = KeyRow {
-            id: format!("key_{}", hex(&id)),
+            id: format!("key_{}", hex::encode(id)),
             hash: Sha256::digest(secret.as_bytes()).into(),
             hint: secret.chars().take(HINT_CHARS).collect(),
             name: key.name,

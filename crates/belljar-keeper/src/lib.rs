@@ -39,7 +39,7 @@ mod warm;
 
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
-pub use belljar_store::{AuditFilter, AuditRecord, Head, TemplateKind, Verification, is_without};
+pub use belljar_store::{AuditFilter, AuditRecord, Head, ServiceWall, TemplateKind, Verification};
 pub use built::{BuildProgress, BuildTemplate, Exported, MAX_BUILD_FILE_BYTES, TemplateBuild};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};

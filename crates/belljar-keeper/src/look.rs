@@ -337,7 +337,7 @@ impl Keeper {
 
 /// A network policy, for the trail: the mode, and what tells it from others.
 fn network_details(policy: NetworkPolicy) -> Vec<(&'static str, String)> {
-    let digest = crate::exec::hex(&Sha256::digest(policy.canonical_json()));
+    let digest = hex::encode(Sha256::digest(policy.canonical_json()));
     vec![("network", policy.to_string()), ("network_digest", digest)]
 }
 

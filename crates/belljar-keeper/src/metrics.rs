@@ -1,10 +1,11 @@
 //! What the service counts of itself, in Prometheus's text format.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_model::SandboxState;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -137,13 +138,13 @@ impl Keeper {
         let inner = &self.inner;
         let mut text = String::new();
         // Writing into memory does not fail.
-        let _ = encode(&mut text, &inner.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = encode(&mut text, &inner.metrics.registry.lock());
         text
     }
 
     /// Lets a facade add metrics of its own.
     pub fn register_metrics(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.inner.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        register(&mut self.inner.metrics.registry.lock());
     }
 
     /// Metrics that are looked up when they are asked for.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use belljar_engine::{Collector, Kept, OpenSpill, Spill};
 use belljar_model::StreamOutput;
 use belljar_store::StoreError;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use crate::caller::Caller;
@@ -46,7 +47,7 @@ impl Outputs {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

@@ -7,13 +7,14 @@
 //! Whoever has run code last finds a warm interpreter in them (`warm.rs`); nobody else gets those.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{CreateRequest, Engines, Sandbox};
 use belljar_model::{LimitsChange, SandboxSpec, Tree};
 use futures::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::keeper::Keeper;
@@ -163,7 +164,7 @@ impl Pools {
     }
 
     fn lately(&self) -> MutexGuard<'_, HashMap<String, Arc<Pool>>> {
-        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lately.lock()
     }
 }
 
@@ -199,7 +200,7 @@ impl Pool {
 
     fn take(&self, wanted: &SandboxSpec, tenant: &str) -> Option<(Ready, LimitsChange)> {
         self.bury();
-        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_taken.lock() = Instant::now();
         let change = difference(&self.spec, wanted)?;
         let mut ready = self.lock();
         // One with an interpreter that waits for this tenant is the best; nobody gets one with another's.
@@ -221,7 +222,7 @@ impl Pool {
     }
 
     fn last_taken(&self) -> Instant {
-        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last_taken.lock()
     }
 
     /// Throws away those that have ended: whoever held them may have died. What they held is removed by then.
@@ -254,7 +255,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Ready>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 }
 

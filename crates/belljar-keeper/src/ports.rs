@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::EngineError;
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{PortRow, PortVisibility, is_without};
+use belljar_store::{PortRow, PortVisibility, ServiceWall};
 use bytes::Bytes;
 use jiff::Timestamp;
 
@@ -258,7 +258,7 @@ impl Keeper {
         let entry = found.ok_or_else(|| not_found(id))?;
         let public = entry.live().ports.get(&port).copied();
         let allowed = match public {
-            None => is_without("published-ports"),
+            None => ServiceWall::PublishedPorts.allows(false),
             Some(true) => true,
             Some(false) => match credential {
                 None => false,

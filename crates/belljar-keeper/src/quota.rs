@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_model::{SandboxId, SandboxSpec};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::caller::{CPU_WINDOW, Caller, Quotas};
 use crate::entry::Entry;
@@ -152,7 +153,7 @@ impl Spent {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 }
 
@@ -191,7 +192,7 @@ impl Share {
     /// # Errors
     /// [`KeeperError::Quota`] when that is too much; nothing has changed then.
     pub(crate) fn set_memory(&mut self, quotas: &Quotas, memory_bytes: u64) -> Result<(), KeeperError> {
-        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.lock();
         let key = state.keys.entry(self.key.clone()).or_default();
         let others = key.memory_bytes.saturating_sub(self.memory_bytes);
         check("memory_bytes", others, memory_bytes, quotas.memory_bytes)?;
@@ -203,7 +204,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.lock();
         if let Some(key) = state.keys.get_mut(&self.key) {
             key.sandboxes = key.sandboxes.saturating_sub(1);
             key.memory_bytes = key.memory_bytes.saturating_sub(self.memory_bytes);
@@ -242,7 +243,7 @@ impl Inner {
     }
 
     fn shares(&self) -> MutexGuard<'_, HashMap<SandboxId, Share>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shares.lock()
     }
 }
 

@@ -10,14 +10,15 @@
 //! | nothing | yes | it is removed: it was made ahead, or its making was cut off before it was written |
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
 use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::collect::Archives;

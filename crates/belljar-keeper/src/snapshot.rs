@@ -24,7 +24,6 @@ use crate::caller::Caller;
 use crate::collect::Busy;
 use crate::create::{Order, fill_random};
 use crate::error::KeeperError;
-use crate::exec::hex;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
@@ -166,7 +165,7 @@ impl Keeper {
     ) -> Result<TemplateRow> {
         let mut random = [0u8; 10];
         fill_random(&mut random)?;
-        let id = format!("tpl_{}", hex(&random));
+        let id = format!("tpl_{}", hex::encode(random));
         let path = self.archive_path(&id);
         let mut archive = self.pack(entered, path).await?;
         let row = TemplateRow {
@@ -257,7 +256,7 @@ impl Keeper {
         }
         let mut random = [0u8; 10];
         fill_random(&mut random)?;
-        let path = self.archive_path(&format!("fork_{}", hex(&random)));
+        let path = self.archive_path(&format!("fork_{}", hex::encode(random)));
         let archive = self.pack(entered, path).await?;
         let labels = labels.into_iter().chain(request.labels.into_inner()).collect();
         Ok(Model { spec, lifetime, labels, template, archive })
@@ -308,7 +307,7 @@ impl Keeper {
             file.write_all(&piece).await.map_err(failed("write", &archive.path))?;
         }
         file.sync_all().await.map_err(failed("write", &archive.path))?;
-        archive.digest = hex(&hash.finalize());
+        archive.digest = hex::encode(hash.finalize());
         Ok(archive)
     }
 

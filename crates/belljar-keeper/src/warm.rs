@@ -5,11 +5,12 @@
 //! starts as any process does, and says why.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::Sandbox;
 use belljar_model::{Survival, Tree};
+use parking_lot::Mutex;
 
 use crate::entry::Entry;
 use crate::keeper::{Entered, Keeper};
@@ -42,7 +43,7 @@ pub(crate) struct Coders(Mutex<HashMap<String, Instant>>);
 
 impl Coders {
     fn note(&self, tenant: &str) {
-        let mut coders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut coders = self.0.lock();
         if coders.len() >= MAX_TENANTS {
             coders.retain(|_, last| last.elapsed() < LATELY);
         }
@@ -53,13 +54,13 @@ impl Coders {
 
     /// Who has run code last, lately.
     fn last(&self) -> Option<String> {
-        let coders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let coders = self.0.lock();
         let lately = coders.iter().filter(|(_, last)| last.elapsed() < LATELY);
         lately.max_by_key(|(_, last)| **last).map(|(tenant, _)| tenant.clone())
     }
 
     fn lately(&self, tenant: &str) -> bool {
-        let coders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let coders = self.0.lock();
         coders.get(tenant).is_some_and(|last| last.elapsed() < LATELY)
     }
 }

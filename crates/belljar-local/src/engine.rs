@@ -326,13 +326,9 @@ pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> Engin
 /// Random bytes for an id, and a place to begin the search for a user id.
 pub(crate) fn entropy() -> Result<([u8; 20], u32), EngineError> {
     let mut bytes = [0u8; 24];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).map_err(
-                |errno| EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() },
-            )?;
-    }
+    // So few come whole (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| launch("get random bytes")(errno.into()))?;
     let (id, place) = bytes.split_at(20);
     let id = <[u8; 20]>::try_from(id).unwrap_or_default();
     Ok((id, u32::from_ne_bytes(place.try_into().unwrap_or_default())))

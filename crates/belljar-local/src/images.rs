@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use belljar_engine::EngineError;
 use belljar_linux::{ImageMount, MOUNT_ATTR_RDONLY, Wall, Without};
 use belljar_model::TreeLayer;
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 /// The most bytes of a squashfs file's beginning that are looked at.
@@ -31,7 +32,7 @@ pub(crate) fn mounted(
 ) -> Result<Arc<ImageMount>, EngineError> {
     let owner = if without.has(Wall::Superblock) { "" } else { owner };
     let key = (owner.to_owned(), layer.digest.clone());
-    let mut table = MOUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = MOUNTED.lock();
     let table = table.get_or_insert_with(HashMap::new);
     if let Some(mount) = table.get(&key).and_then(Weak::upgrade) {
         return Ok(mount);

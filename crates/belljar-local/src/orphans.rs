@@ -1,9 +1,9 @@
 //! Supervisors that nobody waits for any more, and taking note of their end.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use belljar_linux::Supervisor;
+use parking_lot::Mutex;
 
 /// Supervisors whose sandboxes were dropped; each is reaped when the next one comes, or at the end of the process.
 pub(crate) static ORPHANS: Orphans = Orphans { list: Mutex::new(Vec::new()) };
@@ -14,7 +14,7 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     pub(crate) fn adopt(&self, supervisor: Supervisor) {
-        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut list = self.list.lock();
         list.retain(|old| !has_ended(old, Duration::ZERO));
         list.push(supervisor);
     }

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
@@ -12,6 +12,7 @@ use belljar_guest::guest_threads;
 use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
 use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType};
 use tokio::sync::watch;
@@ -84,7 +85,7 @@ struct Order {
 impl Order {
     /// Tells the supervisor to end the sandbox, unless it was told that, or more, before.
     fn tell(&self, byte: u8) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.is_none() || (*told == Some(KILL) && byte == CLEAN) {
             // A supervisor that is gone has taken everything with it.
             let _ = rustix::net::send(&self.control, &[byte], SendFlags::NOSIGNAL);
@@ -428,7 +429,7 @@ impl LocalWalls {
         let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
         let last = self.progress.borrow().clone();
-        let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let supervisor = self.supervisor.lock().take();
         if let Some(supervisor) = supervisor {
             // It exits right after its last record. One that hangs all the same must not hold us up.
             if has_ended(&supervisor, END_TIMEOUT) {
@@ -470,7 +471,7 @@ impl LocalWalls {
 
 impl Drop for LocalWalls {
     fn drop(&mut self) {
-        let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let supervisor = self.supervisor.get_mut().take();
         let Some(supervisor) = supervisor else { return };
         // Nobody asked for a proper end: the supervisor is told all the same, and somebody must take note of its end.
         self.order.tell(CLEAN);

@@ -17,14 +17,15 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use belljar_engine::{EngineError, Walls as _};
 use belljar_linux::{CgroupJoin, LaunchPlan, SPARE, Wall, seccomp::Instruction};
 use belljar_model::{Limits, LimitsGrade, SandboxSpec, Tree, TreeBase};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
@@ -183,7 +184,7 @@ struct Said {
 
 impl Parents {
     fn inner(&self) -> MutexGuard<'_, HashMap<Key, State>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Has a child of the owner's parent move into a sandbox. Where there is no parent yet, one is started for the next time.
@@ -221,7 +222,7 @@ impl Parents {
             drop(inner);
             self.start(engine, key, entry.spec.clone());
         }
-        *parent.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *parent.used.lock() = Instant::now();
         parent.send(walls, entry)
     }
 
@@ -247,7 +248,7 @@ impl Parents {
         loop {
             let wait = match self.inner().get(key) {
                 Some(State::Ready(parent)) if parent.number == number => {
-                    let used = *parent.used.lock().unwrap_or_else(PoisonError::into_inner);
+                    let used = *parent.used.lock();
                     IDLE.saturating_sub(used.elapsed())
                 }
                 _ => return,
@@ -282,7 +283,7 @@ fn make_room(parents: &mut HashMap<Key, State>) {
         return;
     }
     let used = |state: &State| match state {
-        State::Ready(parent) => Some(*parent.used.lock().unwrap_or_else(PoisonError::into_inner)),
+        State::Ready(parent) => Some(*parent.used.lock()),
         _ => None,
     };
     let oldest =

@@ -1,13 +1,14 @@
 //! HTTP/2 over a connected stream, for either end.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use connectrpc::client::ClientConfig;
 use connectrpc::client::{Http2Connection, Http2ConnectionBuilder, SharedHttp2Connection};
 use connectrpc::{CompressionRegistry, ConnectRpcService, Limits, Router};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The longest message that either side accepts, in bytes. Streams are cut into pieces far below it.
@@ -83,7 +84,7 @@ where
 {
     let slot = Arc::new(Mutex::new(Some(stream)));
     let connector = tower::service_fn(move |_: http::Uri| {
-        let taken = slot.lock().map(|mut slot| slot.take()).unwrap_or_default();
+        let taken = slot.lock().take();
         async move {
             // There is one stream and no way to get another: when it breaks, the guest is gone.
             taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))

@@ -3,9 +3,9 @@
 //! A SQLite file has one connection that writes, so that writers queue in this process instead of meeting a lock, and a few
 //! that read. PostgreSQL has one pool for both.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sqlx::any::{AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection as _, Transaction};
@@ -193,7 +193,7 @@ impl Database {
 
     fn checkpointer(&self) -> MutexGuard<'_, Option<Checkpointer>> {
         // Whoever panicked while holding it left it whole.
-        self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.checkpointer.lock()
     }
 
     /// Begins to write several rows, all or none.

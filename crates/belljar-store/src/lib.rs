@@ -45,4 +45,4 @@ pub use seal::KeyFile;
 pub use store::Store;
 pub use templates::{TemplateKind, TemplateRow, Templates};
 pub use url::StoreUrl;
-pub use without::is_without;
+pub use without::ServiceWall;

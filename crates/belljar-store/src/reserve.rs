@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FallocateFlags;
 
-use crate::is_without;
+use crate::ServiceWall;
 
 /// How much is set aside: some thousand records, and the log of a database for them.
 const RESERVE_BYTES: u64 = 8 << 20;
@@ -47,7 +47,7 @@ impl Reserve {
 
     /// Gives it away. Says whether there was one.
     pub(crate) fn release(&self) -> bool {
-        let was_there = !is_without("reserve") && self.is_there.swap(false, Ordering::Relaxed);
+        let was_there = !ServiceWall::Reserve.is_down() && self.is_there.swap(false, Ordering::Relaxed);
         if was_there && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, path = %self.path.display(), "cannot give up what was set aside for a full disk");
             return false;

@@ -1,11 +1,12 @@
 //! What comes out of a run, on its way to whoever reads it: byte for byte, or as JSON.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use belljar_engine::{OutputStream, Sink};
 use belljar_model::{Event, Phase};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
@@ -42,7 +43,7 @@ impl Watch {
     /// Waits until standard output cannot be written, and says how the command ends then.
     pub(crate) async fn failed(&self) -> Quit {
         self.failed.notified().await;
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.failure.lock().take() {
             Some(error) => write_failed(error),
             None => Quit::Status(BROKEN_PIPE),
         }
@@ -130,7 +131,7 @@ impl Output {
     /// Stops here for good if something could not be written: whoever watches ends the run.
     async fn or_stop(&self, written: io::Result<()>) {
         if let Err(error) = written {
-            *self.watch.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *self.watch.failure.lock() = Some(error);
             self.watch.failed.notify_one();
             std::future::pending::<()>().await;
         }

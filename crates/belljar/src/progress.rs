@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use parking_lot::{Mutex, MutexGuard};
 
 /// How long a start may take before anything is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -91,6 +91,6 @@ impl Progress {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

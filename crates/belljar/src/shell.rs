@@ -1,7 +1,6 @@
 //! `belljar shell`: an interactive terminal in a sandbox.
 
 use std::os::unix::ffi::OsStringExt as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::{
@@ -10,6 +9,7 @@ use belljar_engine::{
 };
 use belljar_model::SandboxSpec;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -208,7 +208,7 @@ impl RawMode {
         let before = rustix::termios::tcgetattr(stdin)?;
         let mut raw = before.clone();
         raw.make_raw();
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        *BEFORE.lock() = Some(before);
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             restore();
@@ -227,7 +227,7 @@ impl Drop for RawMode {
 }
 
 fn restore() {
-    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(before) = BEFORE.lock().take() {
         let _ = rustix::termios::tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &before);
     }
 }

@@ -76,7 +76,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 async fn json_bytes<S: Sync>(request: Request, state: &S, most: usize) -> Result<Vec<u8>, Problem> {
-    let most = if belljar_keeper::is_without("body-bounds") { usize::MAX } else { most };
+    let most = if belljar_keeper::ServiceWall::BodyBounds.is_down() { usize::MAX } else { most };
     let is_json = is_json(request.headers());
     let body = RawBody::from_request(request, state).await?.read(most).await?;
     if body.is_empty() {

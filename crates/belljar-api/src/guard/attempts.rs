@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The time in which attempts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -56,7 +57,7 @@ impl Attempts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Window>> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.windows.lock()
     }
 }
 

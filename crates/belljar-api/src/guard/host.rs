@@ -1,7 +1,7 @@
 //! The host name that a request is for. A page that made a name of its own point here does not get in.
 
 use axum::extract::Request;
-use belljar_keeper::is_without;
+use belljar_keeper::ServiceWall;
 use belljar_model::SandboxId;
 use http::uri::Authority;
 use http::{HeaderMap, Uri, header};
@@ -57,7 +57,7 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
             ));
         }
     }
-    if peer.unix || is_own(config, peer, &host) || is_without("hosts") {
+    if ServiceWall::Hosts.allows(peer.unix || is_own(config, peer, &host)) {
         return Ok(HostName::Own);
     }
     Err(refused("the server does not have this name; the operator can add it to the server's host names"))
@@ -108,7 +108,7 @@ fn port_host(label: &str) -> Option<PortHost> {
 
 /// Reads a port in the one form that it has.
 pub(crate) fn canonical_port(text: &str) -> Option<u16> {
-    if is_without("port-form") {
+    if ServiceWall::PortForm.is_down() {
         return text.parse().ok();
     }
     let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());

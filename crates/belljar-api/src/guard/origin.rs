@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use belljar_keeper::is_without;
+use belljar_keeper::ServiceWall;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use super::client::Client;
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 /// When it comes from a page of an origin that is not allowed.
 pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<Verdict, Problem> {
     let headers = request.headers();
-    if is_without("origins") {
+    if ServiceWall::Origins.is_down() {
         return Ok(Verdict::Own);
     }
     let mut origins = headers.get_all(header::ORIGIN).iter();

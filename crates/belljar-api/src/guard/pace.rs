@@ -21,7 +21,7 @@ const LEAST_BYTES_PER_SECOND: u64 = 512;
 
 /// The body, with its pace watched.
 pub(super) fn paced(body: Body) -> Body {
-    if body.is_end_stream() || belljar_keeper::is_without("slow-bodies") {
+    if body.is_end_stream() || belljar_keeper::ServiceWall::SlowBodies.is_down() {
         return body;
     }
     Body::new(Paced { body, waiting: None, waited: Duration::ZERO, bytes: 0 })

@@ -1,9 +1,10 @@
 //! How many streams one key may hold open, and their end when the key is revoked or the server stops.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use belljar_keeper::is_without;
+use belljar_keeper::ServiceWall;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
@@ -40,13 +41,13 @@ impl StreamSlots {
     /// Ends the open streams of a key.
     pub(crate) fn end(&self, key: &str) {
         let open = self.open().remove(key);
-        if let Some(open) = open.filter(|_| !is_without("revoked-streams")) {
+        if let Some(open) = open.filter(|_| !ServiceWall::RevokedStreams.is_down()) {
             open.end.cancel();
         }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Opens one more for this key.

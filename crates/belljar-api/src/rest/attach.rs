@@ -30,7 +30,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let upgrade = WebSocketUpgrade::from_request_parts(parts, state).await.map_err(|_| no_upgrade())?;
-        let most = if belljar_keeper::is_without("message-bounds") { usize::MAX } else { MAX_MESSAGE_BYTES };
+        let most =
+            if belljar_keeper::ServiceWall::MessageBounds.is_down() { usize::MAX } else { MAX_MESSAGE_BYTES };
         let upgrade = upgrade
             .max_message_size(most)
             .max_frame_size(most)

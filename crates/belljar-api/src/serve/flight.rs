@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::Executor;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -51,7 +52,7 @@ impl Flights {
     }
 
     fn key(&self, key: &str) -> Arc<Semaphore> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         if let Some(known) = keys.get(key).and_then(Weak::upgrade) {
             return known;
         }
@@ -108,7 +109,7 @@ impl Flight {
     }
 
     fn since(&self) -> MutexGuard<'_, Since> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+        self.since.lock()
     }
 }
 
@@ -184,14 +185,14 @@ pub(super) struct Clock(Mutex<Option<Instant>>);
 
 impl Clock {
     fn since(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Notes whether bytes were given away, or are waited for, by the body that is polled now.
     pub(super) fn note(is_given: bool) {
         let now = is_given.then(Instant::now);
         // Without one it is HTTP/1, of which the socket shows all.
-        let _ = CLOCK.try_with(|clock| *clock.0.lock().unwrap_or_else(PoisonError::into_inner) = now);
+        let _ = CLOCK.try_with(|clock| *clock.0.lock() = now);
     }
 }
 

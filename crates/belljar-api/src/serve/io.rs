@@ -2,11 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -97,7 +98,7 @@ impl Activity {
         if self.under_way.load(Ordering::Acquire) > 0 {
             return None;
         }
-        Some(self.idle_since.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+        Some(self.idle_since.lock().elapsed())
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) struct UnderWay(Arc<Activity>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.idle_since.lock() = Instant::now();
         self.0.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -136,7 +137,7 @@ impl<S> Watched<S> {
         if came && self.head.is_none() {
             self.head = Some(Box::pin(sleep(MAX_HEAD)));
         }
-        if belljar_keeper::is_without("slow-heads") {
+        if belljar_keeper::ServiceWall::SlowHeads.is_down() {
             self.head = None;
         }
         let late = self.head.as_mut().is_some_and(|head| head.as_mut().poll(context).is_ready());

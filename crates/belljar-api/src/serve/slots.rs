@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_keeper::is_without;
+use belljar_keeper::ServiceWall;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::io::Activity;
 
@@ -84,7 +85,7 @@ impl Open {
         let idle = |known: &Known| known.activity.idle().filter(|idle| *idle >= MIN_IDLE);
         let candidates = self.connections.iter().filter(|(_, known)| may_be(known));
         let longest = candidates.filter_map(|(number, known)| Some((idle(known)?, *number))).max()?;
-        if is_without("evict-idle") {
+        if ServiceWall::EvictIdle.is_down() {
             return None;
         }
         let known = self.connections.get(&longest.1)?;
@@ -106,7 +107,7 @@ impl Open {
 
 impl Inner {
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -80,7 +81,7 @@ impl Tls {
     /// See [`TlsError`]; what was there before stays.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = read(&self.certificate, &self.key)?;
-        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.0.write() = fresh;
         Ok(())
     }
 
@@ -103,7 +104,7 @@ impl fmt::Debug for Current {
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.0.read()))
     }
 }
 

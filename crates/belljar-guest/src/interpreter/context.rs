@@ -1,10 +1,11 @@
 //! One context: its interpreter, its queue, and what is known of it from outside.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::kernel::{Kernel, Language};
@@ -129,7 +130,7 @@ impl Context {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What is told when it was removed meanwhile.

@@ -19,12 +19,13 @@ mod shell;
 mod warm;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use belljar_proto::{
     ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
 };
 use futures::Stream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use self::context::Context;
@@ -64,7 +65,7 @@ struct Inner {
 
 impl Contexts {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn get(&self, id: &str) -> Result<Arc<Context>, ConnectError> {

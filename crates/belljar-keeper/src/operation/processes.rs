@@ -41,7 +41,7 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (&'static
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    (CODE_DIGEST, Detail::Text(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+    (CODE_DIGEST, Detail::Text(hex::encode(hash.finalize())))
 }
 
 /// Of what is run and what it is fed first: as for the commands that the keeper runs.

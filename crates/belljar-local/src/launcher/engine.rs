@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use belljar_engine::{
@@ -10,6 +10,7 @@ use belljar_engine::{
 };
 use belljar_model::{EngineName, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::LocalConfig;
@@ -249,8 +250,8 @@ struct Fates {
 }
 
 impl Shared {
-    fn fates(&self) -> std::sync::MutexGuard<'_, Fates> {
-        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fates(&self) -> parking_lot::MutexGuard<'_, Fates> {
+        self.fates.lock()
     }
 
     /// Where the end of a sandbox will be told. It is there before the sandbox is, so that no end is missed.

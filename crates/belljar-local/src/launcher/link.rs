@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
 use belljar_model::SandboxId;
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -143,7 +144,7 @@ impl Link {
             () = tokio::time::sleep(ANSWER_TIMEOUT) => Err(LinkError::Silent),
         };
         if matches!(answered, Err(LinkError::Gone)) {
-            self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            self.pending.lock().remove(&number);
         }
         answered
     }
@@ -174,7 +175,7 @@ impl Link {
         };
         let message = encode(&RequestFrame { number, request }).map_err(LinkError::Request)?;
         if let Some(sender) = sender {
-            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pending = self.pending.lock();
             pending.insert(number, Pending { sender, launched });
         }
         self.outbox.send(message).map_err(|_| LinkError::Gone)?;
@@ -220,7 +221,7 @@ impl Reading {
     }
 
     fn answered(&self, number: u64, answered: Answered) {
-        let found = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let found = self.pending.lock().remove(&number);
         let Some(Pending { sender, launched }) = found else { return };
         if let (Err(Ok(_)), Some(id)) = (sender.send(answered), launched) {
             // Whoever asked for it has gone away meanwhile.

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::EngineError;
 use belljar_model::SandboxId;
 use futures::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
@@ -88,7 +89,7 @@ pub(crate) async fn serve(
 
 impl Launcher {
     fn clients(&self) -> MutexGuard<'_, HashMap<u64, Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 
     fn accept(self: &Arc<Self>, number: u64, stream: UnixStream) {

@@ -158,7 +158,7 @@ fn raise_open_files() {
 fn instance() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(bytes))
 }
 
 /// Whether this process has one thread. What a process with several clones may wait for ever for a lock.

@@ -90,13 +90,13 @@ impl Line {
             at: format!("{:.6}", record.at),
             code_digest: record.code_digest,
             details: record.details,
-            hash: with_hash.then(|| to_hex(&record.hash)),
+            hash: with_hash.then(|| hex::encode(record.hash)),
             isolation: record.isolation,
             key_id: record.key_id,
             outcome: record.outcome,
             output_digest: record.output_digest,
             policy_digest: record.policy_digest,
-            prev: to_hex(&record.prev),
+            prev: hex::encode(record.prev),
             request_id: record.request_id,
             sandbox: record.sandbox,
             seq: record.seq,
@@ -157,26 +157,11 @@ impl serde_json::ser::Formatter for Ascii {
     }
 }
 
-pub(crate) fn to_hex(bytes: &[u8; 32]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Reads 64 digits of lower case.
 pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 || !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
     let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    (!text.contains(|digit: char| digit.is_ascii_uppercase())).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn the_form_is_the_documented_one() {
         r#""request_id":"","sandbox":"s0000000000000000001","seq":1,"tenant":"acme"}"#
     );
     assert_eq!(body, expected);
-    let hash = to_hex(&record.hash);
+    let hash = hex::encode(record.hash);
     let with_hash = expected.replace(r#""isolation""#, &format!(r#""hash":"{hash}","isolation""#));
     assert_eq!(line(&record), with_hash);
     assert_eq!(read_line(&with_hash).unwrap(), record);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::canonical::{from_hex, to_hex};
+use super::canonical::from_hex;
 
 /// The end of the chain at some time: who keeps it elsewhere can show later that nothing before it was changed.
 ///
@@ -44,7 +44,7 @@ impl Head {
 
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.seq, to_hex(&self.hash))
+        write!(f, "{}:{}", self.seq, hex::encode(self.hash))
     }
 }
 

@@ -25,7 +25,7 @@ mod table;
 mod verify;
 mod writer;
 
-pub(crate) use canonical::{from_hex, to_hex};
+pub(crate) use canonical::from_hex;
 pub use chain::{Broken, Fault, Verification, Verified};
 pub use details::{DetailValue, Details, MAX_DETAILS, MAX_FIELD_BYTES, Redacted};
 pub use error::AuditError;

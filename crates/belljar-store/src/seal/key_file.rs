@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::audit::{from_hex, to_hex};
+use crate::audit::from_hex;
 use crate::error::StoreError;
 use crate::place::directory;
 use crate::random::random_32;
@@ -59,7 +59,7 @@ impl KeyFile {
     pub(crate) fn make(&self) -> Result<([u8; 32], bool), StoreError> {
         let key = random_32()?;
         let mut name = self.path.clone().into_os_string();
-        name.push(format!(".new-{}", to_hex(&random_32()?)));
+        name.push(format!(".new-{}", hex::encode(random_32()?)));
         let fresh = PathBuf::from(name);
         let written = write(&fresh, &key).map_err(self.failed("create"));
         // A link, as it replaces nothing.
@@ -100,6 +100,6 @@ impl KeyFile {
 
 fn write(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(format!("{}\n", to_hex(key)).as_bytes())?;
+    file.write_all(format!("{}\n", hex::encode(key)).as_bytes())?;
     file.sync_all()
 }

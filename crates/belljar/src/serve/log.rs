@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use belljar_config::{LogConfig, LogFormat, LogLevel};
+use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -90,7 +91,7 @@ impl Sink {
 
     fn reopen(&self, path: Option<&Path>) -> Result<(), LogError> {
         let file = open(path)?;
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        *self.file.lock() = file;
         Ok(())
     }
 }
@@ -105,7 +106,7 @@ fn open(path: Option<&Path>) -> Result<Option<File>, LogError> {
 
 impl Write for &Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.file.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        match self.file.lock().as_mut() {
             Some(file) => file.write(bytes),
             None => io::stderr().write(bytes),
         }

@@ -9,7 +9,7 @@ use belljar_engine::{Engine, Engines, Offer};
 use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
-use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, StoreError, StoreUrl, is_without};
+use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
 
 use crate::config::Loaded;
 use crate::message::Quit;
@@ -173,7 +173,7 @@ pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
 /// How many connections there may be for the descriptors that the process may have: half of them. The other half is for
 /// sandboxes, files and the launcher, without which nothing could be ended any more.
 fn connections_by_descriptors() -> usize {
-    if is_without("descriptors") {
+    if ServiceWall::Descriptors.is_down() {
         return usize::MAX;
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -7,13 +7,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_client::v1;
 use belljar_engine::{Archive, GuestError};
 use belljar_guest::archive::{ArchiveError, Packing, UnpackRules, Unpacker};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::io::AsyncRead;
@@ -110,7 +111,7 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
         let request = v1::SetModeRequest { path, mode: Some(mode & 0o777), ..Default::default() };
         to.guest.set_mode(request).await.map_err(|error| to.failed(error))?;
     }
-    let (left_out, changed) = *told.lock().unwrap_or_else(PoisonError::into_inner);
+    let (left_out, changed) = *told.lock();
     Ok(told_of(left_out, changed))
 }
 
@@ -140,8 +141,7 @@ fn pieces(
                     Some((Ok(piece), packing))
                 }
                 Ok(None) => {
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) =
-                        (packing.left_out(), packing.changed());
+                    *told.lock() = (packing.left_out(), packing.changed());
                     None
                 }
                 Err(error) => Some((Err(io::Error::other(error)), packing)),

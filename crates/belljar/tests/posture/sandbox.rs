@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The account that ordinary users' sandboxes run as; scripts/install-deps.sh makes it.
 const ACCOUNT: &str = "belljar-test";
 
-static COPYING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static COPYING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// Who starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Sandbox {
 
     fn start(who: Who, without: &str, words: &[&str], terminal: Option<(OwnedFd, OwnedFd)>) -> Self {
         // Whoever forks while the copy is written keeps it from being executed.
-        let _guard = COPYING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _guard = COPYING.lock();
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         // Where the program lies, an ordinary user may not be able to go.

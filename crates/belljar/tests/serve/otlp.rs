@@ -2,12 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use prost::Message as _;
 use rustix::process::Signal;
 
@@ -35,7 +36,7 @@ fn collector() -> (String, Came) {
                 }
                 assert!(length > 0, "a request was cut off");
             };
-            taken.lock().unwrap().push(request);
+            taken.lock().push(request);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
     });
@@ -52,7 +53,7 @@ fn whole(bytes: &[u8]) -> Option<(String, String, Vec<u8>)> {
 }
 
 fn spans(came: &Came) -> Vec<Span> {
-    let came = came.lock().unwrap();
+    let came = came.lock();
     let bodies = came.iter().filter(|(path, ..)| path == "/v1/traces").map(|(.., body)| body.as_slice());
     let requests = bodies.map(|body| ExportTraceServiceRequest::decode(body).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
@@ -60,22 +61,19 @@ fn spans(came: &Came) -> Vec<Span> {
 }
 
 fn records(came: &Came) -> Vec<LogRecord> {
-    let came = came.lock().unwrap();
+    let came = came.lock();
     let bodies = came.iter().filter(|(path, ..)| path == "/v1/logs").map(|(.., body)| body.as_slice());
     let requests = bodies.map(|body| ExportLogsServiceRequest::decode(body).unwrap());
     let resources = requests.flat_map(|request| request.resource_logs);
     resources.flat_map(|resource| resource.scope_logs).flat_map(|scope| scope.log_records).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[track_caller]
 fn find<'a>(spans: &'a [Span], trace: &str, name: &str) -> &'a Span {
-    let names =
-        || spans.iter().map(|span| format!("{} {}", hex(&span.trace_id), span.name)).collect::<Vec<_>>();
-    let found = spans.iter().find(|span| span.name == name && hex(&span.trace_id) == trace);
+    let names = || {
+        spans.iter().map(|span| format!("{} {}", hex::encode(&span.trace_id), span.name)).collect::<Vec<_>>()
+    };
+    let found = spans.iter().find(|span| span.name == name && hex::encode(&span.trace_id) == trace);
     found.unwrap_or_else(|| panic!("no {name} in {trace}: {:#?}", names()))
 }
 
@@ -106,7 +104,7 @@ fn a_request_is_one_trace_from_its_caller_to_the_guest() {
 
     let spans = spans(&came);
     let request = find(&spans, CREATE, "POST /v1/sandboxes");
-    assert_eq!(hex(&request.parent_span_id), CALLER);
+    assert_eq!(hex::encode(&request.parent_span_id), CALLER);
     let create = find(&spans, CREATE, "keeper.create");
     assert_eq!(create.parent_span_id, request.span_id);
     assert_eq!(find(&spans, CREATE, "engine.launch").parent_span_id, create.span_id);
@@ -114,12 +112,12 @@ fn a_request_is_one_trace_from_its_caller_to_the_guest() {
     let exec = find(&spans, EXEC, "keeper.exec");
     assert_eq!(exec.parent_span_id, request.span_id);
     assert_eq!(find(&spans, EXEC, "guest.start").parent_span_id, exec.span_id);
-    assert!(!spans.iter().any(|span| hex(&span.trace_id) == "5".repeat(32)));
+    assert!(!spans.iter().any(|span| hex::encode(&span.trace_id) == "5".repeat(32)));
 
     let records = records(&came);
-    let of_exec: Vec<_> = records.iter().filter(|record| hex(&record.trace_id) == EXEC).collect();
+    let of_exec: Vec<_> = records.iter().filter(|record| hex::encode(&record.trace_id) == EXEC).collect();
     assert!(!of_exec.is_empty(), "{records:#?}");
-    let came = came.lock().unwrap();
+    let came = came.lock();
     assert!(came.iter().all(|(_, head, _)| head.contains("x-tenant: hush-header")));
     for (path, _, body) in came.iter() {
         let text = String::from_utf8_lossy(body);
