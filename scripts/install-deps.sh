@@ -70,6 +70,8 @@ test_set() {
   need commands npm
   # Contexts of Python, and what they show.
   need packages python3-ipython python3-matplotlib python3-pandas python3-pil
+  # Jupyter kernels.
+  need packages python3-ipykernel r-cran-irkernel
   local word
   while read -r word; do need packages "$word"; done < <(language_values package)
   while read -r word; do need commands "$word"; done < <(language_values program)

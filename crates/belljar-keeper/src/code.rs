@@ -18,7 +18,7 @@ use crate::error::KeeperError;
 use crate::exec::{MAX_ANSWER_BYTES, outcome_name};
 use crate::idempotency::{EXEC, Once};
 use crate::keeper::{Entered, Keeper, Result};
-use crate::program::{SHELL, to_program};
+use crate::program::{SHELL, may_have_kernel, to_program};
 use crate::request::Idempotency;
 use crate::steps::{step, to_its_end};
 
@@ -140,7 +140,7 @@ impl Keeper {
                 }
             }
         };
-        let asked = execute_request(&entered, &request)?;
+        let asked = execute_requests(&entered, &request)?;
         self.inner.spent.execute(caller)?;
         let running = self.run_asked(&entered, &request, asked, events, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
@@ -180,7 +180,7 @@ impl Keeper {
         &self,
         entered: &Entered,
         request: &CodeRequest,
-        asked: v1::ExecuteCodeRequest,
+        (asked, program): (v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>),
         events: Option<mpsc::Sender<CodeEvent>>,
         gone: oneshot::Receiver<()>,
     ) -> Result<Done> {
@@ -210,10 +210,13 @@ impl Keeper {
         if let (Ok(_), Some(queued)) = (&stream, &request.queued) {
             queued.notify_one();
         }
-        let watched = match stream {
-            Ok(mut stream) => watch.over(entered, &mut stream).instrument(step!("guest.wait")).await,
-            Err(error) => Watched::Lost(error),
-        };
+        let mut watched = watch.all(entered, stream).await;
+        if let (Watched::Lost(error), Some(program), None) = (&watched, program, watch.begun)
+            && error.is(ErrorCode::InvalidArgument)
+        {
+            // It keeps no state here, so it is a program each time.
+            watched = watch.all(entered, guest.execute_code(program).await).await;
+        }
         let wall = watch.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let mut abandoned = false;
         let untold = |status, state, reason: &str| CodeEnd::untold(status, state, reason, wall);
@@ -310,6 +313,17 @@ struct Watch {
 }
 
 impl Watch {
+    async fn all(
+        &mut self,
+        entered: &Entered,
+        stream: std::result::Result<belljar_engine::CodeExecution, GuestError>,
+    ) -> Watched {
+        match stream {
+            Ok(mut stream) => self.over(entered, &mut stream).instrument(step!("guest.wait")).await,
+            Err(error) => Watched::Lost(error),
+        }
+    }
+
     async fn over(&mut self, entered: &Entered, stream: &mut belljar_engine::CodeExecution) -> Watched {
         let mut left = self.limit;
         let mut ticks = tokio::time::interval(TICK);
@@ -459,20 +473,20 @@ fn timeout(entered: &Entered, request: &CodeRequest) -> Option<Duration> {
     }
 }
 
-fn execute_request(entered: &Entered, request: &CodeRequest) -> Result<v1::ExecuteCodeRequest> {
+/// What the guest is asked for; and what else, if it does not know the language.
+fn execute_requests(
+    entered: &Entered,
+    request: &CodeRequest,
+) -> Result<(v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>)> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     let program = request.language.as_deref().and_then(|language| {
         let code = std::str::from_utf8(&request.code).ok()?;
         to_program(language, code, &entered.sandbox().home, entered.spec().limits.memory)
     });
-    let (language, code) = match program {
-        Some(program) => (SHELL.to_owned(), Bytes::from(program)),
-        None => (request.language.clone().unwrap_or_default(), request.code.clone()),
-    };
-    Ok(v1::ExecuteCodeRequest {
+    let asked = v1::ExecuteCodeRequest {
         context: request.context.clone().unwrap_or_default(),
-        language,
-        code,
+        language: request.language.clone().unwrap_or_default(),
+        code: request.code.clone(),
         env: match request.context.as_deref().is_some_and(is_made) {
             true => variables(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
             false => environment(entered, &request.env)?,
@@ -487,7 +501,11 @@ fn execute_request(entered: &Entered, request: &CodeRequest) -> Result<v1::Execu
         }
         .into(),
         ..Default::default()
-    })
+    };
+    let Some(program) = program else { return Ok((asked, None)) };
+    let program =
+        v1::ExecuteCodeRequest { language: SHELL.to_owned(), code: program.into(), ..asked.clone() };
+    Ok(if may_have_kernel(&asked.language) { (asked, Some(program)) } else { (program, None) })
 }
 
 fn no_context(context: &str) -> KeeperError {

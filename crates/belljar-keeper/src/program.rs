@@ -10,6 +10,11 @@ pub(crate) const SHELL: &str = "bash";
 /// The languages that have contexts, as the guest calls them, and the shell, which it takes for bash.
 const WITH_CONTEXTS: [&str; 5] = ["python", "javascript", "typescript", SHELL, "sh"];
 
+/// Whether the language keeps its state in sandboxes that have a kernel of it.
+pub(crate) fn may_have_kernel(language: &str) -> bool {
+    Languages::builtin().by_name(language).is_ok_and(|language| language.name == "r")
+}
+
 /// The directory below the home directory that holds a program while it runs. One runs at a time, and what one leaves that was
 /// interrupted is removed by the next.
 const DIRECTORY: &str = ".belljar-code";

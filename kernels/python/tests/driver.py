@@ -65,7 +65,7 @@ TABLE = "application/vnd.belljar.table.v1+json"
 class Kernel:
     """A running kernel."""
 
-    def __init__(self, python=None, cwd=None, env=None, args=None, wait=True):
+    def __init__(self, python=None, cwd=None, env=None, args=None, wait=True, program=KERNEL):
         self.home = cwd or tempfile.mkdtemp(prefix="kernel-home-")
         ours, theirs = socket.socketpair()
         self.socket = ours
@@ -78,7 +78,7 @@ class Kernel:
             "MPLCONFIGDIR": os.environ.get("BELLJAR_TEST_MPL", "/tmp/belljar-test-mpl"),
             **(env or {}),
         }
-        source = os.open(KERNEL, os.O_RDONLY)
+        source = os.open(program, os.O_RDONLY)
         # The guest puts the control socket at 3 and the source at 4.
         fds = (theirs.fileno(), source)
         high = [os.dup(fd) for fd in fds]

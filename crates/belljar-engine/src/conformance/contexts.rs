@@ -45,7 +45,7 @@ pub(super) const PRESERVED: v1::Survival = v1::Survival::SURVIVAL_PRESERVED;
 pub(super) const LOST: v1::Survival = v1::Survival::SURVIVAL_LOST;
 pub(super) const OK: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_OK;
 pub(super) const ERROR: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_ERROR;
-const INTERRUPTED: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_INTERRUPTED;
+pub(super) const INTERRUPTED: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_INTERRUPTED;
 const TIMED_OUT: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_TIMED_OUT;
 pub(super) const DIED: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_DIED;
 
@@ -75,13 +75,13 @@ impl Done {
     }
 
     /// The plain text of the last expression.
-    fn value(&self) -> String {
+    pub(super) fn value(&self) -> String {
         let main = self.results.iter().find(|result| result.main);
         let plain = main.and_then(|result| result.data.iter().find(|form| form.mime == "text/plain"));
         plain.map(|form| String::from_utf8_lossy(&form.data).into_owned()).unwrap_or_default()
     }
 
-    fn error(&self) -> &str {
+    pub(super) fn error(&self) -> &str {
         self.error.as_ref().map_or("", |error| error.name.as_str())
     }
 }
@@ -396,7 +396,7 @@ pub(super) async fn begun(guest: &GuestClient, request: v1::ExecuteCodeRequest) 
 }
 
 /// What is left of an execution whose beginning was read already.
-async fn rest(mut execution: CodeExecution) -> Checked<(v1::CodeEnded, String)> {
+pub(super) async fn rest(mut execution: CodeExecution) -> Checked<(v1::CodeEnded, String)> {
     let (mut end, mut name) = (v1::CodeEnded::default(), String::new());
     while let Some(event) = within("the rest of an execution", LIMIT, execution.next()).await?? {
         match event {

@@ -10,6 +10,7 @@ mod case;
 mod context;
 mod contexts;
 mod contexts_hostile;
+mod contexts_jupyter;
 mod files;
 mod files_hostile;
 mod health;
@@ -44,6 +45,7 @@ pub fn cases() -> Vec<Case> {
         background::CASES,
         contexts::CASES,
         contexts_hostile::CASES,
+        contexts_jupyter::CASES,
         sessions::CASES,
         stopping::CASES,
         limits::CASES,

@@ -129,6 +129,16 @@ impl Context {
         }
     }
 
+    /// Leaves out of the request what an execution of this context has anyway.
+    pub(super) fn without_own_place(&self, request: &mut v1::ExecuteCodeRequest) {
+        if self.language.has_fixed_place() {
+            request.env.retain(|variable| !self.env.contains(variable));
+            if request.cwd == self.cwd {
+                request.cwd.clear();
+            }
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -171,7 +181,7 @@ impl Context {
         if self.state().is_removed {
             return Err(self.gone());
         }
-        let live = match self.language {
+        let live = match &self.language {
             Language::Bash => Live::Shell(Shell::open(guest, &self.cwd, &self.env)?),
             language => Live::Kernel(Box::new(Kernel::start(guest, language, &self.cwd, &self.env).await?)),
         };

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,57 +37,81 @@ const LAST_WORDS_BYTES: usize = 1024;
 const DIES_WITHIN: Duration = Duration::from_secs(10);
 
 /// What contexts can be of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Language {
     Python,
     JavaScript,
     TypeScript,
     Bash,
+    /// A Jupyter kernel, under its whole name: `jupyter:` and that of its kernelspec.
+    Jupyter(String),
 }
+
+/// What the name of a language begins with that is a kernelspec's.
+const JUPYTER: &str = "jupyter:";
+
+/// The longest name of a kernelspec, in bytes.
+const MAX_SPEC_BYTES: usize = 48;
 
 impl Language {
     const ALL: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
 
-    /// Reads a name or an alias, as `belljar run` has them. Python when it is empty.
-    pub(super) fn named(name: &str) -> Result<Self, ConnectError> {
+    /// Reads a name or an alias, as `belljar run` has them. Python when it is empty. R is there where its kernel is, in the tree
+    /// or in the home directory.
+    pub(super) fn named(name: &str, home: &Path) -> Result<Self, ConnectError> {
         Ok(match name.to_ascii_lowercase().as_str() {
+            "r" | "rscript" if is_installed("ir", home) => Self::Jupyter(format!("{JUPYTER}ir")),
+            "r" | "rscript" => {
+                return Err(ConnectError::invalid_argument(
+                    "language: R keeps its state where its Jupyter kernel is installed, IRkernel (Debian: r-cran-irkernel)",
+                ));
+            }
             "" | "python" | "python3" | "py" => Self::Python,
             "javascript" | "js" | "node" | "nodejs" => Self::JavaScript,
             "typescript" | "ts" => Self::TypeScript,
             "bash" | "sh" | "shell" => Self::Bash,
+            lower if lower.strip_prefix(JUPYTER).is_some_and(is_spec_name) => Self::Jupyter(lower.to_owned()),
             _ => {
-                let known = Self::ALL.map(Self::name).join(", ");
+                let known = Self::ALL.each_ref().map(Self::name).join(", ");
                 let name = short(name.escape_debug().to_string(), 64);
                 return Err(ConnectError::invalid_argument(format!(
-                    "language: \"{name}\" has no interpreter that keeps its state; there are {known}"
+                    "language: \"{name}\" has no interpreter that keeps its state; there are {known}, \
+                     and jupyter:NAME for each installed kernelspec"
                 )));
             }
         })
     }
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Self::Python => "python",
             Self::JavaScript => "javascript",
             Self::TypeScript => "typescript",
             Self::Bash => "bash",
+            Self::Jupyter(name) => name,
         }
     }
 
     /// The kernel's text.
-    pub(super) const fn kernel(self) -> &'static [u8] {
+    pub(super) const fn kernel(&self) -> &'static [u8] {
         match self {
             Self::Python => include_bytes!("../../../../kernels/python/kernel.py"),
             Self::JavaScript | Self::TypeScript => {
                 include_bytes!("../../../../kernels/javascript/kernel.mjs")
             }
+            Self::Jupyter(_) => include_bytes!("../../../../kernels/jupyter/bridge.py"),
             Self::Bash => b"",
         }
     }
 
-    fn argv(self, heap_mib: u64) -> Vec<Bytes> {
+    /// Whether environment and directory are those of the context, and an execution cannot have others.
+    pub(super) const fn has_fixed_place(&self) -> bool {
+        matches!(self, Self::Jupyter(_))
+    }
+
+    fn argv(&self, heap_mib: u64) -> Vec<Bytes> {
         match self {
-            Self::Python => vec![Bytes::from_static(b"python3")],
+            Self::Python | Self::Jupyter(_) => vec![Bytes::from_static(b"python3")],
             Self::JavaScript | Self::TypeScript => {
                 let mut argv = vec![Bytes::from_static(b"node"), Bytes::from_static(b"--input-type=module")];
                 if heap_mib > 0 {
@@ -98,7 +123,7 @@ impl Language {
         }
     }
 
-    fn env(self) -> Vec<v1::EnvVar> {
+    fn env(&self) -> Vec<v1::EnvVar> {
         let pairs: &[(&'static str, &'static str)] = match self {
             // No __pycache__ among the files that code made.
             Self::Python => &[("PYTHONDONTWRITEBYTECODE", "1")],
@@ -108,6 +133,21 @@ impl Language {
         let own = [("BELLJAR_KERNEL_FD", fd.as_str()), ("BELLJAR_KERNEL_LANGUAGE", self.name())];
         pairs.iter().copied().chain(own).map(|(name, value)| variable(name, value)).collect()
     }
+}
+
+/// Where kernelspecs are, besides the home directory: those of the system, and of a template on the machine's own tree.
+const DATA_DIRECTORIES: [&str; 3] =
+    ["/usr/local/share/jupyter", "/usr/share/jupyter", "/opt/template/share/jupyter"];
+
+fn is_installed(spec: &str, home: &Path) -> bool {
+    let own = home.join(".local/share/jupyter");
+    let all = DATA_DIRECTORIES.iter().map(Path::new).chain([own.as_path()]);
+    all.map(|data| data.join("kernels").join(spec).join("kernel.json")).any(|file| file.is_file())
+}
+
+fn is_spec_name(name: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX_SPEC_BYTES).contains(&name.len()) && name.bytes().all(is_fit)
 }
 
 fn variable(name: &str, value: &str) -> v1::EnvVar {
@@ -140,12 +180,12 @@ impl Kernel {
     /// It cannot be started, or says that it cannot work.
     pub(super) async fn start(
         guest: &Arc<Guest>,
-        language: Language,
+        language: &Language,
         cwd: &Bytes,
         env: &[v1::EnvVar],
     ) -> Result<Self, ConnectError> {
         let mut note = String::new();
-        if language == Language::Python
+        if *language == Language::Python
             && let Some(spare) = guest.arrivals.spare()
         {
             match super::warm::take(guest, spare, cwd, env).await {
@@ -160,7 +200,7 @@ impl Kernel {
 
     async fn start_plain(
         guest: &Arc<Guest>,
-        language: Language,
+        language: &Language,
         cwd: &Bytes,
         env: &[v1::EnvVar],
     ) -> Result<Self, ConnectError> {
@@ -190,7 +230,7 @@ impl Kernel {
     /// What an interpreter of this language is started as.
     pub(super) fn command(
         guest: &Guest,
-        language: Language,
+        language: &Language,
         cwd: &Bytes,
         env: &[v1::EnvVar],
     ) -> Result<Command, ConnectError> {
@@ -207,7 +247,7 @@ impl Kernel {
 
     fn spawn(
         guest: &Arc<Guest>,
-        language: Language,
+        language: &Language,
         cwd: &Bytes,
         env: &[v1::EnvVar],
     ) -> Result<Self, ConnectError> {
@@ -452,7 +492,7 @@ pub(super) enum Heard {
 }
 
 /// A file without a name that holds the kernel's text.
-pub(super) fn program_text(text: &[u8], home: &std::path::Path) -> Result<OwnedFd, Errno> {
+pub(super) fn program_text(text: &[u8], home: &Path) -> Result<OwnedFd, Errno> {
     let file = match rustix::fs::memfd_create(c"kernel", MemfdFlags::CLOEXEC) {
         // Where nothing but a watcher limits memory, files that it cannot see are not to be had.
         Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
@@ -512,13 +552,23 @@ mod tests {
 
     #[test]
     fn languages_have_aliases() {
-        assert_eq!(Language::named("").unwrap(), Language::Python);
-        assert_eq!(Language::named("JS").unwrap(), Language::JavaScript);
-        assert_eq!(Language::named("ts").unwrap().name(), "typescript");
-        for language in Language::ALL {
-            assert_eq!(Language::named(language.name()).unwrap(), language);
+        let home = tempfile::tempdir().unwrap();
+        let named = |name: &str| Language::named(name, home.path());
+        assert_eq!(named("").unwrap(), Language::Python);
+        assert_eq!(named("JS").unwrap(), Language::JavaScript);
+        assert_eq!(named("ts").unwrap().name(), "typescript");
+        for language in &Language::ALL {
+            assert_eq!(named(language.name()).unwrap(), *language);
         }
-        let error = Language::named("co\u{1b}bol").unwrap_err();
+        assert_eq!(named("Jupyter:IR").unwrap(), Language::Jupyter("jupyter:ir".to_owned()));
+        for wrong in ["jupyter:", "jupyter:../x", "jupyter:a b"] {
+            assert!(named(wrong).is_err(), "{wrong}");
+        }
+        let kernel = home.path().join(".local/share/jupyter/kernels/ir");
+        std::fs::create_dir_all(&kernel).unwrap();
+        std::fs::write(kernel.join("kernel.json"), "{}").unwrap();
+        assert_eq!(named("R").unwrap().name(), "jupyter:ir");
+        let error = named("co\u{1b}bol").unwrap_err();
         let said = error.message.unwrap();
         assert!(said.starts_with("language: \"co\\u{1b}bol\" has no interpreter"), "{said}");
     }

@@ -129,7 +129,7 @@ impl v1::Interpreter for Service {
         let request = request.to_owned_message();
         check_env(&request.env)?;
         check_cwd(&request.cwd)?;
-        let language = Language::named(&request.language)?;
+        let language = Language::named(&request.language, &self.guest.config.home)?;
         let contexts = &self.guest.table.contexts;
         let context = contexts.add(language, &request, false)?;
         let started = start(&self.guest, &context).await;
@@ -199,7 +199,7 @@ impl v1::Interpreter for Service {
         _: RequestContext,
         request: ServiceRequest<'_, v1::ExecuteCodeRequest>,
     ) -> ServiceResult<ServiceStream<v1::CodeEvent>> {
-        let request = request.to_owned_message();
+        let mut request = request.to_owned_message();
         let code = check_code(&request.code)?;
         check_env(&request.env)?;
         check_cwd(&request.cwd)?;
@@ -216,8 +216,20 @@ impl v1::Interpreter for Service {
                     "context and language: give one of them, not both",
                 ));
             }
-            (true, _) => contexts.add(Language::named(&request.language)?, &Default::default(), true)?,
+            (true, _) => {
+                let language = Language::named(&request.language, &self.guest.config.home)?;
+                let place = match language.has_fixed_place() {
+                    true => v1::CreateContextRequest {
+                        cwd: request.cwd.clone(),
+                        env: request.env.clone(),
+                        ..Default::default()
+                    },
+                    false => v1::CreateContextRequest::default(),
+                };
+                contexts.add(language, &place, true)?
+            }
         };
+        context.without_own_place(&mut request);
         let turn = context.queue()?;
         let (events, receiver) = mpsc::channel(EVENTS);
         let guest = Arc::clone(&self.guest);

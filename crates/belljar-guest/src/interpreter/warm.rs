@@ -90,7 +90,7 @@ async fn settle(
     let mut frames = Frames::default();
     let pid = born(&socket, &mut frames).await?;
     let pidfd = own_child(pid)?;
-    let command = Kernel::command(guest, Language::Python, cwd, env)
+    let command = Kernel::command(guest, &Language::Python, cwd, env)
         .map_err(|error| error.message.unwrap_or_default())?;
     let (env, directory) = command.place();
     let place = serde_json::json!({

@@ -11,7 +11,7 @@ use crate::service::args::ServerArgs;
 pub(crate) struct CodeArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Language: python, javascript, typescript or bash [default: python]
+    /// Language: python, javascript, typescript, bash, r, or jupyter:NAME [default: python]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) language: Option<String>,
     /// Sandbox to use, which stays; otherwise one is made, and ended afterwards

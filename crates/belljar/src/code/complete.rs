@@ -16,7 +16,9 @@ pub(super) fn is_complete(language: &str, text: &str) -> bool {
             let (state, _) = scan(text, &SHELL);
             state == State::Closed && !has_open_words(text)
         }
-        _ => scan(text, &SCRIPT).0 == State::Closed,
+        "javascript" | "typescript" => scan(text, &SCRIPT).0 == State::Closed,
+        // What its comments and quotes are is not known of every language: a blank line ends the rest.
+        _ => scan(text, &OTHER).0 == State::Closed || ends_blank,
     }
 }
 
@@ -48,6 +50,15 @@ const PYTHON: Rules = Rules {
     short: &['"', '\''],
     brackets: ("([{", ")]}"),
     colon: true,
+};
+
+const OTHER: Rules = Rules {
+    comment: "#",
+    block: None,
+    long: &["\"", "'"],
+    short: &[],
+    brackets: ("([{", ")]}"),
+    colon: false,
 };
 
 const SCRIPT: Rules = Rules {
@@ -191,6 +202,10 @@ mod tests {
         for text in ["f(", "if (x) {", "`a", "/* a", "({a: [1,"] {
             assert!(!is_complete("javascript", text), "{text:?}");
         }
+        for text in ["x <- c(1,\n2)", "# it's", "f('a", "g(\n"] {
+            assert!(is_complete("r", &format!("{text}\n")), "{text:?}");
+        }
+        assert!(!is_complete("r", "c(1,") && !is_complete("jupyter:x", "'a"));
         for text in ["ls", "echo 'a b'", "for a in b; do echo $a; done", "if x; then y; fi", "echo a # it's"]
         {
             assert!(is_complete("bash", text), "{text:?}");

@@ -25,10 +25,16 @@ use crate::service::args::{Format, ServerArgs};
 use crate::service::words;
 use crate::signals::Signals;
 
+/// What the name of a language begins with that is a Jupyter kernel's.
+const JUPYTER: &str = "jupyter:";
+
 /// Does what `belljar code` asks for.
 pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let pictures = directory(args.out.as_deref())?;
-    let language = by_name(args.language.as_deref().unwrap_or("python"))?;
+    let language = match args.language.as_deref() {
+        Some(name) if name.starts_with(JUPYTER) => name.to_owned(),
+        name => by_name(name.unwrap_or("python"))?.name.clone(),
+    };
     let limit = args.timeout.as_deref().map(|text| words::time("timeout", text)).transpose()?;
     let wanted = Wanted::of_code(args)?;
     let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
@@ -42,7 +48,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let place = Place::open(wanted, Inputs::default(), &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.server.quiet);
-        let asked = Asked { language: language.name.clone(), limit, ..Asked::default() };
+        let asked = Asked { language, limit, ..Asked::default() };
         let done = match code {
             Some(code) => cell::run(&place, Asked { code, ..asked }, &mut screen, &mut signals).await,
             None => session::session(&place, &asked, &mut screen, &mut signals).await,

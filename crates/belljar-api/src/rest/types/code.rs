@@ -23,7 +23,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 #[serde(deny_unknown_fields)]
 #[schema(as = NewContext, example = json!({"language": "python", "cwd": "project"}))]
 pub(crate) struct NewContextBody {
-    /// Its language: python, javascript, typescript or bash. Python if not given.
+    /// Its language: python, javascript, typescript, bash, r, or jupyter:NAME for a Jupyter kernel. Python if not given.
     language: Option<String>,
     /// Where it begins: absolute, or below the home directory.
     cwd: Option<String>,

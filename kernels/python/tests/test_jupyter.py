@@ -1,0 +1,186 @@
+"""The bridge to Jupyter kernels, with ipykernel behind it."""
+
+import base64
+import json
+import os
+import pathlib
+import signal
+import stat
+import sys
+
+import driver
+import pytest
+
+BRIDGE = pathlib.Path(__file__).resolve().parents[2] / "jupyter" / "bridge.py"
+
+
+def start(name="python3", specs=None, **more):
+    env = {"BELLJAR_KERNEL_LANGUAGE": f"jupyter:{name}", "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+    if specs is not None:
+        env["JUPYTER_PATH"] = str(specs)
+    return driver.Kernel(program=BRIDGE, env=env, **more)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    kernel = start()
+    yield kernel
+    kernel.kill()
+
+
+def write_spec(data, name, **spec):
+    directory = data / "kernels" / name
+    directory.mkdir(parents=True)
+    (directory / "kernel.json").write_text(json.dumps(spec))
+    return directory
+
+
+IPYKERNEL = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+
+
+def test_it_says_what_it_is(shared):
+    assert shared.ready["op"] == "ready"
+    assert (shared.ready["protocol"], shared.ready["language"]) == (1, "python")
+    assert shared.ready["version"].startswith("3.")
+
+
+def test_state_lives_on(shared):
+    assert shared.run("x = 20").status == "ok"
+    outcome = shared.run("print('out'); import sys; print('err', file=sys.stderr)\nx * 2 + 2")
+    assert (outcome.text, outcome.stdout, outcome.stderr) == ("42", "out\n", "err\n")
+    assert outcome.started["count"] >= 2
+
+
+def test_results_have_all_their_forms(shared):
+    code = """
+from IPython.display import display, HTML, Image, JSON
+display(HTML('<b>1</b>'), display_id='a'); display(JSON({'a': [1]}))
+display(Image(data=b'\\x89PNG\\r\\n' + bytes(600), format='png'))
+"""
+    outcome = shared.run(code)
+    assert [sorted(one["data"]) for one in outcome.results] == [
+        ["text/html", "text/plain"],
+        ["application/json", "text/plain"],
+        ["image/png", "text/plain"],
+    ]
+    assert outcome.results[0]["display_id"] == "a"
+    assert outcome.results[1]["data"]["application/json"] == {"a": [1]}
+    assert base64.b64decode(outcome.results[2]["data"]["image/png"]).startswith(b"\x89PNG")
+    updated = shared.run("from IPython.display import update_display\nupdate_display(HTML('<b>2</b>'), display_id='a')")
+    assert updated.results[0]["update"] and updated.results[0]["display_id"] == "a"
+
+
+def test_what_is_too_large_is_left_out_and_named(shared):
+    outcome = shared.run("from IPython.display import HTML\nHTML('x' * (9 << 20))")
+    assert sorted(outcome.main["data"]) == ["text/plain"]
+    assert outcome.main["cut"][0].startswith("text/html: 9.4 MB are more than the 8 MiB")
+
+
+def test_errors_are_plain(shared):
+    outcome = shared.run("def f():\n    raise ValueError('no')\nf()")
+    assert (outcome.status, outcome.error["name"], outcome.error["value"]) == ("error", "ValueError", "no")
+    assert "in f" in outcome.error["traceback"] or "f()" in outcome.error["traceback"]
+
+
+def test_questions_are_answered_or_refused(shared):
+    outcome = shared.run("print(input('name? '))", answers=["Ada"], input=True)
+    assert (outcome.questions[0]["prompt"], outcome.stdout) == ("name? ", "Ada\n")
+    refused = shared.run("input()")
+    assert (refused.status, refused.error["name"]) == ("error", "StdinNotImplementedError")
+
+
+def test_an_interrupt_keeps_the_state(shared):
+    shared.run("y = 7")
+    outcome = shared.run("print('begun', flush=True)\nimport time\ntime.sleep(600)", interrupt="begun")
+    assert (outcome.status, outcome.error["name"]) == ("interrupted", "KeyboardInterrupt")
+    os.kill(shared.process.pid, signal.SIGINT)
+    assert shared.run("y").text == "7"
+
+
+def test_a_place_for_one_execution_is_refused(shared):
+    outcome = shared.run("1", cwd="/tmp")
+    assert (outcome.status, outcome.error["name"]) == ("error", "NotSupported")
+    assert outcome.error["value"].startswith("cwd: ")
+    assert shared.run("1").text == "1"
+
+
+def test_much_output_comes_whole(shared):
+    outcome = shared.run("for i in range(20000): print('x' * 99)")
+    assert len(outcome.stdout) == 2_000_000
+
+
+def test_the_end_of_the_kernel_is_the_end_of_the_bridge():
+    kernel = start()
+    with pytest.raises(driver.Ended):
+        kernel.run("import os; os._exit(7)")
+    assert kernel.ended() == 7
+    kernel.close()
+
+
+def test_a_killed_kernel_ends_the_bridge_alike():
+    kernel = start()
+    with pytest.raises(driver.Ended):
+        kernel.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert kernel.ended() == -signal.SIGKILL
+    kernel.close()
+
+
+def test_the_end_of_the_guest_ends_both():
+    kernel = start()
+    pid = int(kernel.run("import os; os.getpid()").text)
+    room = pathlib.Path(kernel.run("import sys; sys.argv[2] if len(sys.argv) > 2 else ''").text.strip("'") or "/none").parent
+    kernel.close()
+    assert not pathlib.Path(f"/proc/{pid}").exists()
+    assert not room.name.startswith("belljar-jupyter-") or not room.exists()
+
+
+def test_its_sockets_are_for_its_user_only():
+    kernel = start()
+    code = "import glob, os, ipykernel.kernelapp as app; app.IPKernelApp.instance().ip"
+    ip = kernel.run(code).text.strip("'")
+    room = pathlib.Path(ip).parent
+    assert stat.S_IMODE(room.stat().st_mode) == 0o700
+    assert stat.S_IMODE((room / "connection.json").stat().st_mode) == 0o600
+    kernel.kill()
+
+
+def test_kernels_that_have_tcp_only_are_tried_again(tmp_path):
+    script = tmp_path / "tcp.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "if json.load(open(sys.argv[1]))['transport'] != 'tcp': sys.exit('tcp only')\n"
+        f"os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'ipykernel_launcher', '-f', sys.argv[1]])\n"
+    )
+    write_spec(tmp_path, "tcp", argv=[sys.executable, str(script), "{connection_file}"], language="python")
+    kernel = start("TCP", specs=tmp_path)
+    assert kernel.run("6 * 7").text == "42"
+    kernel.kill()
+
+
+def test_a_kernel_may_want_interrupts_as_messages(tmp_path):
+    write_spec(tmp_path, "told", argv=IPYKERNEL, interrupt_mode="message", env={"SPEC": "s"})
+    kernel = start("told", specs=tmp_path)
+    assert kernel.run("import os; os.environ['SPEC']").text == "'s'"
+    outcome = kernel.run("print('begun', flush=True)\nimport time\ntime.sleep(600)", interrupt="begun")
+    assert outcome.status == "interrupted"
+    kernel.kill()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "why"),
+    [
+        ("none", None, "no kernelspec is called 'none'; installed are: "),
+        ("empty", {"argv": []}, "has an empty argv"),
+        ("wrong", {"argv": 7}, "is no kernelspec"),
+        ("missing", {"argv": ["/no/such/program"]}, "/no/such/program cannot be started: No such file"),
+        ("fails", {"argv": ["/bin/sh", "-c", "exit 3"]}, "it exited with code 3 while it started"),
+    ],
+)
+def test_what_cannot_start_says_why(tmp_path, name, spec, why):
+    if spec is not None:
+        write_spec(tmp_path, name, **spec)
+    kernel = start(name, specs=tmp_path)
+    assert kernel.ready["op"] == "failed"
+    assert why in kernel.ready["message"], kernel.ready
+    assert kernel.ended() == 1
+    kernel.close()
