@@ -260,6 +260,7 @@ impl Keeper {
             None => self.launch(caller, &order, begin).await?,
         };
         self.inner.keep_share(&entry.id, share);
+        self.inner.crowd_changed.notify_one();
         entry.note("created", None, format!("template {}", order.origin.name));
         self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
         self.guard(&entry);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Sandbox, v1};
@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     live: Mutex<Live>,
     /// What is known of its interpreters. Held while one is sent.
     pub(crate) warm: Arc<tokio::sync::Mutex<Warm>>,
+    /// By how many its tenant's weight is shared, as its control groups were told last.
+    pub(crate) shared_by: AtomicU16,
     users: AtomicUsize,
     /// Answers to executions that were kept for requests that come again.
     pub(crate) answers: Arc<AtomicU32>,
@@ -110,6 +112,7 @@ impl Entry {
                 has_background: false,
             }),
             warm: Arc::default(),
+            shared_by: AtomicU16::new(1),
             users: AtomicUsize::new(0),
             answers: Arc::default(),
             log: Mutex::new(Log::default()),

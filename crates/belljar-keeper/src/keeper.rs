@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     pub(crate) closing: AtomicBool,
+    /// There are more sandboxes, or fewer.
+    pub(crate) crowd_changed: tokio::sync::Notify,
     /// What goes on without its caller, and ends in a record of the audit.
     pub(crate) tasks: TaskTracker,
     /// What each sandbox takes of its key's quotas.
@@ -179,6 +181,7 @@ impl Keeper {
 
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.inner.entries.write().remove(id);
+        self.inner.crowd_changed.notify_one();
     }
 
     /// The caller's sandbox by id or name. One that is not there and one that is not the caller's are answered alike.

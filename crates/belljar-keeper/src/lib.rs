@@ -14,6 +14,7 @@ mod entry;
 mod error;
 mod events;
 mod exec;
+mod fair;
 mod gate;
 mod head_room;
 mod idempotency;

@@ -121,7 +121,12 @@ impl Keeper {
             self.check_capabilities(&spec, lifetime)?;
         }
         lifetime.auto_resume = update.auto_resume.unwrap_or(lifetime.auto_resume);
-        let limits = LimitsChange { memory: update.memory, cpus: update.cpus, pids: update.pids };
+        let limits = LimitsChange {
+            memory: update.memory,
+            cpus: update.cpus,
+            pids: update.pids,
+            ..LimitsChange::default()
+        };
         let network = update.network.map(NetworkFile::resolve).transpose()?;
         let Some(policy) = network.filter(|policy| *policy != spec.network) else {
             return self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;

@@ -271,6 +271,7 @@ fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> 
         memory: (here.memory != there.memory).then_some(there.memory),
         cpus: (here.cpus != there.cpus).then_some(there.cpus),
         pids: (here.pids != there.pids).then_some(there.pids),
+        shared_by: None,
     };
     // What the host keeps for itself differs without harm: the time of an execution, how much of its output is kept.
     let mut same = wanted.clone();

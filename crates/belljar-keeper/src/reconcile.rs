@@ -79,6 +79,7 @@ impl Keeper {
             coders: Coders::default(),
             building: Arc::default(),
             closing: AtomicBool::new(false),
+            crowd_changed: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),
@@ -96,6 +97,7 @@ impl Keeper {
         keeper.keep_touching();
         keeper.keep_telling_denials();
         keeper.keep_sweeping();
+        keeper.keep_sharing_out();
         Ok(keeper)
     }
 
@@ -206,7 +208,7 @@ impl Keeper {
     async fn agree_on_limits(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
         let limits = entry.live().spec.limits;
         let (memory, cpus, pids) = (Some(limits.memory), Some(limits.cpus), Some(limits.pids));
-        match sandbox.set_limits(&LimitsChange { memory, cpus, pids }).await {
+        match sandbox.set_limits(&LimitsChange { memory, cpus, pids, ..LimitsChange::default() }).await {
             Ok(()) | Err(EngineError::Unsupported { .. }) => {}
             Err(error) => {
                 // It has more in use than the record allows it: it keeps what it was given a moment before.
@@ -264,6 +266,7 @@ impl Keeper {
     /// A sandbox could not be ended, or the store failed. The others have been all the same.
     pub async fn close(&self, leave: Leave) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
+        self.inner.crowd_changed.notify_one();
         self.inner.tasks.close();
         if tokio::time::timeout(FINISH, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!(requests = self.inner.tasks.len(), "requests without a caller are cut off");

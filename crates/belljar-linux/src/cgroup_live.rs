@@ -31,7 +31,15 @@ pub struct CgroupChange {
     pub cpu_millis: Option<u32>,
     /// Processes and threads, the guest's own included.
     pub pids: Option<u32>,
+    /// How many groups share the weight of one, of which this is one. Where the kernel has no finer weight it is the least.
+    pub shared_by: Option<u16>,
 }
+
+/// The weight of a group that nobody has changed: `cpu.shares` of v1, and the least that the kernel takes (sched/sched.h, MIN_SHARES).
+const V1_WEIGHT: (u16, u16) = (1024, 2);
+
+/// The same of `cpu.weight` of v2 (cgroup-v2.rst).
+const V2_WEIGHT: (u16, u16) = (100, 1);
 
 /// Which limit could not be changed, and why. All are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +146,13 @@ impl CgroupLayout {
             } else {
                 done.write(&dir, "cpu.cfs_quota_us", quota).map_err(write)?;
             }
+        }
+        if let Some(sharers) = change.shared_by {
+            let write = CgroupChangeError::write("cpus");
+            let (dir, is_v2) = self.group(id, "cpu").ok_or_else(|| write(missing()))?;
+            let ((whole, least), file) =
+                if is_v2 { (V2_WEIGHT, "cpu.weight") } else { (V1_WEIGHT, "cpu.shares") };
+            done.write(&dir, file, (whole / sharers.max(1)).max(least)).map_err(write)?;
         }
         if let Some(bytes) = change.memory_bytes {
             let (dir, is_v2) =
@@ -328,6 +343,7 @@ mod tests {
             ("pids.max", "129\n"),
             ("pids.current", "5\n"),
             ("cpu.max", "100000 100000\n"),
+            ("cpu.weight", "100\n"),
             ("memory.max", "536870912\n"),
             ("memory.current", "104857600\n"),
             ("memory.stat", "anon 1\ninactive_file 52428800\nactive_file 0\nslab_reclaimable 0\n"),
@@ -335,15 +351,26 @@ mod tests {
         let layout = layout(dir.path(), true, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
         // 100 MiB are in use, of which 50 MiB can go.
-        let change = CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(500), pids: Some(10) };
+        let change = CgroupChange {
+            memory_bytes: Some(64 << 20),
+            cpu_millis: Some(500),
+            pids: Some(10),
+            shared_by: Some(8),
+        };
         layout.change("x", &change).unwrap();
         assert_eq!(read("pids.max"), "10");
-        assert_eq!(read("cpu.max"), "50000 100000");
+        assert_eq!((read("cpu.max"), read("cpu.weight")), ("50000 100000".to_owned(), "12".to_owned()));
         assert_eq!(read("memory.max"), (64u64 << 20).to_string());
-        let change = CgroupChange { memory_bytes: Some(32 << 20), cpu_millis: Some(100), pids: Some(20) };
+        let change = CgroupChange {
+            memory_bytes: Some(32 << 20),
+            cpu_millis: Some(100),
+            pids: Some(20),
+            shared_by: Some(1),
+        };
         let error = layout.change("x", &change).unwrap_err();
         assert!(matches!(error, CgroupChangeError::InUse { field: "memory", .. }), "{error}");
         assert_eq!((read("pids.max"), read("cpu.max")), ("10".to_owned(), "50000 100000".to_owned()));
+        assert_eq!(read("cpu.weight"), "12\n".trim());
         let error = layout.change("x", &CgroupChange { pids: Some(4), ..change }).unwrap_err();
         assert!(matches!(error, CgroupChangeError::InUse { field: "pids", in_use: 5 }), "{error}");
         assert_eq!(read("pids.max"), "10");
@@ -356,13 +383,19 @@ mod tests {
             ("pids.max", "129\n"),
             ("pids.current", "5\n"),
             ("cpu.cfs_quota_us", "100000\n"),
+            ("cpu.shares", "1024\n"),
             ("memory.limit_in_bytes", "536870912\n"),
         ];
         let layout = layout(dir.path(), false, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
-        let change = CgroupChange { memory_bytes: Some(64 << 20), cpu_millis: Some(1500), pids: Some(10) };
+        let change = CgroupChange {
+            memory_bytes: Some(64 << 20),
+            cpu_millis: Some(1500),
+            pids: Some(10),
+            shared_by: Some(1000),
+        };
         layout.change("x", &change).unwrap();
-        assert_eq!(read("cpu.cfs_quota_us"), "150000");
+        assert_eq!((read("cpu.cfs_quota_us"), read("cpu.shares")), ("150000".to_owned(), "2".to_owned()));
         assert_eq!(read("memory.limit_in_bytes"), (64u64 << 20).to_string());
         std::fs::remove_file(dir.path().join("belljar-x/memory.limit_in_bytes")).unwrap();
         let error = layout.change("x", &CgroupChange { pids: Some(99), ..change }).unwrap_err();

@@ -276,6 +276,7 @@ impl LocalWalls {
             cpu_millis: change.cpus.map(belljar_model::Cpus::millis),
             // The guest is a process as well, and not the code's affair.
             pids: change.pids.map(|pids| pids.get().saturating_add(self.guest_threads())),
+            shared_by: change.shared_by.map(std::num::NonZeroU16::get),
         };
         let value = |field: &str| match field {
             "memory" => change.memory.map(|memory| memory.to_string()),

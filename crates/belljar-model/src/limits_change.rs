@@ -1,5 +1,7 @@
 //! Limits of a running sandbox that are to become others.
 
+use std::num::NonZeroU16;
+
 use crate::limits::{Cpus, Memory, Pids};
 
 /// New limits for a running sandbox: those that can change while it runs. What is not given stays as it is.
@@ -15,6 +17,10 @@ pub struct LimitsChange {
     /// Processes and threads at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<Pids>,
+    /// How many sandboxes share one weight, of which this is one: where processors are short, they get together what one sandbox
+    /// of somebody else gets. It is the operator's affair, and no limit that a caller sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_by: Option<NonZeroU16>,
 }
 
 impl LimitsChange {

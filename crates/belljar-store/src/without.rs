@@ -28,6 +28,7 @@ walls! {
     Descriptors "descriptors" "Half of the process's descriptors are not for connections.",
     Engines "engines" "Only the engines that are offered make sandboxes.",
     EvictIdle "evict-idle" "The longest idle connection makes room for another.",
+    FairShares "fair-shares" "Sandboxes of one tenant weigh together as one of another.",
     FairQueue "fair-queue" "Who waits most gives way.",
     HeadRoom "head-room" "Some of the machine is nobody's.",
     Hosts "hosts" "The server answers to its own names only.",

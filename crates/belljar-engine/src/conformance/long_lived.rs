@@ -249,8 +249,12 @@ async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked
         .start(python("import time\nheld = b'x' * (64 << 20); print('ready', flush=True); time.sleep(1000)"))
         .await?;
     until(&mut holder, "ready").await?;
-    let change =
-        LimitsChange { memory: Some("32m".parse()?), cpus: Some("0.5".parse()?), pids: Some("20".parse()?) };
+    let change = LimitsChange {
+        memory: Some("32m".parse()?),
+        cpus: Some("0.5".parse()?),
+        pids: Some("20".parse()?),
+        shared_by: None,
+    };
     match sandbox.set_limits(&change).await {
         Err(EngineError::LimitInUse { field, .. }) => equal!(field, "memory"),
         other => return Err(Stop::Failed(format!("less memory than in use got {other:?}"))),

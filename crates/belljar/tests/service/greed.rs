@@ -1,5 +1,5 @@
 //! One tenant that takes all it can get: memory by output (C24), disk by what is kept of answers and refusals (C25), turns (C26) and
-//! connections (C27); and a key that is revoked while it is in use (C28).
+//! connections (C27), and processors (C29); and a key that is revoked while it is in use (C28).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,74 @@ async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Serve
 fn loud() -> serde_json::Value {
     // A control character is six in JSON.
     json!({ "command": format!("head -c {LOUD} /dev/zero | tr '\\0' '\\1'") })
+}
+
+/// The weight of a sandbox among others, as its control group has it, and what it would be alone.
+fn weight(id: &str) -> (u64, u64) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let places =
+        mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
+    for place in places {
+        for (file, alone) in [("cpu.shares", 1024), ("cpu.weight", 100)] {
+            for dir in ["", "belljar/"] {
+                let file = format!("{place}/{dir}belljar-{id}/{file}");
+                if let Ok(text) = std::fs::read_to_string(file) {
+                    return (text.trim().parse().unwrap(), alone);
+                }
+            }
+        }
+    }
+    panic!("{id} has no weight");
+}
+
+/// A tenant with five sandboxes and one with one: the weights of them, as parts of what one alone would have.
+async fn shares(without: Option<&'static str>) -> (u64, u64) {
+    let settings = ["sandboxes.pool=2", "sandboxes.share_host_tree=true"];
+    let (home, server, client) = start(&settings, without).await;
+    let mut crowd = Vec::new();
+    for tenant in ["crowd", "crowd", "crowd", "crowd", "crowd", "alone"] {
+        let made = client.post("/v1/keys", &json!({ "name": "k", "tenant": tenant })).await;
+        let user = client.with_key(made.json()["key"].as_str().unwrap());
+        crowd.push(user.sandbox(&json!({ "timeout": 3600 })).await);
+    }
+    let part = |id: &String| {
+        let (weight, alone) = weight(id);
+        alone / weight
+    };
+    if without.is_none() {
+        crate::until("parts of a weight", async || crowd[..5].iter().all(|id| part(id) == 8)).await;
+    }
+    let parts = (part(&crowd[0]), part(&crowd[5]));
+    client.call("DELETE", &format!("/v1/sandboxes/{}", crowd[1])).await;
+    for id in &crowd[2..5] {
+        client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
+    }
+    if without.is_none() {
+        crate::until("a weight of its own", async || part(&crowd[0]) == 1).await;
+    }
+    crate::crash::leave(server, &home).await;
+    parts
+}
+
+#[test]
+fn c29_a_crowd_of_one_tenant_weighs_as_one() {
+    if crate::skipped("C29") {
+        return;
+    }
+    run(async {
+        assert_eq!(shares(None).await, (8, 1));
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c29_without_fair_shares_a_crowd_weighs_as_many() {
+    if crate::skipped("C29") {
+        return;
+    }
+    run(async {
+        assert_eq!(shares(Some("service:fair-shares")).await, (1, 1));
+    });
 }
 
 /// Takes what there is until it is enough: full outputs, answers that are kept, and refusals.
