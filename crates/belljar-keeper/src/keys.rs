@@ -23,6 +23,9 @@ use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 /// What a key begins with.
 pub const KEY_PREFIX: &str = "bj_";
 
+/// What the same key begins with for clients that check the form of E2B's keys.
+pub const E2B_KEY_PREFIX: &str = "e2b_";
+
 /// Characters of a key that are shown to tell it from others.
 const HINT_CHARS: usize = 8;
 
@@ -177,7 +180,12 @@ impl Keeper {
     }
 
     async fn key_by_secret(&self, secret: &str) -> std::result::Result<KeyRow, Denied> {
-        if !secret.starts_with(KEY_PREFIX) || secret.len() > 256 {
+        if secret.len() > 256 {
+            return Err(Denied::Unknown);
+        }
+        let own_spelling = secret.strip_prefix(E2B_KEY_PREFIX).map(|hex| format!("{KEY_PREFIX}{hex}"));
+        let secret = own_spelling.as_deref().unwrap_or(secret);
+        if !secret.starts_with(KEY_PREFIX) {
             return Err(Denied::Unknown);
         }
         // What is compared is the digest: how far it agrees says nothing about the key.

@@ -56,7 +56,7 @@ pub use info::{
     PublishedPort, SandboxInfo, SandboxMetrics, TemplateInfo,
 };
 pub use keeper::{Entered, Keeper};
-pub use keys::{Denied, KEY_PREFIX, NewKey};
+pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, NewKey};
 pub use look::{MAX_PAGE, Page};
 pub use ports::{FileOperation, IssuedToken, SignedFile};
 pub use reconcile::Leave;

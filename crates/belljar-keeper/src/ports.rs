@@ -9,6 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::caller::Caller;
+use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::info::PublishedPort;
 use crate::keeper::{Entered, Keeper, Result, not_found};
@@ -171,6 +172,54 @@ impl Keeper {
     /// As [`Keeper::get`]; a life that is too long is refused.
     pub async fn sandbox_token(&self, caller: &Caller, id: &str, expires: Duration) -> Result<IssuedToken> {
         self.issue(caller, id, Scope::Sandbox, expires).await
+    }
+
+    /// The token that opens the sandbox's own routes for as long as the sandbox and its key live. It is the same each time.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look.
+    pub async fn access_token(&self, caller: &Caller, id: &str) -> Result<String> {
+        if caller.role < Role::User {
+            return Err(KeeperError::Forbidden { action: "reading an access token", needed: Role::User });
+        }
+        let entry = self.find(caller, id).await?;
+        let details = vec![("scope", "sandbox".to_owned()), ("expires_at", "with the sandbox".to_owned())];
+        self.audit(caller, "token.issue", Some(&entry.id), &Ok(()), details).await?;
+        Ok(self.token_of(&entry))
+    }
+
+    fn token_of(&self, entry: &Entry) -> String {
+        let key = entry.live().row.key_id.clone();
+        let token = Token { sandbox: entry.id.clone(), key, expires: i64::MAX, scope: Scope::Sandbox };
+        self.inner.tokens.issue(&token)
+    }
+
+    /// The holder of the access token ([`Keeper::access_token`]) that `matches`: of the sandbox `id`, or of any. It is for signatures
+    /// that are made with a token and name no sandbox.
+    ///
+    /// # Errors
+    /// None matches, or nobody may come in with it.
+    pub async fn authenticate_by(
+        &self,
+        id: Option<&SandboxId>,
+        matches: impl Fn(&str) -> bool + Send,
+        client: &str,
+        request_id: &str,
+    ) -> std::result::Result<Caller, Denied> {
+        let among = |entry: &std::sync::Arc<Entry>| id.is_none_or(|id| *id == entry.id);
+        let mut tokens = self.entries().into_iter().filter(among).map(|entry| self.token_of(&entry));
+        let Some(token) = tokens.find(|token| matches(token)) else {
+            self.note_denied(Denied::Unknown, None, client, request_id);
+            return Err(Denied::Unknown);
+        };
+        drop(tokens);
+        self.authenticate(&token, client, request_id).await
+    }
+
+    /// The state of a sandbox, for whoever knows its id: it tells nothing else. `None` for one that is gone.
+    #[must_use]
+    pub fn state_of(&self, id: &SandboxId) -> Option<SandboxState> {
+        self.entry(id).map(|entry| entry.state())
     }
 
     /// A token that opens one published port.
