@@ -16,7 +16,7 @@ use tower::Service;
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
 use crate::serve::{Flights, Slots, Traffic};
-use crate::{guard, rest, rpc};
+use crate::{e2b, guard, rest, rpc};
 
 /// What the operator says about the API.
 #[derive(Debug, Clone)]
@@ -33,6 +33,10 @@ pub struct ApiConfig {
     pub open_metrics: bool,
     /// Whether `/openapi.json` and `/docs` need no key. They hold nothing but what is in the documentation.
     pub open_docs: bool,
+    /// Whether E2B's clients are served as well.
+    pub e2b: bool,
+    /// Whether sandboxes of E2B's clients have an open network unless they say something else.
+    pub e2b_internet: bool,
     /// Whether whoever can open the Unix socket is the operator.
     pub operator_socket: bool,
     /// Connections at once, on all listeners together.
@@ -58,6 +62,8 @@ impl Default for ApiConfig {
             trusted_proxies: Vec::new(),
             open_metrics: false,
             open_docs: true,
+            e2b: false,
+            e2b_internet: true,
             operator_socket: false,
             max_connections: 2048,
             max_connections_per_client: 512,
@@ -82,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
+    /// What E2B's clients watch and ask for.
+    pub(crate) e2b_watchers: e2b::Watchers,
     /// Bytes of answers that clients have not taken.
     pub(crate) flights: Flights,
     /// Connections on all listeners.
@@ -149,6 +157,7 @@ impl Api {
             metrics,
             attempts,
             streams,
+            e2b_watchers: e2b::Watchers::default(),
             flights: Flights::default(),
             connections,
             traffic,
@@ -185,6 +194,9 @@ impl Api {
     /// All routes with all guards before them.
     pub fn router(&self) -> Router {
         let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
+        if self.shared.config.e2b {
+            router = router.merge(e2b::router(&self.shared));
+        }
         for mounted in &self.mounts {
             router = router.merge(mounted.clone());
         }

@@ -68,6 +68,10 @@ pub struct ServerConfig {
     pub linger: Duration,
     /// Whether the documentation needs no key.
     pub open_docs: bool,
+    /// Whether E2B's clients are served as well.
+    pub e2b: bool,
+    /// Whether their sandboxes have an open network unless they say something else.
+    pub e2b_internet: bool,
 }
 
 /// The files of TLS.

@@ -105,6 +105,8 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
         drain: reader.span("server.drain", Duration::from_secs(10), Duration::ZERO, HOUR),
         linger: reader.span("server.linger", Duration::from_secs(60), SECOND, DAY),
         open_docs: reader.flag("server.open_docs", true),
+        e2b: reader.flag("server.e2b", false),
+        e2b_internet: reader.flag("server.e2b_internet", true),
     }
 }
 

@@ -43,6 +43,8 @@ pub const SETTINGS: &[Setting] = &[
     number("server.drain", "\"10s\"", "How long requests may take to finish once the server is told to stop."),
     number("server.linger", "\"60s\"", "How long a server that a command has started in the background stays without a sandbox and a connection.").reloaded(),
     flag("server.open_docs", "true", "Whether /openapi.json and /docs need no key."),
+    flag("server.e2b", "false", "Whether E2B's clients are served as well, on the same addresses. See docs/e2b.md."),
+    flag("server.e2b_internet", "true", "Whether sandboxes of E2B's clients have an open network unless they say something else, as there."),
     text("store.url", "\"\"", "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE; \"\" is sqlite in $BELLJAR_HOME.").showing(Showing::Address),
     text("store.durability", "\"process\"", "What an acknowledged write survives: process (the end of the server) or power (its loss, too)."),
     text("store.key_file", "\"$BELLJAR_HOME/store.key\"", "The key that the store is sealed with. Servers that share a store have copies of one."),

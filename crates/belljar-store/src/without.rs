@@ -26,6 +26,8 @@ walls! {
     BodyBounds "body-bounds" "Bodies are bounded.",
     DenialBound "denial-bound" "Wrong keys are recorded by address, of a bounded number of addresses.",
     Descriptors "descriptors" "Half of the process's descriptors are not for connections.",
+    E2bExpiry "e2b-expiry" "Addresses that E2B's clients sign end with their time.",
+    E2bSignature "e2b-signature" "Addresses that E2B's clients sign are vouched for.",
     Engines "engines" "Only the engines that are offered make sandboxes.",
     EvictIdle "evict-idle" "The longest idle connection makes room for another.",
     FairShares "fair-shares" "Sandboxes of one tenant weigh together as one of another.",

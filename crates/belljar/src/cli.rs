@@ -192,6 +192,9 @@ pub(crate) struct ServiceArgs {
     /// Domain below which the sandboxes' ports have names
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,
+    /// Serve E2B's clients as well, and print the variables that point them here
+    #[arg(long)]
+    pub(crate) e2b: bool,
     /// Where records are kept: sqlite:/PATH or postgres://… [default: belljar.db in the home]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,

@@ -12,4 +12,4 @@ pub(crate) use body::BodyFailure;
 pub(crate) use body::{RawBody, failure_of};
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
 pub(crate) use path::{ContextId, Id, PathNumber, PathOf, Token};
-pub(crate) use query::Query;
+pub(crate) use query::{Query, parse as parse_query};

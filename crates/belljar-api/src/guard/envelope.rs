@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use http::{Extensions, HeaderName, HeaderValue, header};
 
 use crate::api::Shared;
+use crate::e2b;
 use crate::problem::{Code, Problem};
 use crate::rpc::{self, Wire};
 
@@ -31,10 +32,11 @@ impl RequestId {
 }
 
 /// Gives the request its id, and writes the problem that the answer is.
-pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = own_id(&request).unwrap_or_else(new_id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let wire = Wire::of(request.uri().path(), request.headers());
+    let form = e2b::Form::of(request.uri().path(), request.headers()).filter(|_| shared.config.e2b);
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
@@ -46,9 +48,10 @@ pub(super) async fn guard(State(_): State<Shared>, mut request: Request, next: N
         }
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let mut answer = match &wire {
-            Some(wire) => rpc::refusal(&problem, wire, &id),
-            None => problem.answer(&id),
+        let mut answer = match (&wire, form) {
+            (Some(wire), _) => rpc::refusal(&problem, wire, &id),
+            (None, Some(form)) => form.answer(&problem),
+            (None, None) => problem.answer(&id),
         };
         answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
         // What other guards added, such as for pages of another origin, stays.

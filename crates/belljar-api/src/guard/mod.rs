@@ -24,7 +24,7 @@ pub(crate) use host::{HostName, PortHost, authority, canonical_port};
 pub(crate) use streams::{StreamSlot, StreamSlots};
 
 use crate::api::Shared;
-use crate::{proxy, rpc};
+use crate::{e2b, proxy, rpc};
 
 /// Puts all guards before `router`.
 pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
@@ -38,7 +38,8 @@ pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
 
 /// Checks host name and origin, and sends what is for a sandbox's own host name there.
 async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let is_silent = rpc::may_be_silent(request.uri().path());
+    let path = request.uri().path();
+    let is_silent = rpc::may_be_silent(path) || shared.config.e2b && e2b::may_be_silent(path);
     let request = if is_silent { request } else { request.map(pace::paced) };
     let config = shared.current();
     let host = match host::check(&config, &request) {
@@ -46,14 +47,23 @@ async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Res
         Err(problem) => return problem.into_response(),
     };
     if let HostName::Port(port) = host {
-        return proxy::by_host(shared, port, request).await;
+        return match e2b::target_of_host(&port, request.headers()).filter(|_| config.e2b) {
+            Some(target) => e2b::data_plane(shared, target, request).await,
+            None => proxy::by_host(shared, port, request).await,
+        };
     }
-    match origin::check(&config, &request) {
-        Ok(origin::Verdict::Own) => next.run(request).await,
+    let verdict = origin::check(&config, &request);
+    let target = e2b::target(&request).filter(|_| config.e2b);
+    let answer = async |request: Request| match target {
+        Some(target) => e2b::data_plane(shared, target, request).await,
+        None => next.run(request).await,
+    };
+    match verdict {
+        Ok(origin::Verdict::Own) => answer(request).await,
         Ok(origin::Verdict::Allowed(origin)) => {
             let mut response = match origin::preflight(&request) {
-                Some(answer) => answer,
-                None => next.run(request).await,
+                Some(preflight) => preflight,
+                None => answer(request).await,
             };
             origin::allow(&mut response, origin);
             response

@@ -9,6 +9,9 @@ use crate::proxy::host_of;
 /// The header for a token. Programs inside have `Authorization` for themselves.
 const HEADER: HeaderName = HeaderName::from_static("x-belljar-token");
 
+/// What E2B's clients send for the same.
+const E2B_HEADERS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
+
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The parameter for a token, and the name of the cookie.
@@ -130,7 +133,8 @@ pub(super) fn cookie(token: &str, tls: bool) -> String {
 /// Takes every credential of the server out of the headers.
 pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove(HEADER);
-    for name in [header::AUTHORIZATION, API_KEY] {
+    let e2b = E2B_HEADERS.map(HeaderName::from_static);
+    for name in [header::AUTHORIZATION, API_KEY].into_iter().chain(e2b) {
         let has_ours = headers.get_all(&name).iter().any(|value| {
             let text = String::from_utf8_lossy(value.as_bytes());
             text.split_ascii_whitespace().any(is_ours)

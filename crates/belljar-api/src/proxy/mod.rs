@@ -94,6 +94,12 @@ pub(crate) async fn by_host(shared: Shared, host: PortHost, request: Request) ->
     forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
 
+/// Passes on a request of somebody who has been let into the sandbox as a whole: every port is open to them.
+pub(crate) async fn to_port(shared: &Shared, entered: Entered, port: u16, request: Request) -> Response {
+    let target = Target { port, path: request.uri().path().to_owned(), prefix: None };
+    forward::forward(shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
+}
+
 /// The sandbox, if the port is published and the credential opens it. What is refused looks alike: no port is found with a
 /// good key, and nothing is told without.
 async fn open(

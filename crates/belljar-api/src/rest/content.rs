@@ -58,7 +58,7 @@ pub(super) async fn download(
 }
 
 /// Answers with a file.
-pub(super) async fn send_file(
+pub(crate) async fn send_file(
     shared: &Shared,
     caller: &Caller,
     slot: StreamSlot,

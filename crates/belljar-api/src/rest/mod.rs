@@ -33,6 +33,7 @@ use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(crate) use content::send_file;
 pub use openapi::{openapi, openapi_json};
 
 use crate::api::Shared;

@@ -51,7 +51,7 @@ pub(super) fn message(problem: &Problem, request_id: &str) -> v1::Problem {
 
 /// What the guest answered instead of a result. The guest's own code stays where a guest may say such a thing: who
 /// speaks with the guest by way of the server is to see what it would see without.
-pub(super) fn of_guest(failed: KeeperError, request_id: &str) -> ConnectError {
+pub(crate) fn of_guest(failed: KeeperError, request_id: &str) -> ConnectError {
     let kept = match &failed {
         KeeperError::Guest { source: GuestError::Refused { code, .. }, .. } => Some(*code).filter(|code| {
             use ErrorCode::{

@@ -126,6 +126,7 @@ impl ServiceArgs {
             ("--listen", "server.listen", self.listen.clone()),
             ("--socket", "server.socket", self.socket.iter().cloned().collect()),
             ("--domain", "server.domain", self.domain.iter().cloned().collect()),
+            ("--e2b", "server.e2b", self.e2b.then(|| "true".to_owned()).into_iter().collect()),
             ("--store", "store.url", self.store.iter().cloned().collect()),
             ("--engine", "sandboxes.engine", self.engine.iter().cloned().collect()),
             ("--pool", "sandboxes.pool", self.pool.iter().cloned().collect()),

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 
-use belljar_keeper::{Caller, Keeper, KeeperError, NewKey, Quotas};
+use belljar_keeper::{Caller, E2B_KEY_PREFIX, KEY_PREFIX, Keeper, KeeperError, NewKey, Quotas};
 use belljar_model::Role;
 
 use super::listen::Listening;
@@ -28,13 +28,19 @@ pub(crate) enum FirstKeyError {
 /// What a newcomer is told.
 pub(crate) struct Welcome {
     key: Option<(String, String)>,
+    /// Whether E2B's clients are served.
+    e2b: bool,
 }
 
 impl Welcome {
     /// Makes the first key if there is none. In a log nothing is told, so nothing is made there.
-    pub(crate) async fn prepare(keeper: &Keeper, listening: &Listening) -> Result<Self, FirstKeyError> {
+    pub(crate) async fn prepare(
+        keeper: &Keeper,
+        listening: &Listening,
+        e2b: bool,
+    ) -> Result<Self, FirstKeyError> {
         if keeper.has_keys().await? {
-            return Ok(Self { key: None });
+            return Ok(Self { key: None, e2b });
         }
         if let Some(address) =
             listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback())
@@ -45,7 +51,7 @@ impl Welcome {
             tracing::warn!(
                 "there is no API key yet, and standard output is a log; make a key with belljar key create"
             );
-            return Ok(Self { key: None });
+            return Ok(Self { key: None, e2b });
         }
         let key = NewKey {
             name: "first".to_owned(),
@@ -55,7 +61,7 @@ impl Welcome {
             quotas: Quotas::default(),
         };
         let made = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
-        Ok(Self { key: Some((made.info.id, made.key)) })
+        Ok(Self { key: Some((made.info.id, made.key)), e2b })
     }
 
     /// Says in three lines what a newcomer needs. A key that nobody was told is taken back.
@@ -72,14 +78,32 @@ impl Welcome {
             (None, Some(path)) => (path.display().to_string(), format!("unix:{}", path.display())),
             (None, None) => (String::new(), String::new()),
         };
-        match &self.key {
+        let text = match &self.key {
             Some((_, secret)) => format!(
                 "Belljar serves {place}\n\
                  export BELLJAR_API_KEY={secret}  # the first key, for everything; save it, it won't be shown again\n\
                  belljar sandbox create --server {server} --timeout 10m\n"
             ),
             None => format!("Belljar serves {place}\n"),
+        };
+        match listening.url().filter(|_| self.e2b) {
+            Some(url) => text + &self.e2b_variables(&url),
+            None => text,
         }
+    }
+
+    /// The variables that point E2B's clients here. A key that was told before is not known any more.
+    fn e2b_variables(&self, url: &str) -> String {
+        let secret = self.key.as_ref().and_then(|(_, secret)| secret.strip_prefix(KEY_PREFIX));
+        let key = match secret {
+            Some(hex) => format!("{E2B_KEY_PREFIX}{hex}"),
+            None => format!(
+                "{E2B_KEY_PREFIX}…  # a key of this server, with {E2B_KEY_PREFIX} in place of {KEY_PREFIX}"
+            ),
+        };
+        format!(
+            "export E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_VOLUME_API_URL={url}\nexport E2B_API_KEY={key}\n"
+        )
     }
 }
 

@@ -160,6 +160,8 @@ pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
         trusted_proxies: server.trusted_proxies.clone(),
         open_metrics: loaded.config.metrics.open,
         open_docs: server.open_docs,
+        e2b: server.e2b,
+        e2b_internet: server.e2b_internet,
         operator_socket: server.operator_socket,
         max_connections: server.max_connections.min(connections_by_descriptors()),
         max_connections_per_client: server.max_connections_per_client,

@@ -128,7 +128,7 @@ impl Server {
         // Nobody reads what a server in the background says, and the operator's socket needs no key.
         let welcome = match self.background {
             Some(_) => None,
-            None => Some(Welcome::prepare(&self.keeper, &self.listening).await?),
+            None => Some(Welcome::prepare(&self.keeper, &self.listening, loaded.config.server.e2b).await?),
         };
         for listener in std::mem::take(&mut self.listening.listeners) {
             let (api, stopping) = (Arc::clone(&self.api), self.stopping.clone());

@@ -1,0 +1,192 @@
+//! Who may come in to a sandbox: the access token in a header, or a signature that was made with it.
+
+use axum::extract::Request;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use belljar_keeper::{Caller, Denied, ServiceWall};
+use belljar_model::SandboxId;
+use http::{Extensions, HeaderMap, header};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::api::Shared;
+use crate::guard::{Client, RequestId, too_many};
+use crate::problem::{Code, Problem};
+
+const ACCESS_TOKEN: &str = "x-access-token";
+
+/// The token for ports of a sandbox, which is the same token here. Clients send it to the code interpreter without the other one.
+const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
+
+/// The only user of a sandbox.
+pub(super) const USER: &str = "user";
+
+fn refused() -> Problem {
+    Problem::new(Code::Unauthenticated, "no valid access token of this sandbox came with the request")
+}
+
+/// A request without its body, which other threads may see too.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'a> {
+    pub(super) headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of(request: &'a Request) -> Self {
+        Self { headers: request.headers(), extensions: request.extensions() }
+    }
+}
+
+/// Where a request comes from, for the audit and for counting.
+struct Origin {
+    client: Client,
+    request_id: String,
+}
+
+impl Origin {
+    fn of(shared: &Shared, head: Head<'_>) -> Result<Self, Problem> {
+        let client = Client::of(&shared.config, head.headers, head.extensions);
+        match shared.attempts.wait(client.address) {
+            Some(wait) => Err(too_many(wait)),
+            None => Ok(Self { client, request_id: RequestId::of(head.extensions) }),
+        }
+    }
+
+    fn judge(&self, shared: &Shared, found: Result<Caller, Denied>) -> Result<Caller, Problem> {
+        found.map_err(|why| match why {
+            Denied::Unavailable => {
+                Problem::new(Code::StoreFailed, "tokens cannot be looked up now; try again later")
+            }
+            _ => {
+                shared.attempts.failed(self.client.address);
+                refused()
+            }
+        })
+    }
+}
+
+/// The token of a request.
+pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
+    [ACCESS_TOKEN, TRAFFIC_TOKEN].iter().find_map(|name| headers.get(*name)?.to_str().ok())
+}
+
+/// Who comes with the sandbox's access token.
+pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> Result<Caller, Problem> {
+    let origin = Origin::of(shared, head)?;
+    let token = token(head.headers).ok_or_else(refused)?;
+    let found = shared.keeper.authenticate(token, &origin.client.text, &origin.request_id).await;
+    let caller = origin.judge(shared, found)?;
+    if ServiceWall::TokenScope.allows(caller.only.as_ref() == Some(id)) {
+        return Ok(caller);
+    }
+    origin.judge(shared, Err(Denied::Unknown))
+}
+
+/// What an address of a file was signed for.
+pub(super) struct Signature<'a> {
+    pub(super) path: &'a str,
+    /// `read` or `write`.
+    pub(super) operation: &'a str,
+    /// Empty if none is named.
+    pub(super) user: &'a str,
+    /// When it ends, in seconds since 1970.
+    pub(super) expires: Option<i64>,
+    /// As it came.
+    pub(super) text: &'a str,
+}
+
+impl Signature<'_> {
+    /// Whether it was made with this token.
+    fn is_by(&self, token: &str) -> bool {
+        let Self { path, operation, user, expires, .. } = self;
+        let end = expires.map(|expires| format!(":{expires}")).unwrap_or_default();
+        let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));
+        // Of digests: how far they agree says nothing about the token.
+        Sha256::digest(format!("v1_{}", STANDARD_NO_PAD.encode(digest))) == Sha256::digest(self.text)
+    }
+}
+
+/// Who signed an address: with the token of this sandbox, or of any.
+pub(super) async fn signer(
+    shared: &Shared,
+    id: Option<&SandboxId>,
+    signature: &Signature<'_>,
+    head: Head<'_>,
+) -> Result<Caller, Problem> {
+    let origin = Origin::of(shared, head)?;
+    let matches = |token: &str| ServiceWall::E2bSignature.allows(signature.is_by(token));
+    let found = shared.keeper.authenticate_by(id, matches, &origin.client.text, &origin.request_id).await;
+    let caller = match found {
+        Err(Denied::Unknown) => {
+            shared.attempts.failed(origin.client.address);
+            return Err(Problem::new(Code::Unauthenticated, "invalid signature"));
+        }
+        found => origin.judge(shared, found)?,
+    };
+    let is_current = signature.expires.is_none_or(|expires| Timestamp::now().as_second() <= expires);
+    if !ServiceWall::E2bExpiry.allows(is_current) {
+        return Err(Problem::new(Code::Unauthenticated, "signature is already expired"));
+    }
+    Ok(caller)
+}
+
+/// Checks the user that a call names, in `Authorization: Basic` or by itself.
+pub(super) fn check_user(named: Option<&str>) -> Result<(), Problem> {
+    match named {
+        None | Some("" | USER) => Ok(()),
+        Some(other) => {
+            let detail = format!("invalid username: '{other}'; the only user of a sandbox is '{USER}'");
+            Err(Problem::new(Code::Unauthenticated, detail))
+        }
+    }
+}
+
+/// The user that a call names in its headers.
+pub(super) fn user(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    let is_basic = scheme.eq_ignore_ascii_case("basic");
+    let text = base64::engine::general_purpose::STANDARD.decode(encoded.trim()).ok().filter(|_| is_basic)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Some(text.split(':').next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_of_its_path_operation_user_token_and_end() {
+        let made = |path: &str, operation: &str, user: &str, token: &str, expires: Option<i64>| {
+            let end = expires.map(|at| format!(":{at}")).unwrap_or_default();
+            let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));
+            format!("v1_{}", STANDARD_NO_PAD.encode(digest))
+        };
+        let good = made("a.txt", "read", "", "tok", Some(7));
+        fn signature(text: &str) -> Signature<'_> {
+            Signature { path: "a.txt", operation: "read", user: "", expires: Some(7), text }
+        }
+        assert!(signature(&good).is_by("tok"));
+        assert!(!signature(&good).is_by("other"));
+        for forged in [
+            made("b.txt", "read", "", "tok", Some(7)),
+            made("a.txt", "write", "", "tok", Some(7)),
+            made("a.txt", "read", "user", "tok", Some(7)),
+            made("a.txt", "read", "", "tok", Some(8)),
+            made("a.txt", "read", "", "tok", None),
+        ] {
+            assert!(!signature(&forged).is_by("tok"));
+        }
+    }
+
+    #[test]
+    fn the_user_is_read_and_checked() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(user(&headers), None);
+        headers.insert(header::AUTHORIZATION, "Basic cm9vdDo=".parse().unwrap());
+        assert_eq!(user(&headers).as_deref(), Some("root"));
+        assert!(check_user(Some("root")).is_err());
+        assert!(check_user(Some("user")).is_ok() && check_user(None).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+//! Paths and entries, as E2B's daemon says them.
+
+use belljar_engine::v1;
+use belljar_keeper::{Caller, Entered, KeeperError};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::access::USER;
+use super::error::Refusal;
+use crate::api::Shared;
+
+/// The home directory inside.
+pub(super) const HOME: &str = "/home/user";
+
+/// The absolute path that a client means: relative ones begin in the home directory, as `~` does. Nothing is looked up.
+pub(super) fn absolute(path: &str) -> String {
+    let path = match path.strip_prefix('~') {
+        Some("") => HOME.to_owned(),
+        Some(rest) if rest.starts_with('/') => format!("{HOME}{rest}"),
+        _ if path.starts_with('/') => path.to_owned(),
+        _ => format!("{HOME}/{path}"),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// The last part of a path.
+pub(super) fn name(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/")
+}
+
+/// A file, directory or the like.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EntryInfo {
+    name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    path: String,
+    /// 64 bits are text in JSON of protobuf.
+    size: String,
+    mode: u32,
+    permissions: String,
+    /// Told of what is below the home directory, which is the user's own.
+    owner: &'static str,
+    group: &'static str,
+    modified_time: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    symlink_target: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_symlink: bool,
+}
+
+pub(super) const DIRECTORY: &str = "FILE_TYPE_DIRECTORY";
+
+fn kind_of(kind: v1::FileKind) -> &'static str {
+    match kind {
+        v1::FileKind::FILE_KIND_FILE => "FILE_TYPE_FILE",
+        v1::FileKind::FILE_KIND_DIRECTORY => DIRECTORY,
+        v1::FileKind::FILE_KIND_SYMLINK => "FILE_TYPE_SYMLINK",
+        _ => "FILE_TYPE_UNSPECIFIED",
+    }
+}
+
+/// Permission bits as `ls` shows them.
+fn permissions(kind: v1::FileKind, mode: u32) -> String {
+    let first = match kind {
+        v1::FileKind::FILE_KIND_DIRECTORY => 'd',
+        v1::FileKind::FILE_KIND_SYMLINK => 'L',
+        _ => '-',
+    };
+    let bits = (0..9).rev().map(|bit| match (mode >> bit) & 1 {
+        0 => '-',
+        _ => *['x', 'w', 'r'].get(bit % 3).unwrap_or(&'-'),
+    });
+    std::iter::once(first).chain(bits).collect()
+}
+
+impl EntryInfo {
+    /// The entry at an absolute path. `target` is what it leads to, if it is a symbolic link.
+    pub(super) fn new(path: String, entry: &v1::Entry, target: Option<&v1::Entry>) -> Self {
+        let kind = entry.kind.as_known().unwrap_or_default();
+        let is_symlink = kind == v1::FileKind::FILE_KIND_SYMLINK;
+        let led_to = target.map_or(kind, |target| target.kind.as_known().unwrap_or_default());
+        let owner = if path.starts_with(HOME) { USER } else { "" };
+        let modified = Timestamp::from_nanosecond(i128::from(entry.modified_ns)).unwrap_or_default();
+        Self {
+            name: name(&path).to_owned(),
+            kind: kind_of(led_to),
+            path,
+            size: target.unwrap_or(entry).size.to_string(),
+            mode: entry.mode & 0o777,
+            permissions: permissions(kind, entry.mode),
+            owner,
+            group: owner,
+            modified_time: modified,
+            symlink_target: is_symlink.then(|| String::from_utf8_lossy(&entry.symlink_target).into_owned()),
+            is_symlink,
+        }
+    }
+}
+
+/// A sandbox, for one call.
+pub(super) struct Inside<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) caller: &'a Caller,
+    pub(super) entered: &'a Entered,
+}
+
+impl Inside<'_> {
+    /// Has something done.
+    pub(super) async fn perform<O: belljar_keeper::operation::Operation>(
+        &self,
+        operation: O,
+    ) -> Result<O::Answer, Refusal> {
+        let done = self.shared.keeper.perform_in(self.caller, self.entered, operation).await;
+        done.map_err(|error| self.refusal(error))
+    }
+
+    pub(super) fn refusal(&self, error: KeeperError) -> Refusal {
+        Refusal::of(self.entered.id().as_str(), error)
+    }
+
+    /// What is at this absolute path.
+    pub(super) async fn entry(&self, path: &str) -> Result<EntryInfo, Refusal> {
+        let entry = self.perform(stat(path, false)).await?;
+        self.described(path.to_owned(), &entry).await
+    }
+
+    /// An entry with what it leads to.
+    pub(super) async fn described(&self, path: String, entry: &v1::Entry) -> Result<EntryInfo, Refusal> {
+        let is_link = entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_SYMLINK);
+        // One that leads nowhere is a symbolic link and nothing else.
+        let target = if is_link { self.perform(stat(&path, true)).await.ok() } else { None };
+        Ok(EntryInfo::new(path, entry, target.as_ref()))
+    }
+}
+
+pub(super) fn stat(path: &str, follow: bool) -> v1::StatRequest {
+    v1::StatRequest { path: Bytes::copy_from_slice(path.as_bytes()), follow, ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_absolute() {
+        for (path, expected) in [
+            ("a.txt", "/home/user/a.txt"),
+            ("~", "/home/user"),
+            ("~/a", "/home/user/a"),
+            ("~a", "/home/user/~a"),
+            ("/tmp//x/../y/.", "/tmp/y"),
+            ("../../..", "/"),
+            ("", "/home/user"),
+        ] {
+            assert_eq!(absolute(path), expected, "{path}");
+        }
+        assert_eq!((name("/a/b"), name("/")), ("b", "/"));
+    }
+
+    #[test]
+    fn permissions_are_shown_as_text() {
+        assert_eq!(permissions(v1::FileKind::FILE_KIND_FILE, 0o100_644), "-rw-r--r--");
+        assert_eq!(permissions(v1::FileKind::FILE_KIND_DIRECTORY, 0o755), "drwxr-xr-x");
+        assert_eq!(permissions(v1::FileKind::FILE_KIND_SYMLINK, 0o777), "Lrwxrwxrwx");
+    }
+}

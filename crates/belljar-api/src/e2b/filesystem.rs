@@ -1,0 +1,150 @@
+//! The service `Filesystem` of E2B's daemon.
+
+use axum::extract::Request;
+use axum::response::Response;
+use belljar_engine::{ErrorCode, v1};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::entry::{DIRECTORY, Inside, absolute, stat};
+use super::error::Refusal;
+use super::{connect, watch};
+
+/// The most entries of one listing.
+const MAX_ENTRIES: usize = 100_000;
+
+/// The most levels below a directory that are listed.
+const MAX_DEPTH: u32 = 64;
+
+#[derive(Deserialize)]
+struct PathRequest {
+    #[serde(default)]
+    path: String,
+}
+
+#[derive(Deserialize)]
+struct MoveRequest {
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    destination: String,
+}
+
+#[derive(Deserialize)]
+struct ListRequest {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    depth: u32,
+}
+
+/// Answers a call.
+pub(super) async fn answer(
+    inside: &Inside<'_>,
+    procedure: &str,
+    request: Request,
+) -> Result<Response, Refusal> {
+    if procedure == "WatchDir" {
+        return watch::stream(inside, request).await;
+    }
+    let is_stream = connect::is_stream(request.headers());
+    let answer = match procedure {
+        "Stat" => {
+            let PathRequest { path } = connect::message(request).await?;
+            json!({ "entry": inside.entry(&absolute(&path)).await? })
+        }
+        "MakeDir" => {
+            let PathRequest { path } = connect::message(request).await?;
+            make_dir(inside, &absolute(&path)).await?
+        }
+        "Move" => {
+            let MoveRequest { source, destination } = connect::message(request).await?;
+            rename(inside, &absolute(&source), &absolute(&destination)).await?
+        }
+        "ListDir" => {
+            let ListRequest { path, depth } = connect::message(request).await?;
+            list(inside, &absolute(&path), depth.max(1)).await?
+        }
+        "Remove" => {
+            let PathRequest { path } = connect::message(request).await?;
+            remove(inside, &absolute(&path)).await?
+        }
+        "CreateWatcher" => watch::create(inside, connect::message(request).await?).await?,
+        "GetWatcherEvents" => watch::events(inside, &connect::message(request).await?)?,
+        "RemoveWatcher" => watch::remove(inside, &connect::message(request).await?)?,
+        _ => {
+            return Err(Refusal::new(
+                ErrorCode::Unimplemented,
+                format!("there is no procedure {procedure:?}"),
+            ));
+        }
+    };
+    Ok(connect::unary(&answer, is_stream))
+}
+
+fn bytes(path: &str) -> Bytes {
+    Bytes::copy_from_slice(path.as_bytes())
+}
+
+async fn make_dir(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
+    match inside.perform(stat(path, true)).await {
+        Ok(found) if found.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY) => {
+            return Err(Refusal::new(ErrorCode::AlreadyExists, format!("directory already exists: {path}")));
+        }
+        Ok(_) => {
+            return Err(Refusal::invalid(format!("path already exists but it is not a directory: {path}")));
+        }
+        Err(Refusal::Error(ErrorCode::NotFound, _)) => {}
+        Err(refused) => return Err(refused),
+    }
+    inside.perform(v1::MakeDirRequest { path: bytes(path), parents: true, ..Default::default() }).await?;
+    Ok(json!({ "entry": inside.entry(path).await? }))
+}
+
+async fn rename(inside: &Inside<'_>, from: &str, to: &str) -> Result<Value, Refusal> {
+    // What is not there is told before a directory is made for it.
+    inside.perform(stat(from, false)).await?;
+    if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+        inside
+            .perform(v1::MakeDirRequest { path: bytes(parent), parents: true, ..Default::default() })
+            .await?;
+    }
+    let request = v1::MoveRequest { from: bytes(from), to: bytes(to), overwrite: true, ..Default::default() };
+    inside.perform(request).await?;
+    Ok(json!({ "entry": inside.entry(to).await? }))
+}
+
+async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refusal> {
+    let directory = inside.entry(path).await?;
+    if directory.kind != DIRECTORY {
+        return Err(Refusal::invalid(format!("path is not a directory: {path}")));
+    }
+    let depth = depth.min(MAX_DEPTH);
+    let mut request = v1::ListRequest { path: bytes(path), depth, ..Default::default() };
+    let mut entries = Vec::new();
+    loop {
+        let page = inside.perform(request.clone()).await?;
+        for entry in &page.entries {
+            if entries.len() == MAX_ENTRIES {
+                let message = format!("{path}: there are more than {MAX_ENTRIES} entries; list less of it");
+                return Err(Refusal::new(ErrorCode::ResourceExhausted, message));
+            }
+            let at = format!("{}/{}", path.trim_end_matches('/'), String::from_utf8_lossy(&entry.path));
+            entries.push(inside.described(at, entry).await?);
+        }
+        if page.next.is_empty() {
+            return Ok(json!({ "entries": entries }));
+        }
+        request.after = page.next;
+    }
+}
+
+async fn remove(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
+    match inside.perform(v1::RemoveRequest { path: bytes(path), recursive: true, ..Default::default() }).await
+    {
+        // What is not there is removed.
+        Ok(_) | Err(Refusal::Error(ErrorCode::NotFound, _)) => Ok(json!({})),
+        Err(refused) => Err(refused),
+    }
+}

@@ -1,0 +1,386 @@
+//! E2B's code interpreter: code in contexts, told line by line.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Request};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_engine::{CodeEvent, code, v1};
+use belljar_keeper::{Caller, CodeRequest, KeeperError, MAX_CODE_BYTES, NewContext, OnDisconnect};
+use belljar_model::{CodeExecution, CodeResult, CodeStatus, SandboxId, SandboxState};
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::entry::{HOME, absolute};
+use super::error::{self, Plain, json_answer};
+use super::{access, envd};
+use crate::api::Shared;
+use crate::extract::{RawBody, parse_json};
+use crate::guard::StreamSlot;
+use crate::problem::{Code, Problem};
+use crate::stream::{Piece, Pieces};
+
+/// Events that wait for the client. A client that is slower slows the code down.
+const EVENTS: usize = 16;
+
+/// How often silent code says that it runs.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The longest body of a request: code of which each byte needs two in JSON, and some more.
+const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
+
+/// The forms of a result that have a name of their own; all others are in `extra`.
+const FORMS: [(&str, &str); 12] = [
+    ("text/plain", "text"),
+    ("text/html", "html"),
+    ("text/markdown", "markdown"),
+    ("image/svg+xml", "svg"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpeg"),
+    ("application/pdf", "pdf"),
+    ("text/latex", "latex"),
+    ("application/json", "json"),
+    ("application/javascript", "javascript"),
+    (TABLE, "data"),
+    ("application/vnd.belljar.chart.v1+json", "chart"),
+];
+
+const TABLE: &str = "application/vnd.belljar.table.v1+json";
+
+/// The languages whose contexts are there from the start: they are made when they are first used.
+const FROM_THE_START: [&str; 2] = ["python", "javascript"];
+
+#[derive(Deserialize)]
+struct ExecuteBody {
+    code: String,
+    context_id: Option<String>,
+    language: Option<String>,
+    env_vars: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct ContextRequest {
+    cwd: Option<String>,
+    language: Option<String>,
+}
+
+/// Answers a request to the code interpreter.
+pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) -> Response {
+    if request.uri().path() == "/health" {
+        let mut response = envd::health(shared, id);
+        if response.status().is_success() {
+            *response.status_mut() = StatusCode::OK;
+            *response.body_mut() = Body::from("OK");
+        }
+        return response;
+    }
+    if shared.keeper.state_of(id).is_none() {
+        return error::sandbox_missing(id.as_str());
+    }
+    route(shared, id.as_str(), request).await.unwrap_or_else(|refused| refused.0)
+}
+
+async fn route(shared: &Shared, id: &str, request: Request) -> Result<Response, Plain> {
+    let sandbox = id.parse().map_err(|_| Problem::new(Code::SandboxNotFound, id))?;
+    let caller = access::caller(shared, &sandbox, access::Head::of(&request)).await?;
+    let path = request.uri().path().trim_matches('/').to_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    let failed = |error: KeeperError, context: &str| match &error {
+        KeeperError::NotFound { what: "context", .. } => {
+            text(StatusCode::NOT_FOUND, format!("Context {context} not found"))
+        }
+        _ => Plain::of(id, error),
+    };
+    let contexts = |all: &[v1::ContextInfo]| all.iter().map(context).collect::<Vec<_>>();
+    let done = match (request.method(), parts.as_slice()) {
+        (&Method::POST, ["execute"]) => return execute(shared, &caller, id, request).await,
+        (&Method::GET, ["contexts"]) => {
+            let made = shared.keeper.contexts(&caller, id).await.map_err(|error| failed(error, ""))?;
+            let missing = FROM_THE_START.iter().filter(|name| !made.iter().any(|it| it.id == **name));
+            let missing = missing.map(|name| json!({"id": name, "language": name, "cwd": HOME}));
+            Value::Array(missing.chain(contexts(&made)).collect())
+        }
+        (&Method::POST, ["contexts"]) => {
+            let asked: ContextRequest = read(request).await?;
+            let cwd = asked.cwd.map(|cwd| absolute(&cwd).into());
+            let new = NewContext { language: asked.language, cwd, env: BTreeMap::new() };
+            context(&shared.keeper.create_context(&caller, id, new).await.map_err(|error| failed(error, ""))?)
+        }
+        (&Method::POST, ["contexts", name, "restart"]) => {
+            let restarted = shared.keeper.restart_context(&caller, id, name).await;
+            match restarted {
+                // One that was never used is as fresh as it can be.
+                Err(KeeperError::NotFound { .. }) if FROM_THE_START.contains(name) => Value::Null,
+                restarted => context(&restarted.map_err(|error| failed(error, name))?),
+            }
+        }
+        (&Method::DELETE, ["contexts", name]) => {
+            match shared.keeper.remove_context(&caller, id, name).await {
+                Err(KeeperError::NotFound { .. }) if FROM_THE_START.contains(name) => {}
+                removed => removed.map_err(|error| failed(error, name))?,
+            }
+            Value::Null
+        }
+        _ => return Err(Problem::new(Code::NotFound, "there is nothing here").into()),
+    };
+    Ok(json_answer(StatusCode::OK, &done))
+}
+
+fn context(info: &v1::ContextInfo) -> Value {
+    let context = code::context(info);
+    let cwd = if context.cwd.is_empty() { HOME } else { &context.cwd };
+    json!({"id": context.id, "language": context.language, "cwd": cwd})
+}
+
+async fn read<T: serde::de::DeserializeOwned>(request: Request) -> Result<T, Problem> {
+    let body = RawBody::from_request(request, &()).await?.read(MAX_BODY_BYTES).await?;
+    parse_json(&body)
+}
+
+fn text(status: StatusCode, text: String) -> Plain {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    Plain(response)
+}
+
+/// Runs code. When the client goes it is interrupted.
+async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -> Result<Response, Plain> {
+    let body: ExecuteBody = read(request).await?;
+    if body.context_id.is_some() && body.language.is_some() {
+        let both = "Only one of context_id or language can be provided";
+        return Err(text(StatusCode::BAD_REQUEST, both.to_owned()));
+    }
+    let named = body.context_id.clone().unwrap_or_default();
+    let slot = shared.streams.take(&caller.key)?;
+    let request = CodeRequest {
+        code: body.code.into(),
+        // The first context of E2B's clients has a name of its own.
+        context: body.context_id.map(|id| if id == "default" { "python".to_owned() } else { id }),
+        language: body.language.map(|language| language.to_lowercase()),
+        env: body.env_vars.unwrap_or_default(),
+        // The client keeps the time, and goes when it is over.
+        timeout: Some(Duration::ZERO),
+        on_disconnect: OnDisconnect::Kill,
+        ..CodeRequest::default()
+    };
+    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let keeper = shared.keeper.clone();
+    let (owner, sandbox) = (caller.clone(), id.to_owned());
+    // Dropped with the answer's body: that is how the keeper gets to know that the client has gone.
+    let mut running = Box::pin(async move { keeper.run_code(&owner, &sandbox, request, Some(sender)).await });
+    let (keeper, sandbox) = (shared.keeper.clone(), caller.only.clone());
+    let is_running = move || {
+        let state = sandbox.as_ref().and_then(|id| keeper.state_of(id));
+        matches!(state, Some(SandboxState::Running | SandboxState::Paused))
+    };
+    // What cannot begin is an answer of its own.
+    let first = tokio::select! {
+        biased;
+        Some(event) = receiver.recv() => event,
+        done = &mut running => {
+            return Err(match done {
+                Err(KeeperError::NotFound { what: "context", .. }) => {
+                    text(StatusCode::NOT_FOUND, format!("Context {named} not found"))
+                }
+                Err(error) => Plain::of(id, error),
+                Ok(_) => Problem::new(Code::SandboxFailed, "the code ended without having begun").into(),
+            });
+        }
+        // What waits for its turn, or for its interpreter, must not look dead.
+        () = tokio::time::sleep(KEEP_ALIVE) => return Ok(ndjson(lines(None, receiver, running, slot, is_running))),
+    };
+    Ok(ndjson(lines(Some(first), receiver, running, slot, is_running)))
+}
+
+fn ndjson(lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response
+}
+
+type Running = std::pin::Pin<Box<dyn Future<Output = Result<CodeExecution, KeeperError>> + Send>>;
+
+/// What comes of the code, a line each.
+fn lines(
+    first: Option<CodeEvent>,
+    mut receiver: mpsc::Receiver<CodeEvent>,
+    mut running: Running,
+    slot: StreamSlot,
+    is_running: impl Fn() -> bool + Send + 'static,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    async_stream::stream! {
+        let mut pieces = Pieces::default();
+        for line in first.into_iter().flat_map(|event| told(&mut pieces, event)) {
+            yield Ok(line);
+        }
+        let done = loop {
+            tokio::select! {
+                biased;
+                Some(event) = receiver.recv() => for line in told(&mut pieces, event) { yield Ok(line) },
+                done = &mut running => break done,
+                _ = slot.ended() => {
+                    yield Err(io::Error::other("the server or the key has ended"));
+                    return;
+                }
+                () = tokio::time::sleep(KEEP_ALIVE) => yield Ok(line(&json!({"type": "keepalive"}))),
+            }
+        };
+        while let Some(event) = receiver.recv().await {
+            for line in told(&mut pieces, event) { yield Ok(line) }
+        }
+        for line in rest(&mut pieces) {
+            yield Ok(line);
+        }
+        match done {
+            // The connection is cut: clients look then whether the sandbox is still there.
+            Ok(done) if done.status == CodeStatus::Died && !is_running() => {
+                yield Err(io::Error::other("the sandbox has ended"));
+            }
+            Ok(done) => {
+                if let Some(error) = untold(&done) {
+                    yield Ok(line(&error));
+                }
+                yield Ok(line(&json!({"type": "end_of_execution"})));
+            }
+            Err(error) => yield Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// An end that the interpreter itself could not tell.
+fn untold(done: &CodeExecution) -> Option<Value> {
+    if done.error.is_some() {
+        return None;
+    }
+    let (name, value) = match done.status {
+        CodeStatus::Died => ("KernelDied", "the interpreter ended before the code did"),
+        CodeStatus::Interrupted => ("KeyboardInterrupt", "the code was interrupted"),
+        CodeStatus::TimedOut => ("TimeoutError", "the code took longer than it may"),
+        CodeStatus::Ok | CodeStatus::Error => return None,
+    };
+    let value = done.reason.as_deref().unwrap_or(value);
+    Some(json!({"type": "error", "name": name, "value": value, "traceback": format!("{name}: {value}")}))
+}
+
+fn line(value: &Value) -> Bytes {
+    format!("{value}\n").into()
+}
+
+fn printed(name: &str, piece: Piece) -> Bytes {
+    let text = match piece.bytes.encoding {
+        "base64" => {
+            let bytes = STANDARD.decode(&piece.bytes.data).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        _ => piece.bytes.data,
+    };
+    line(&json!({"type": name, "text": text, "timestamp": Timestamp::now()}))
+}
+
+fn rest(pieces: &mut Pieces) -> Vec<Bytes> {
+    pieces.finish().into_iter().map(|(name, piece)| printed(name, piece)).collect()
+}
+
+fn told(pieces: &mut Pieces, event: CodeEvent) -> Vec<Bytes> {
+    let one = match event {
+        CodeEvent::Output { stream, offset, data } => {
+            let whole = pieces.push(stream, offset, &data);
+            return whole.into_iter().map(|(name, piece)| printed(name, piece)).collect();
+        }
+        CodeEvent::Started(started) => {
+            json!({"type": "number_of_executions", "execution_count": started.count})
+        }
+        CodeEvent::Result(result) => shown(code::shown(&result)),
+        CodeEvent::Error(error) => {
+            let error = code::raised(&error);
+            json!({"type": "error", "name": error.name, "value": error.value, "traceback": error.traceback})
+        }
+        // Nobody can answer: the code has been told.
+        CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => return Vec::new(),
+    };
+    // What was printed before comes before.
+    let mut all = rest(pieces);
+    all.push(line(&one));
+    all
+}
+
+/// A result, with its forms by the names that clients have for them.
+fn shown(result: CodeResult) -> Value {
+    let mut body = Map::new();
+    let mut extra = Map::new();
+    for (mime, value) in result.data {
+        let form = FORMS.iter().find(|(known, _)| *known == mime);
+        match form {
+            Some((TABLE, name)) => drop(body.insert((*name).to_owned(), columns(&value))),
+            Some((_, name)) => drop(body.insert((*name).to_owned(), value)),
+            None => drop(extra.insert(mime, value)),
+        }
+    }
+    if let Some(Value::String(text)) = body.get_mut("text") {
+        *text = unquoted(text).to_owned();
+    }
+    body.insert("type".to_owned(), json!("result"));
+    body.insert("is_main_result".to_owned(), json!(result.main));
+    body.insert("extra".to_owned(), Value::Object(extra));
+    Value::Object(body)
+}
+
+/// A text without the quotes that Python writes around it.
+fn unquoted(text: &str) -> &str {
+    let within = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
+    within('\'').or_else(|| within('"')).unwrap_or(text)
+}
+
+/// A table as a list for each column.
+fn columns(table: &Value) -> Value {
+    let rows = table["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names = table["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let column = |(index, column): (usize, &Value)| {
+        let name = column["name"].as_str().unwrap_or_default().to_owned();
+        (name, rows.iter().map(|row| row[index].clone()).collect::<Value>())
+    };
+    Value::Object(names.iter().enumerate().map(column).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_have_the_names_of_their_forms() {
+        let data = json!({
+            "text/plain": "'abc'", "image/png": "AAAA", "application/x-own": "x",
+            (TABLE): {"columns": [{"name": "a"}, {"name": "b"}], "rows": [[1, "x"], [2, "y"]]},
+        });
+        let data = data.as_object().unwrap().clone();
+        let body = shown(CodeResult { main: true, data, ..CodeResult::default() });
+        assert_eq!(
+            body,
+            json!({
+                "type": "result", "is_main_result": true, "text": "abc", "png": "AAAA",
+                "data": {"a": [1, 2], "b": ["x", "y"]}, "extra": {"application/x-own": "x"},
+            })
+        );
+    }
+
+    #[test]
+    fn quotes_are_taken_off_in_pairs() {
+        for (text, expected) in
+            [("'a'", "a"), ("\"a'b\"", "a'b"), ("'", "'"), ("a", "a"), ("'a", "'a"), ("''", "")]
+        {
+            assert_eq!(unquoted(text), expected, "{text}");
+        }
+    }
+}

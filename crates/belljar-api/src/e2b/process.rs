@@ -1,0 +1,476 @@
+//! The service `Process` of E2B's daemon.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_engine::{ErrorCode, Execution, ProcessEvent, v1};
+use belljar_keeper::operation::{Feed, Opened};
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::connect;
+use super::entry::{Inside, absolute, stat};
+use super::error::Refusal;
+use crate::guard::StreamSlot;
+
+/// How often a stream that has nothing to say says so, unless the client asks for another interval.
+const KEEP_ALIVE: Duration = Duration::from_secs(90);
+
+#[derive(Deserialize)]
+struct StartRequest {
+    process: Config,
+    pty: Option<Pty>,
+    tag: Option<String>,
+    stdin: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    cmd: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    envs: BTreeMap<String, String>,
+    cwd: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Pty {
+    size: Size,
+}
+
+#[derive(Deserialize)]
+struct Size {
+    #[serde(default)]
+    cols: u32,
+    #[serde(default)]
+    rows: u32,
+}
+
+impl Pty {
+    fn terminal(&self) -> v1::Terminal {
+        v1::Terminal { rows: self.size.rows, columns: self.size.cols, ..Default::default() }
+    }
+}
+
+/// Which process is meant.
+#[derive(Default, Deserialize)]
+struct Selector {
+    pid: Option<u32>,
+    tag: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Selected {
+    #[serde(default)]
+    process: Selector,
+}
+
+#[derive(Deserialize)]
+struct UpdateRequest {
+    #[serde(default)]
+    process: Selector,
+    pty: Option<Pty>,
+}
+
+#[derive(Default, Deserialize)]
+struct Input {
+    stdin: Option<String>,
+    pty: Option<String>,
+}
+
+impl Input {
+    fn data(self) -> Result<Bytes, Refusal> {
+        let text = self.stdin.or(self.pty).unwrap_or_default();
+        let data = STANDARD.decode(text).map_err(|_| Refusal::invalid("the input is not base64"))?;
+        Ok(data.into())
+    }
+}
+
+#[derive(Deserialize)]
+struct InputRequest {
+    #[serde(default)]
+    process: Selector,
+    #[serde(default)]
+    input: Input,
+}
+
+#[derive(Deserialize)]
+struct StreamInputRequest {
+    start: Option<Selected>,
+    data: Option<InputData>,
+}
+
+#[derive(Deserialize)]
+struct InputData {
+    #[serde(default)]
+    input: Input,
+}
+
+#[derive(Deserialize)]
+struct SignalRequest {
+    #[serde(default)]
+    process: Selector,
+    #[serde(default)]
+    signal: Value,
+}
+
+/// Answers a call.
+pub(super) async fn answer(
+    inside: &Inside<'_>,
+    procedure: &str,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let is_stream = connect::is_stream(request.headers());
+    let answer = match procedure {
+        "Start" => return start(inside, request).await,
+        "Connect" => return attach(inside, request).await,
+        "StreamInput" => stream_input(inside, request).await?,
+        "List" => list(inside).await?,
+        "Update" => update(inside, connect::message(request).await?).await?,
+        "SendInput" => {
+            let InputRequest { process, input } = connect::message(request).await?;
+            let id = find(inside, &process).await?.id;
+            feed(inside, v1::InputRequest { id, data: input.data()?, ..Default::default() }).await?
+        }
+        "CloseStdin" => {
+            let Selected { process } = connect::message(request).await?;
+            let id = find(inside, &process).await?.id;
+            feed(inside, v1::InputRequest { id, close: true, ..Default::default() }).await?
+        }
+        "SendSignal" => signal(inside, connect::message(request).await?).await?,
+        _ => {
+            return Err(Refusal::new(
+                ErrorCode::Unimplemented,
+                format!("there is no procedure {procedure:?}"),
+            ));
+        }
+    };
+    Ok(connect::unary(&answer, is_stream))
+}
+
+/// The process that is meant: the latest with that number, since the kernel gives numbers again.
+async fn find(inside: &Inside<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
+    if selector.tag.is_some() {
+        return Err(tags());
+    }
+    let pid = selector.pid.unwrap_or(0);
+    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
+    let found = all.into_iter().filter(|process| process.pid == pid).max_by_key(|process| process.id);
+    found.ok_or_else(|| Refusal::new(ErrorCode::NotFound, format!("process with pid {pid} not found")))
+}
+
+fn tags() -> Refusal {
+    Refusal::new(ErrorCode::Unimplemented, "tag: this server knows processes by their pid")
+}
+
+async fn list(inside: &Inside<'_>) -> Result<Value, Refusal> {
+    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
+    let text = |argument: &Bytes| String::from_utf8_lossy(argument).into_owned();
+    let processes = all.iter().filter(|process| process.running).map(|process| {
+        let mut argv = process.argv.iter().map(text);
+        let cmd = argv.next().unwrap_or_default();
+        json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid})
+    });
+    Ok(json!({ "processes": processes.collect::<Vec<_>>() }))
+}
+
+async fn update(inside: &Inside<'_>, request: UpdateRequest) -> Result<Value, Refusal> {
+    let id = find(inside, &request.process).await?.id;
+    if let Some(pty) = request.pty {
+        inside
+            .perform(v1::ResizeRequest { id, terminal: pty.terminal().into(), ..Default::default() })
+            .await?;
+    }
+    Ok(json!({}))
+}
+
+async fn feed(inside: &Inside<'_>, input: v1::InputRequest) -> Result<Value, Refusal> {
+    let length = input.data.len();
+    let taken = inside.perform(Feed(futures::stream::iter([Ok(input)]).boxed())).await?;
+    if usize::try_from(taken).is_ok_and(|taken| taken < length) {
+        return Err(Refusal::new(ErrorCode::Internal, "the process takes no input: its stdin is not open"));
+    }
+    Ok(json!({}))
+}
+
+async fn signal(inside: &Inside<'_>, request: SignalRequest) -> Result<Value, Refusal> {
+    let signal = match (request.signal.as_str(), request.signal.as_i64()) {
+        (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => 15,
+        (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => 9,
+        _ => return Err(Refusal::invalid("signal: give SIGNAL_SIGTERM or SIGNAL_SIGKILL")),
+    };
+    let process = find(inside, &request.process).await?;
+    let request = v1::SignalRequest { id: process.id, signal, ..Default::default() };
+    if inside.perform(request).await? == 0 {
+        let message = format!("process with pid {} not found", process.pid);
+        return Err(Refusal::new(ErrorCode::NotFound, message));
+    }
+    Ok(json!({}))
+}
+
+/// `StreamInput`: the first message names the process, and each has something for it.
+async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Refusal> {
+    let _slot = inside.shared.streams.take(&inside.caller.key)?;
+    let mut messages = Box::pin(connect::messages::<StreamInputRequest>(request).await?);
+    let first = messages.next().await.transpose()?.and_then(|message| message.start);
+    let selected = first.ok_or_else(|| Refusal::invalid("the first message has to name the process"))?;
+    let id = find(inside, &selected.process).await?.id;
+    let named = v1::InputRequest { id, ..Default::default() };
+    let (failed, mut failure) = tokio::sync::oneshot::channel();
+    let mut failed = Some(failed);
+    let rest = messages.map(move |message| {
+        let data =
+            message.and_then(|message| message.data.map_or(Ok(Bytes::new()), |data| data.input.data()));
+        data.map(|data| v1::InputRequest { data, ..Default::default() }).map_err(|refusal| {
+            let text = refusal.parts().1.to_owned();
+            failed.take().map(|failed| failed.send(refusal));
+            io::Error::other(text)
+        })
+    });
+    let input = futures::stream::iter([Ok(named)]).chain(rest).boxed();
+    match inside.perform(Feed(input)).await {
+        Ok(_) => Ok(json!({})),
+        // What the client itself sent wrong is what it is told.
+        Err(refused) => Err(failure.try_recv().unwrap_or(refused)),
+    }
+}
+
+/// `Start`: starts a process, and tells what it does.
+async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
+    let deadline = deadline(request.headers());
+    let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
+    let StartRequest { process, pty, tag, stdin } = connect::message(request).await?;
+    if tag.is_some_and(|tag| !tag.is_empty()) {
+        return Err(tags());
+    }
+    let cwd = process.cwd.filter(|cwd| !cwd.is_empty()).map(|cwd| absolute(&cwd)).unwrap_or_default();
+    if !cwd.is_empty() {
+        let is_directory = match inside.perform(stat(&cwd, true)).await {
+            Ok(found) => found.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY),
+            Err(Refusal::Error(ErrorCode::NotFound, _)) => false,
+            Err(refused) => return Err(refused),
+        };
+        if !is_directory {
+            return Err(Refusal::invalid(format!("cwd '{cwd}' does not exist")));
+        }
+    }
+    let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", inside.entered.id().as_str())];
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env = own.chain(process.envs).map(|(name, value)| v1::EnvVar {
+        name: name.into(),
+        value: value.into(),
+        ..Default::default()
+    });
+    let asked = v1::StartRequest {
+        argv: std::iter::once(process.cmd).chain(process.args).map(Bytes::from).collect(),
+        env: env.collect(),
+        cwd: cwd.into(),
+        stdin_open: stdin.unwrap_or(true) || pty.is_some(),
+        terminal: pty.map(|pty| pty.terminal()).into(),
+        ..Default::default()
+    };
+    let slot = inside.shared.streams.take(&inside.caller.key)?;
+    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
+    let opened = opened.map_err(|error| inside.refusal(error))?;
+    let pid = opened.get().pid;
+    if let Some(deadline) = deadline {
+        kill_at(inside, opened.get().id, deadline);
+    }
+    Ok(connect::streamed(spaced(events(opened, pid, deadline), keep_alive, slot)))
+}
+
+/// `Connect`: tells what a process does from now on.
+async fn attach(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
+    let deadline = deadline(request.headers());
+    let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
+    let Selected { process } = connect::message(request).await?;
+    let found = find(inside, &process).await?;
+    let slot = inside.shared.streams.take(&inside.caller.key)?;
+    let asked = v1::AttachRequest {
+        id: found.id,
+        stdout_offset: found.stdout_bytes,
+        stderr_offset: found.stderr_bytes,
+        terminal_offset: found.terminal_bytes,
+        ..Default::default()
+    };
+    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
+    let opened = opened.map_err(|error| inside.refusal(error))?;
+    Ok(connect::streamed(spaced(events(opened, found.pid, deadline), keep_alive, slot)))
+}
+
+/// When the client's patience ends.
+fn deadline(headers: &HeaderMap) -> Option<Instant> {
+    let text = headers.get("connect-timeout-ms")?.to_str().ok()?;
+    Instant::now().checked_add(Duration::from_millis(text.parse().ok()?))
+}
+
+/// Kills a process at its deadline, also when its client has gone before. What it has started lives on.
+fn kill_at(inside: &Inside<'_>, id: u64, deadline: Instant) {
+    let (keeper, caller) = (inside.shared.keeper.clone(), inside.caller.clone());
+    let sandbox = inside.entered.id().to_string();
+    let stopping = inside.shared.stopping.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep_until(deadline) => {}
+            () = stopping.cancelled() => return,
+        }
+        // One that has ended meanwhile is not found, and a sandbox that has is not there.
+        let request = v1::ListProcessesRequest { id, ..Default::default() };
+        let Ok(found) = keeper.perform(&caller, &sandbox, request).await else { return };
+        if found.iter().any(|process| process.id == id && process.running) {
+            let request = v1::SignalRequest { id, signal: 9, ..Default::default() };
+            let _ = keeper.perform(&caller, &sandbox, request).await;
+        }
+    });
+}
+
+/// What happens to a process, as frames.
+fn events(
+    mut opened: Opened<Execution>,
+    pid: u32,
+    deadline: Option<Instant>,
+) -> impl Stream<Item = Bytes> + Send + 'static {
+    let event = |event: Value| connect::frame(&json!({ "event": event }));
+    async_stream::stream! {
+        yield event(json!({"start": {"pid": pid}}));
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = opened.next() => next,
+                () = at(deadline) => {
+                    let late = Refusal::new(ErrorCode::DeadlineExceeded, "context deadline exceeded");
+                    yield connect::end(Some(&late));
+                    return;
+                }
+            };
+            match next {
+                Ok(Some(ProcessEvent::Started { .. })) => {}
+                Ok(Some(ProcessEvent::Output { stream, data, .. })) => {
+                    let name = match stream {
+                        v1::Stream::STREAM_STDERR => "stderr",
+                        v1::Stream::STREAM_TERMINAL => "pty",
+                        v1::Stream::STREAM_UNSPECIFIED | v1::Stream::STREAM_STDOUT => "stdout",
+                    };
+                    yield event(json!({"data": {name: STANDARD.encode(data)}}));
+                }
+                Ok(Some(ProcessEvent::Exited(exited))) => {
+                    yield event(json!({"end": ended(&exited)}));
+                    break;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    yield connect::end(Some(&Refusal::of(opened.sandbox().id().as_str(), error)));
+                    return;
+                }
+            }
+        }
+        yield connect::end(None);
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How a process ended, in the words of Go's standard library.
+fn ended(exited: &v1::Exited) -> Value {
+    if exited.signal != 0 {
+        let status = format!("signal: {}", signal_name(exited.signal));
+        return json!({"exitCode": -1, "exited": false, "status": status, "error": status});
+    }
+    let status = format!("exit status {}", exited.code);
+    let mut end = json!({"exitCode": exited.code, "exited": true, "status": status});
+    if exited.code != 0 {
+        end["error"] = json!(status);
+    }
+    end
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}
+
+/// How often a silent stream says that it is alive, and how.
+#[derive(Debug, Clone)]
+pub(super) struct KeepAlive {
+    interval: Duration,
+    frame: Bytes,
+}
+
+impl KeepAlive {
+    /// As the client asks. `message` is the sign of life.
+    pub(super) fn of(headers: &HeaderMap, message: &Value) -> Self {
+        let asked =
+            headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
+        let asked = asked.filter(|seconds| (1..=3600).contains(seconds));
+        Self { interval: asked.map_or(KEEP_ALIVE, Duration::from_secs), frame: connect::frame(message) }
+    }
+}
+
+/// The same frames, with signs of life between them, until the key is revoked or the server stops.
+pub(super) fn spaced(
+    frames: impl Stream<Item = Bytes> + Send + 'static,
+    alive: KeepAlive,
+    slot: StreamSlot,
+) -> impl Stream<Item = Bytes> + Send + 'static {
+    async_stream::stream! {
+        let mut frames = std::pin::pin!(frames);
+        loop {
+            tokio::select! {
+                biased;
+                frame = frames.next() => match frame {
+                    Some(frame) => yield frame,
+                    None => return,
+                },
+                problem = slot.ended() => {
+                    yield connect::end(Some(&problem.into()));
+                    return;
+                }
+                () = tokio::time::sleep(alive.interval) => yield alive.frame.clone(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_in_gos_words() {
+        let exited = |code, signal| ended(&v1::Exited { code, signal, ..Default::default() });
+        assert_eq!(exited(0, 0), json!({"exitCode": 0, "exited": true, "status": "exit status 0"}));
+        assert_eq!(exited(3, 0)["error"], "exit status 3");
+        assert_eq!(exited(0, 9)["status"], "signal: killed");
+        assert_eq!(exited(0, 9)["exitCode"], -1);
+    }
+}

@@ -1,0 +1,166 @@
+//! Templates by the names that E2B's clients expect.
+
+use axum::Json;
+use axum::extract::State;
+use belljar_keeper::{Caller, DEFAULT_TEMPLATE, KeeperError, TemplateInfo, TemplateKind};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::Shared;
+use crate::extract::{Auth, Id, Query};
+use crate::problem::Problem;
+
+/// The name that E2B's clients give if their user gives none.
+const BASE: &str = "base";
+
+/// The same of the code interpreter.
+const CODE_INTERPRETER: &str = "code-interpreter-v1";
+
+/// What stands for a name for which there is no template.
+fn substitutes(name: &str) -> &'static [&'static str] {
+    match name {
+        BASE => &[DEFAULT_TEMPLATE],
+        CODE_INTERPRETER => &["code-interpreter", "code-interpreter-light", DEFAULT_TEMPLATE],
+        _ => &[],
+    }
+}
+
+/// The template that a client means.
+///
+/// # Errors
+/// There is none.
+pub(super) async fn find(shared: &Shared, caller: &Caller, asked: &str) -> Result<TemplateInfo, Problem> {
+    let name = asked.strip_suffix(":default").unwrap_or(asked);
+    let candidates = std::iter::once(name).chain(substitutes(name).iter().copied());
+    for candidate in candidates {
+        match shared.keeper.template(caller, candidate).await {
+            Err(KeeperError::NotFound { .. }) => {}
+            found => return Ok(found?),
+        }
+    }
+    Err(KeeperError::NotFound { what: "template", id: asked.chars().take(64).collect() }.into())
+}
+
+/// What clients call a template.
+pub(super) fn public_name(template: &str) -> &str {
+    if template == DEFAULT_TEMPLATE { BASE } else { template }
+}
+
+/// A snapshot, as E2B tells it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SnapshotBody {
+    #[serde(rename = "snapshotID")]
+    snapshot_id: String,
+    names: Vec<String>,
+}
+
+impl From<TemplateInfo> for SnapshotBody {
+    fn from(info: TemplateInfo) -> Self {
+        Self { names: info.name.iter().cloned().collect(), snapshot_id: info.id }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SnapshotsQuery {
+    #[serde(rename = "sandboxID")]
+    sandbox_id: Option<String>,
+    name: Option<String>,
+    limit: Option<usize>,
+    next_token: Option<String>,
+}
+
+/// Entries of one page of snapshots.
+const PAGE: usize = 100;
+
+/// Lists snapshots, the newest first.
+pub(super) async fn snapshots(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Query(query): Query<SnapshotsQuery>,
+) -> Result<(HeaderMap, Json<Vec<SnapshotBody>>), Problem> {
+    let mut all = shared.keeper.templates(&caller).await?;
+    all.retain(|info| {
+        info.kind == TemplateKind::Snapshot
+            && query.sandbox_id.as_ref().is_none_or(|id| info.source.as_ref() == Some(id))
+            && query.name.as_ref().is_none_or(|name| info.name.as_ref() == Some(name) || info.id == *name)
+    });
+    all.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+    if let Some(last) = &query.next_token {
+        let at = all.iter().position(|info| info.id == *last);
+        let at = at.ok_or_else(|| Problem::field("nextToken", "invalid token; begin without one"))?;
+        all.drain(..=at);
+    }
+    let limit = query.limit.unwrap_or(PAGE);
+    if !(1..=PAGE).contains(&limit) {
+        return Err(Problem::field("limit", format!("{limit} is not allowed; give 1 to {PAGE}")));
+    }
+    let more = all.len() > limit;
+    all.truncate(limit);
+    let mut headers = HeaderMap::new();
+    if let Some(next) = all.last().filter(|_| more).and_then(|last| HeaderValue::from_str(&last.id).ok()) {
+        headers.insert("x-next-token", next);
+    }
+    Ok((headers, Json(all.into_iter().map(Into::into).collect())))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TemplateBody {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    names: Vec<String>,
+    aliases: Vec<String>,
+    public: bool,
+    created_at: Timestamp,
+}
+
+/// Lists templates.
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<Json<Vec<TemplateBody>>, Problem> {
+    let all = shared.keeper.templates(&caller).await?.into_iter().map(|info| {
+        let names: Vec<_> = info.name.iter().map(|name| public_name(name).to_owned()).collect();
+        let template_id = public_name(&info.id).to_owned();
+        TemplateBody {
+            template_id,
+            aliases: names.clone(),
+            names,
+            public: false,
+            created_at: info.created_at,
+        }
+    });
+    Ok(Json(all.collect()))
+}
+
+/// Removes a template or a snapshot.
+pub(super) async fn remove(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<StatusCode, Problem> {
+    let id = id.strip_suffix(":default").unwrap_or(&id);
+    shared.keeper.remove_template(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AliasBody {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    public: bool,
+}
+
+/// Says whether there is a template of this name.
+pub(super) async fn alias(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(alias): Id,
+) -> Result<Json<AliasBody>, Problem> {
+    let info = find(&shared, &caller, &alias).await?;
+    Ok(Json(AliasBody { template_id: public_name(&info.id).to_owned(), public: false }))
+}

@@ -1,0 +1,297 @@
+//! Watching directories, as a stream and by asking again and again.
+//!
+//! The guest tells what changed; E2B's clients are told what a write consists of. A file that the daemon writes appears whole under its
+//! name, and is told as created, changed in its mode and written, as it would be there.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::Response;
+use belljar_engine::{ErrorCode, Watch, v1};
+use belljar_keeper::operation::Opened;
+use belljar_model::SandboxId;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::connect;
+use super::entry::{EntryInfo, Inside, absolute, stat};
+use super::error::Refusal;
+use super::process::{KeepAlive, spaced};
+use crate::guard::StreamSlot;
+
+/// The most events that wait for a client that asks for them.
+const MAX_EVENTS: usize = 10_000;
+
+/// The most watchers of one sandbox.
+const MAX_WATCHERS: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WatchRequest {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default)]
+    include_entry: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WatcherRequest {
+    #[serde(default)]
+    watcher_id: String,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Serialize)]
+struct Event {
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<EntryInfo>,
+}
+
+/// What E2B calls it. `placed` says that a new file has come whole under its name.
+fn kinds(event: &v1::WatchEvent, placed: bool) -> &'static [&'static str] {
+    match event.kind.as_known().unwrap_or_default() {
+        v1::WatchKind::WATCH_KIND_CREATED | v1::WatchKind::WATCH_KIND_MOVED_TO => &["EVENT_TYPE_CREATE"],
+        // A directory has nothing else that could change.
+        v1::WatchKind::WATCH_KIND_CHANGED if event.directory => &["EVENT_TYPE_CHMOD"],
+        v1::WatchKind::WATCH_KIND_CHANGED if placed => &["EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
+        v1::WatchKind::WATCH_KIND_CHANGED => &["EVENT_TYPE_WRITE"],
+        v1::WatchKind::WATCH_KIND_REMOVED => &["EVENT_TYPE_REMOVE"],
+        v1::WatchKind::WATCH_KIND_MOVED_FROM => &["EVENT_TYPE_RENAME"],
+        _ => &[],
+    }
+}
+
+/// Opens a watch. What happens after this is seen.
+async fn open(inside: &Inside<'_>, request: &WatchRequest) -> Result<(Opened<Watch>, StreamSlot), Refusal> {
+    let path = absolute(&request.path);
+    let found = inside.perform(stat(&path, true)).await?;
+    if found.kind.as_known() != Some(v1::FileKind::FILE_KIND_DIRECTORY) {
+        return Err(Refusal::invalid(format!("path is not a directory: {path}")));
+    }
+    let slot = inside.shared.streams.take(&inside.caller.key)?;
+    let asked = v1::WatchRequest { path: path.into(), recursive: request.recursive, ..Default::default() };
+    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
+    let mut opened = opened.map_err(|error| inside.refusal(error))?;
+    // The first event says that it stands.
+    opened.next().await.map_err(|error| inside.refusal(error))?;
+    Ok((opened, slot))
+}
+
+/// Where a watch is, and what its events are to have.
+struct Place {
+    shared: crate::api::Shared,
+    caller: belljar_keeper::Caller,
+    id: SandboxId,
+    path: String,
+    with_entries: bool,
+    /// What was created last.
+    created: Bytes,
+}
+
+impl Place {
+    fn of(inside: &Inside<'_>, request: &WatchRequest) -> Self {
+        Self {
+            shared: inside.shared.clone(),
+            caller: inside.caller.clone(),
+            id: inside.entered.id().clone(),
+            path: absolute(&request.path),
+            with_entries: request.include_entry,
+            created: Bytes::new(),
+        }
+    }
+
+    /// What clients are told of it.
+    async fn events(&mut self, opened: &Opened<Watch>, event: &v1::WatchEvent) -> Vec<Event> {
+        let name = String::from_utf8_lossy(&event.path).into_owned();
+        let path = format!("{}/{name}", self.path);
+        let inside = Inside { shared: &self.shared, caller: &self.caller, entered: opened.sandbox() };
+        let placed = self.created == event.path && self.shared.e2b_watchers.is_placed(&self.id, &path);
+        // What is gone again has no entry.
+        let entry = if self.with_entries { inside.entry(&path).await.ok() } else { None };
+        let is_new = event.kind.as_known() == Some(v1::WatchKind::WATCH_KIND_CREATED);
+        self.created = if is_new { event.path.clone() } else { Bytes::new() };
+        let told = |kind: &&'static str| Event { name: name.clone(), kind, entry: entry.clone() };
+        kinds(event, placed).iter().map(told).collect()
+    }
+}
+
+/// `WatchDir`: tells what happens until the client goes.
+pub(super) async fn stream(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
+    let keep_alive = KeepAlive::of(request.headers(), &json!({"keepalive": {}}));
+    let asked: WatchRequest = connect::message(request).await?;
+    let (mut opened, slot) = open(inside, &asked).await?;
+    let mut place = Place::of(inside, &asked);
+    let frames = async_stream::stream! {
+        yield connect::frame(&json!({"start": {}}));
+        loop {
+            match opened.next().await {
+                Ok(Some(event)) => {
+                    if is_overflow(&event) {
+                        yield connect::end(Some(&overflow()));
+                        return;
+                    }
+                    for event in place.events(&opened, &event).await {
+                        yield connect::frame(&json!({ "filesystem": event }));
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    yield connect::end(Some(&Refusal::of(place.id.as_str(), error)));
+                    return;
+                }
+            }
+        }
+        yield connect::end(None);
+    };
+    Ok(connect::streamed(spaced(frames, keep_alive, slot)))
+}
+
+fn is_overflow(event: &v1::WatchEvent) -> bool {
+    event.kind.as_known() == Some(v1::WatchKind::WATCH_KIND_OVERFLOW)
+}
+
+fn overflow() -> Refusal {
+    Refusal::new(ErrorCode::ResourceExhausted, "events came faster than they were read; watch again")
+}
+
+/// Watches whose clients ask for what happened.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    kept: Mutex<Kept>,
+    placed: Mutex<VecDeque<(SandboxId, String)>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// How many there have been.
+    count: u64,
+    watchers: HashMap<String, Watcher>,
+}
+
+struct Watcher {
+    sandbox: SandboxId,
+    events: Arc<Mutex<Waiting>>,
+    task: tokio::task::AbortHandle,
+}
+
+/// What has happened and was not asked for.
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    /// Why no more will come.
+    ended: Option<(ErrorCode, String)>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The most files that are remembered as written by the daemon, of all sandboxes together. Events come soon after.
+const MAX_PLACED: usize = 1024;
+
+impl Watchers {
+    /// Remembers that the daemon is about to write this file.
+    pub(super) fn place(&self, id: &SandboxId, path: &str) {
+        let mut placed = self.placed.lock();
+        if placed.len() == MAX_PLACED {
+            placed.pop_front();
+        }
+        placed.push_back((id.clone(), path.to_owned()));
+    }
+
+    fn is_placed(&self, id: &SandboxId, path: &str) -> bool {
+        let placed = self.placed.lock();
+        placed.iter().any(|(sandbox, at)| sandbox == id && at == path)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock()
+    }
+}
+
+/// `CreateWatcher`.
+pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result<Value, Refusal> {
+    let id = inside.entered.id().clone();
+    let (mut opened, slot) = open(inside, &request).await?;
+    let mut place = Place::of(inside, &request);
+    let waiting = Arc::new(Mutex::new(Waiting::default()));
+    let events = Arc::clone(&waiting);
+    let shared = inside.shared.clone();
+    let mut kept = shared.e2b_watchers.kept();
+    // Those of sandboxes that are gone have nobody left to ask.
+    kept.watchers.retain(|_, watcher| inside.shared.keeper.state_of(&watcher.sandbox).is_some());
+    if kept.watchers.values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
+        let message = format!("a sandbox has at most {MAX_WATCHERS} watchers; remove one");
+        return Err(Refusal::new(ErrorCode::ResourceExhausted, message));
+    }
+    let task = tokio::spawn(async move {
+        let ended = loop {
+            let event = tokio::select! {
+                event = opened.next() => event,
+                problem = slot.ended() => break Refusal::from(problem),
+            };
+            match event {
+                Ok(Some(event)) if is_overflow(&event) => break overflow(),
+                Ok(Some(event)) => {
+                    let told = place.events(&opened, &event).await;
+                    let mut waiting = events.lock();
+                    if waiting.events.len() + told.len() > MAX_EVENTS {
+                        break overflow();
+                    }
+                    waiting.events.extend(told);
+                }
+                Ok(None) => break Refusal::new(ErrorCode::NotFound, "the watched directory is gone"),
+                Err(error) => break Refusal::of(place.id.as_str(), error),
+            }
+        };
+        let (code, message) = ended.parts();
+        events.lock().ended = Some((code, message.to_owned()));
+    });
+    kept.count += 1;
+    let name = format!("w{}", kept.count);
+    let watcher = Watcher { sandbox: id, events: waiting, task: task.abort_handle() };
+    kept.watchers.insert(name.clone(), watcher);
+    Ok(json!({ "watcherId": name }))
+}
+
+fn missing(request: &WatcherRequest) -> Refusal {
+    Refusal::new(ErrorCode::NotFound, format!("watcher with id {} not found", request.watcher_id))
+}
+
+/// `GetWatcherEvents`: what has happened since it was asked before.
+pub(super) fn events(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
+    let kept = inside.shared.e2b_watchers.kept();
+    let watcher = kept.watchers.get(&request.watcher_id);
+    let watcher = watcher.filter(|watcher| watcher.sandbox == *inside.entered.id());
+    let watcher = watcher.ok_or_else(|| missing(request))?;
+    let mut waiting = watcher.events.lock();
+    match &waiting.ended {
+        Some((code, message)) if waiting.events.is_empty() => Err(Refusal::new(*code, message.clone())),
+        _ => {
+            let events: Vec<Event> = waiting.events.drain(..).collect();
+            Ok(json!({ "events": events }))
+        }
+    }
+}
+
+/// `RemoveWatcher`.
+pub(super) fn remove(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
+    let mut kept = inside.shared.e2b_watchers.kept();
+    let is_its = kept.watchers.get(&request.watcher_id).is_some_and(|it| it.sandbox == *inside.entered.id());
+    if !is_its {
+        return Err(missing(request));
+    }
+    kept.watchers.remove(&request.watcher_id);
+    Ok(json!({}))
+}
