@@ -95,6 +95,22 @@ sdk-typescript: ## Runs the tests of the TypeScript SDK, against servers of thei
 openapi: # Makes a fixed number of requests from the OpenAPI document.
 	@$(MAKE) --no-print-directory schemathesis SCHEMATHESIS="--examples 4 --seed 1"
 
+# E2B's newest client needs Python 3.11.
+HAS_PYTHON_311 = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+
+e2b-python: ## Runs E2B's published Python clients against a server.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-python-clients; else echo "SKIPPED the Python clients of E2B: need Python 3.11 or later"; fi
+
+e2b-python-clients: $(TARGET_DIR)/e2b-python/made
+	@echo "== Running E2B's Python clients"
+	@BELLJAR_BIN=$(DEBUG)/belljar $(TARGET_DIR)/e2b-python/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_FLAGS) tests/e2b
+
+$(TARGET_DIR)/e2b-python/made: tests/e2b/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 # End of the stages.
 
 # Runs of three callers, each of which takes some seconds more than it is given.
@@ -173,4 +189,4 @@ bench-service-peers: ## The same, and against `docker run` (root, Debian).
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz

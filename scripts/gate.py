@@ -38,6 +38,7 @@ STAGES: Dict[str, List[str]] = {
     "sdk-python": ["test-build"],
     "sdk-typescript": ["test-build"],
     "openapi": ["test-build"],
+    "e2b-python": ["test-build"],
 }
 
 # What needs time, clocks, new seeds or the machine for itself.

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 import httpx
 
@@ -20,21 +20,25 @@ START_SECONDS = 30.0
 class Service:
     """A server with a home of its own, on a free port, until it is closed. With `on_exit="keep"` sandboxes outlive a stop."""
 
-    def __init__(self, program: str, on_exit: str = "end") -> None:
+    def __init__(self, program: str, on_exit: str = "end", arguments: Sequence[str] = (), without: str = "") -> None:
         self.home = tempfile.mkdtemp(prefix="belljar-sdk-")
         self.url = f"http://127.0.0.1:{_free_port()}"
         self._log = open(os.path.join(self.home, "server.log"), "w+b")
         self._program = program
+        self._arguments = arguments
+        self._without = without
         self.start(on_exit)
 
     def start(self, on_exit: str) -> None:
         """Starts the server, and waits until it takes requests."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_")}
         environment["BELLJAR_HOME"] = self.home
+        # A wall that is taken away, to show that it matters.
+        environment["BELLJAR_TEST_WITHOUT"] = self._without
         address = self.url[len("http://") :]
         # Several tenants on the machine's own tree: the tests mean no harm to each other.
         command = [self._program, "serve", "--listen", address, "--domain", "localhost", "--on-exit", on_exit]
-        command += ["--set", "sandboxes.share_host_tree=true"]
+        command += ["--set", "sandboxes.share_host_tree=true", *self._arguments]
         self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
         try:
             self.key = self._wait()
@@ -85,13 +89,14 @@ class Service:
             if key is not None and self._ready():
                 return key
             time.sleep(0.05)
-        raise RuntimeError(f"the server did not start:\n{self._said()}")
+        raise RuntimeError(f"the server did not start:\n{self.said()}")
 
     def _printed_key(self) -> Optional[str]:
-        found = re.search(r"\bbj_[0-9a-f]{64}\b", self._said())
+        found = re.search(r"\bbj_[0-9a-f]{64}\b", self.said())
         return found[0] if found else None
 
-    def _said(self) -> str:
+    def said(self) -> str:
+        """What it has printed."""
         with open(self._log.name, "rb") as log:
             return log.read().decode("utf-8", "replace")
 

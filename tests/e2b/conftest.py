@@ -1,0 +1,68 @@
+"""A server for E2B's published clients, and sandboxes that they make there. BELLJAR_BIN is the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sdk/python/tests"))
+
+from e2b import Sandbox as Plain
+from e2b_code_interpreter import Sandbox
+from service import Service
+
+# A net, far above what anything takes.
+NET_SECONDS = 60.0
+
+
+def until(condition: Callable[[], object], what: str) -> object:
+    """Waits for a condition."""
+    deadline = time.monotonic() + NET_SECONDS
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"this has not come: {what}")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Service]:
+    """A server, to which the variables lead that `belljar serve --e2b` prints."""
+    # These tests present more wrong tokens in a minute than a client may, and clients wait when they are told to.
+    arguments = ["--e2b", "--set", "server.max_failed_attempts=1000"]
+    service = Service(os.environ["BELLJAR_BIN"], arguments=arguments)
+    try:
+        for line in service.said().splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            if name.startswith("E2B_"):
+                os.environ[name] = value
+        yield service
+    finally:
+        service.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server(server: Service) -> None:
+    """Every test has it."""
+
+
+@pytest.fixture(scope="module")
+def sbx() -> Iterator[Sandbox]:
+    """A sandbox for the tests of a module, which leave nothing in each other's way."""
+    sandbox = Sandbox.create(timeout=600)
+    yield sandbox
+    sandbox.kill()
+
+
+@pytest.fixture
+def own() -> Iterator[Plain]:
+    """A sandbox for one test."""
+    sandbox = Plain.create(timeout=600)
+    yield sandbox
+    sandbox.kill()

@@ -1,0 +1,254 @@
+"""What older clients send, and what no client should."""
+
+import os
+import struct
+
+import httpx
+import pytest
+from conftest import until
+from e2b import NotFoundException, Sandbox
+
+MISSING = "a0000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def api(server):
+    with httpx.Client(base_url=server.url, headers={"X-API-KEY": os.environ["E2B_API_KEY"]}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def envd(server, sbx):
+    token = sbx.connection_config.sandbox_headers["X-Access-Token"]
+    headers = {"E2b-Sandbox-Id": sbx.sandbox_id, "E2b-Sandbox-Port": "49983", "X-Access-Token": token}
+    with httpx.Client(base_url=server.url, headers=headers) as client:
+        yield client
+
+
+def test_first_generation(api):
+    made = api.post("/sandboxes", json={"templateID": "base", "secure": True, "metadata": {"gen": "1"}})
+    assert made.status_code == 201
+    sandbox = made.json()
+    path = f"/sandboxes/{sandbox['sandboxID']}"
+    assert sandbox["envdAccessToken"] == api.get(path).json()["envdAccessToken"]
+    assert [one["sandboxID"] for one in api.get("/sandboxes", params={"metadata": "gen=1"}).json()] == [sandbox["sandboxID"]]
+    assert api.post(f"{path}/resume", json={"timeout": 60}).status_code == 409
+    assert api.post(f"{path}/connect", json={"timeout": 60}).status_code == 200
+    assert api.post(f"{path}/refreshes", json={"duration": 60}).status_code == 204
+    assert api.post(f"{path}/pause").status_code == 204
+    assert api.post(f"{path}/pause").status_code == 409
+    assert api.post(f"{path}/refreshes", json={"duration": 60}).status_code == 409
+    assert api.post(f"{path}/resume", json={"timeout": 60}).status_code == 201
+    assert api.get(f"{path}/logs").json()["logs"][0]["line"].startswith("created")
+    assert api.get(f"/v2{path}/logs").json()["logs"][0]["level"] == "info"
+    assert api.delete(path).status_code == 204
+    assert api.delete(path).status_code == 404
+
+
+def test_both_spellings_of_a_key_and_both_headers(server):
+    key = os.environ["E2B_API_KEY"]
+    for spelling in (key, key.replace("e2b_", "bj_")):
+        for headers in ({"X-API-KEY": spelling}, {"Authorization": f"Bearer {spelling}"}):
+            assert httpx.get(f"{server.url}/v2/sandboxes", headers=headers).status_code == 200
+    refused = httpx.get(f"{server.url}/v2/sandboxes")
+    assert (refused.status_code, refused.json()["code"]) == (401, 401)
+
+
+@pytest.mark.parametrize(
+    "method, path, body, status",
+    [
+        ("GET", f"/sandboxes/{MISSING}", None, 404),
+        ("DELETE", f"/sandboxes/{MISSING}", None, 404),
+        ("POST", f"/v2/sandboxes/{MISSING}/connect", {}, 404),
+        ("POST", "/v2/sandboxes", {}, 400),
+        ("POST", "/v2/sandboxes", {"templateID": "base", "timeout": -1}, 400),
+        ("POST", "/v2/sandboxes", {"templateID": "base", "timeout": "x"}, 400),
+        ("GET", "/v2/sandboxes?limit=0", None, 400),
+        ("GET", "/v2/sandboxes?state=asleep", None, 400),
+        ("GET", "/v2/sandboxes?nextToken=junk", None, 400),
+        ("GET", "/v2/sandboxes?metadata=%2525FF", None, 400),
+        ("GET", "/templates/aliases/none", None, 404),
+        ("GET", "/templates/aliases/base", None, 200),
+        ("POST", "/v3/templates", {"name": "x"}, 501),
+        ("GET", "/volumes", None, 501),
+        ("POST", "/secrets", {"name": "a", "value": "b"}, 501),
+        ("PATCH", "/v2/sandboxes", {}, 405),
+    ],
+)
+def test_refusals_have_one_form(api, method, path, body, status):
+    answer = api.request(method, path, json=body)
+    assert answer.status_code == status, answer.text
+    if status >= 300:
+        assert answer.json()["code"] == status and answer.json()["message"]
+
+
+def test_idempotent_create(api):
+    body = {"templateID": "base"}
+    made = [api.post("/v2/sandboxes", json=body, headers={"Idempotency-Key": "once-1"}).json() for _ in range(2)]
+    assert made[0]["sandboxID"] == made[1]["sandboxID"]
+    other = api.post("/v2/sandboxes", json={**body, "timeout": 5}, headers={"Idempotency-Key": "once-1"})
+    assert other.status_code == 422
+    api.delete(f"/sandboxes/{made[0]['sandboxID']}")
+
+
+def test_tokens_are_of_one_sandbox(envd, sbx):
+    with Sandbox.create() as other:
+        foreign = other.connection_config.sandbox_headers["X-Access-Token"]
+        for token in (foreign, "junk", "", os.environ["E2B_API_KEY"]):
+            headers = {"X-Access-Token": token}
+            assert envd.post("/process.Process/List", json={}, headers=headers).status_code == 401
+            assert envd.get("/metrics", headers=headers).status_code == 401
+            assert envd.get("/files", params={"path": "a"}, headers=headers).status_code == 401
+            execute = {**headers, "E2b-Sandbox-Port": "49999"}
+            assert envd.post("/execute", json={"code": "1"}, headers=execute).status_code == 401
+            assert envd.get("/contexts", headers=execute).status_code == 401
+    assert envd.post("/process.Process/List", json={}).status_code == 200
+
+
+def test_health_needs_no_token(server, sbx):
+    def health(sandbox, port="49983"):
+        headers = {"E2b-Sandbox-Id": sandbox, "E2b-Sandbox-Port": port}
+        return httpx.get(f"{server.url}/health", headers=headers)
+
+    assert health(sbx.sandbox_id).status_code == 204
+    assert health(sbx.sandbox_id, "49999").text == "OK"
+    gone = health(MISSING)
+    assert (gone.status_code, gone.json()["message"]) == (502, "The sandbox was not found")
+    assert health("../../etc").status_code == 502
+
+
+def test_metrics_and_envs_of_the_daemon(envd):
+    assert envd.get("/metrics").json()["mem_total"] > 0
+    assert envd.get("/envs").json() == {}
+    assert envd.post("/init", json={}).status_code == 404
+
+
+def frame(message, flags=0, length=None):
+    return struct.pack(">BI", flags, len(message) if length is None else length) + message
+
+
+@pytest.mark.parametrize(
+    "body, code",
+    [
+        (b"", "invalid_argument"),
+        (b"\0\0", "invalid_argument"),
+        (frame(b"{", length=1), "invalid_argument"),
+        (frame(b"{}", length=2**32 - 1), "invalid_argument"),
+        (frame(b"{}", flags=1), "invalid_argument"),
+        (frame(b"{}"), "invalid_argument"),
+    ],
+)
+def test_malformed_frames(envd, body, code):
+    headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
+    answer = envd.post("/process.Process/Start", content=body, headers=headers)
+    assert answer.status_code == 200
+    assert answer.content[0] == 2 and f'"{code}"'.encode() in answer.content
+
+
+def test_unknown_procedures(envd):
+    for path in ("/process.Process/Nothing", "/filesystem.Filesystem/Nothing"):
+        answer = envd.post(path, json={})
+        assert (answer.status_code, answer.json()["code"]) == (501, "unimplemented")
+    assert envd.get("/process.Process/List").json()["code"] == "invalid_argument"
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(envd, sbx):
+    def half():
+        yield b"half of it"
+        raise RuntimeError("the client goes away")
+
+    with pytest.raises(RuntimeError):
+        envd.post("/files", params={"path": "half.txt"}, content=half(), headers={"Content-Type": "application/octet-stream"})
+    assert sbx.files.exists("half.txt") is False
+
+
+def test_both_context_and_language(envd):
+    headers = {"E2b-Sandbox-Port": "49999"}
+    answer = envd.post("/execute", json={"code": "1", "context_id": "python", "language": "python"}, headers=headers)
+    assert answer.status_code == 400
+
+
+ECHO = """
+import http.server
+class Echo(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write((self.path + str(self.headers)).encode())
+http.server.HTTPServer(("127.0.0.1", 8123), Echo).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def echo(sbx):
+    sbx.files.write("echo.py", ECHO)
+    command = sbx.commands.run("exec python3 echo.py", background=True)
+    until(lambda: sbx.commands.run("cat /proc/net/tcp | grep -q 1FBB; echo $?").stdout == "0\n", "the port")
+    yield
+    command.kill()
+
+
+def test_ports_are_open_to_the_token(server, sbx, echo):
+    token = sbx.traffic_access_token
+    by_header = {"E2b-Sandbox-Id": sbx.sandbox_id, "E2b-Sandbox-Port": "8123"}
+    by_name = {"Host": f"{sbx.get_host(8123)}"}
+    for place in (by_header, by_name):
+        for name in ("E2B-Traffic-Access-Token", "X-Access-Token"):
+            answer = httpx.get(f"{server.url}/a?b=c", headers={**place, name: token})
+            assert answer.status_code == 200 and answer.text.startswith("/a?b=c")
+            # The program inside never sees it.
+            assert token not in answer.text
+        assert httpx.get(f"{server.url}/", headers={**place, "E2B-Traffic-Access-Token": "junk"}).status_code == 401
+        assert httpx.get(f"{server.url}/", headers=place).status_code == 401
+
+
+def test_closed_ports(envd, sbx):
+    answer = envd.get("/", headers={"E2b-Sandbox-Port": "8099"})
+    message = "The sandbox is running but port is not open"
+    body = {"sandboxId": sbx.sandbox_id, "message": message, "port": 8099, "code": 502}
+    assert (answer.status_code, answer.json()) == (502, body)
+
+
+def test_host_names_of_the_daemon(server, sbx, envd):
+    name = f"49983-{sbx.sandbox_id}.localhost"
+    token = {"X-Access-Token": envd.headers["X-Access-Token"]}
+    assert httpx.get(f"{server.url}/health", headers={"Host": name}).status_code == 204
+    listed = httpx.post(f"{server.url}/process.Process/List", json={}, headers={"Host": name, **token})
+    assert listed.json() == {"processes": listed.json()["processes"]}
+    code = {"Host": f"49999-{sbx.sandbox_id}.localhost", **token}
+    assert httpx.get(f"{server.url}/contexts", headers=code).status_code == 200
+    gone = httpx.get(f"{server.url}/health", headers={"Host": f"49983-{MISSING}.localhost"})
+    assert (gone.status_code, gone.json()["code"]) == (502, 502)
+
+
+def new_key(server, tenant="default"):
+    headers = {"Authorization": f"Bearer {server.key}"}
+    made = httpx.post(f"{server.url}/v1/keys", json={"name": "test", "role": "user", "tenant": tenant}, headers=headers)
+    assert made.status_code == 201, made.text
+    return made.json()
+
+
+def test_the_access_token_ends_with_its_key(server):
+    key = new_key(server)
+    sandbox = Sandbox.create(api_key=key["key"].replace("bj_", "e2b_"))
+    again = Sandbox.connect(sandbox.sandbox_id, api_key=key["key"])
+    token = sandbox.connection_config.sandbox_headers["X-Access-Token"]
+    assert again.connection_config.sandbox_headers["X-Access-Token"] == token
+    url = sandbox.download_url("/etc/hostname")
+    assert httpx.get(url).status_code == 200
+    revoked = httpx.delete(f"{server.url}/v1/keys/{key['id']}", headers={"Authorization": f"Bearer {server.key}"})
+    assert revoked.status_code == 204, revoked.text
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "X-Access-Token": token}
+    assert httpx.get(f"{server.url}/metrics", headers=headers).status_code == 401
+    assert httpx.get(url).status_code == 401
+    assert Sandbox.kill(sandbox.sandbox_id) is True
+
+
+def test_another_tenants_sandboxes_are_not_there(server, sbx):
+    other = {"api_key": new_key(server, "other")["key"]}
+    assert Sandbox.kill(sbx.sandbox_id, **other) is False
+    assert sbx.sandbox_id not in [info.sandbox_id for info in Sandbox.list(**other).next_items()]
+    for call in (Sandbox.connect, Sandbox.get_info, Sandbox.pause, Sandbox.get_metrics):
+        with pytest.raises(NotFoundException):
+            call(sbx.sandbox_id, **other)
+    assert sbx.is_running()
