@@ -25,6 +25,7 @@ pub(crate) fn template_file(data: &[u8]) {
     assert!(definition.ready.is_none() || definition.start.is_some());
     for (index, step) in definition.steps.iter().enumerate() {
         assert_eq!(step.number, index + 1);
+        assert!(step.kind.runs() || !step.has_network(), "what runs nothing has no network");
         match &step.kind {
             // No package is an option of the program that installs it.
             StepKind::Apt(words) | StepKind::Pip(words) | StepKind::Npm(words) => {

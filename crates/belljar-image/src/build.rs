@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::Engine;
-use belljar_model::{LimitsFile, ShownDir, SpecFile, TemplateStart, TreeBase};
+use belljar_model::{LimitsFile, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TreeBase};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncRead;
 
 use crate::bundle::BundleHeader;
-use crate::definition::{Base, CopyStep, Definition, StepKind};
+use crate::definition::{Base, CopyStep, Definition, Step, StepKind};
 use crate::error::BuildError;
 use crate::layers::{Layer, Layers};
 use crate::oci;
@@ -191,7 +191,7 @@ impl Builder<'_> {
     ) -> Result<(), BuildError> {
         let Some(step) = definition.steps.get(number - 1) else { return Ok(()) };
         let kind = &step.kind;
-        state.key = next_key(&state.key, &step_text(kind, input)?);
+        state.key = next_key(&state.key, &step_text(step, input)?);
         let begin =
             |cached| BuildEvent::Step { number, total, kind: kind.name(), summary: kind.summary(), cached };
         match kind {
@@ -226,7 +226,7 @@ impl Builder<'_> {
             *room = Some(self.room(definition, input, state).await?);
         }
         let Some(inside) = room.as_ref() else { return Ok(()) };
-        self.carry_out(inside, state, input, kind, number, total).await?;
+        self.carry_out(inside, state, input, step, total).await?;
         let layer = self.pack(inside, state, definition, kind, number, total).await?;
         self.layers.note(&state.key, &layer).await?;
         (self.tell)(BuildEvent::Layer { number, digest: layer.digest.clone(), bytes: layer.bytes });
@@ -247,6 +247,11 @@ impl Builder<'_> {
             owner: self.owner,
             shown: shown(MIRROR_NAME, input.mirror.as_deref()),
             limits: &definition.build,
+            network: if definition.steps.iter().any(Step::has_network) {
+                nowhere()?
+            } else {
+                NetworkPolicy::default()
+            },
         };
         Room::open(self.engine, self.layers, wanted).await
     }
@@ -257,8 +262,14 @@ impl Builder<'_> {
         definition_limits: &LimitsFile,
         shown: Vec<ShownDir>,
     ) -> Result<Room, BuildError> {
-        let wanted =
-            Wanted { base: TreeBase::Host, layer: None, owner: self.owner, shown, limits: definition_limits };
+        let wanted = Wanted {
+            base: TreeBase::Host,
+            layer: None,
+            owner: self.owner,
+            shown,
+            limits: definition_limits,
+            network: NetworkPolicy::default(),
+        };
         Room::open(self.engine, self.layers, wanted).await
     }
 
@@ -267,25 +278,33 @@ impl Builder<'_> {
         room: &Room,
         state: &State,
         input: &BuildInput,
-        kind: &StepKind,
-        number: usize,
+        step: &Step,
         total: usize,
     ) -> Result<(), BuildError> {
         let on_host = state.base == TreeBase::Host;
-        let failed = |ended: Ended| failure(ended, number, total, kind.name(), kind.summary());
+        let (kind, number) = (&step.kind, step.number);
         if let StepKind::Copy(copy) = kind {
             return copy_files(room, copy, input).await;
         }
-        let Some(line) = steps::command(kind, on_host) else { return Ok(()) };
+        let Some(line) = steps::command(step, on_host) else { return Ok(()) };
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
         let env: Vec<(String, String)> = state.env.clone().into_iter().collect();
         let cwd = state.workdir.as_deref().unwrap_or(if on_host { WORK } else { "/" });
-        let ended = room.run(Job { script: &line, env, cwd }, &mut log).await?;
-        if !ended.is_good() {
-            return Err(failed(ended));
+        if step.has_network() {
+            room.reach(&step.network).await?;
         }
-        Ok(())
+        let mut ended = room.run(Job { script: &line, env, cwd }, &mut log).await?;
+        if ended.is_good() {
+            // What finishes the tree, and the next step, have none.
+            return if step.has_network() { room.reach(&nowhere()?).await } else { Ok(()) };
+        }
+        if step.has_network() {
+            // The failure itself is told also where the log cannot be read.
+            let denials = room.denials().await.unwrap_or_default();
+            denials.iter().for_each(|reason| ended.how.push_str(&format!("; network: {reason}")));
+        }
+        Err(failure(ended, number, total, kind.name(), kind.summary()))
     }
 
     /// Makes a layer of what is in the room now.
@@ -628,21 +647,30 @@ async fn copy_files(room: &Room, copy: &CopyStep, input: &BuildInput) -> Result<
     Ok(())
 }
 
+/// The policy between steps: a gateway that lets nothing through.
+fn nowhere() -> Result<NetworkPolicy, BuildError> {
+    let nowhere = NetworkFile::from("whitelist").resolve();
+    nowhere.map_err(|error| BuildError::input("build.network", error.to_string()))
+}
+
 /// Checks that all is there that the steps need, before anything starts.
 fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildError> {
-    let needs_mirror =
-        |kind: &StepKind| matches!(kind, StepKind::Apt(_) | StepKind::Pip(_) | StepKind::Npm(_));
-    let from_mirror = match &definition.base {
-        Base::Debian { .. } => Some("base".to_owned()),
-        _ => {
-            let step = definition.steps.iter().find(|step| needs_mirror(&step.kind));
-            step.map(|step| format!("step.{}.{}", step.number, step.kind.name()))
-        }
-    };
-    if let (Some(field), None) = (from_mirror, &input.mirror) {
+    if let (Base::Debian { .. }, None) = (&definition.base, &input.mirror) {
         return Err(BuildError::input(
-            field,
-            "a build has no network, so packages come from a directory; fill one and name it with --mirror DIR",
+            "base",
+            "a base has no network, so its packages come from a directory; fill one and name it with --mirror DIR",
+        ));
+    }
+    let from_mirror =
+        definition.steps.iter().find(|step| folder(&step.kind).is_some() && !step.has_network());
+    if let (Some(step), None) = (from_mirror, &input.mirror) {
+        return Err(BuildError::input(
+            format!("step.{}.{}", step.number, step.kind.name()),
+            format!(
+                "it has no network, so packages come from a directory: fill one and name it with --mirror DIR, or give \
+                 the step network = {{ presets = [\"{}\"] }}",
+                step.kind.name()
+            ),
         ));
     }
     if let (Base::Oci { .. }, None) = (&definition.base, &input.image) {
@@ -682,17 +710,29 @@ fn next_key(key: &str, text: &str) -> String {
     hex::encode(hash.finalize())
 }
 
-/// All that decides what a step makes of what is there.
-fn step_text(kind: &StepKind, input: &BuildInput) -> Result<String, BuildError> {
-    let mut text = format!("{kind:?}");
-    let folder = match kind {
+/// The folder of the mirror with a step's packages, which has the name of the kind, and the script that installs them.
+fn folder(kind: &StepKind) -> Option<(&'static str, &'static str)> {
+    match kind {
         StepKind::Apt(_) => Some(("apt", steps::APT)),
         StepKind::Pip(_) => Some(("pip", steps::PIP)),
         StepKind::Npm(_) => Some(("npm", steps::NPM)),
         _ => None,
-    };
-    if let Some((folder, script)) = folder {
-        text = format!("{text} {script} {}", mirror_digest(input.mirror.as_deref(), folder)?);
+    }
+}
+
+/// All that decides what a step makes of what is there. Of a network that is the policy: what came of more is not what comes of
+/// less. What registries have at the time is not known beforehand, and `fresh` asks them again.
+fn step_text(step: &Step, input: &BuildInput) -> Result<String, BuildError> {
+    let kind = &step.kind;
+    let mut text = format!("{kind:?}");
+    if let Some((folder, script)) = folder(kind) {
+        text = format!("{text} {script}");
+        if !step.has_network() {
+            text = format!("{text} {}", mirror_digest(input.mirror.as_deref(), folder)?);
+        }
+    }
+    if step.has_network() {
+        text = format!("{text} {}", step.network.canonical_json());
     }
     if let StepKind::Copy(copy) = kind {
         let below = format!("{}/", copy.from);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use belljar_model::{EnvVar, LimitsFile, SpecFile};
+use belljar_model::{EnvVar, LimitsFile, NetworkFile, NetworkMode, NetworkPolicy, SpecFile};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -69,6 +69,16 @@ pub struct Step {
     pub kind: StepKind,
     /// Where it stands, from 1.
     pub number: usize,
+    /// What it reaches while it runs. Kinds that run no program have no network.
+    pub network: NetworkPolicy,
+}
+
+impl Step {
+    /// Whether it has a network.
+    #[must_use]
+    pub fn has_network(&self) -> bool {
+        self.network.mode() != NetworkMode::Disabled
+    }
 }
 
 /// What a step does.
@@ -129,6 +139,12 @@ impl StepKind {
         }
     }
 
+    /// Whether it runs a program of the template's author, which a network can be for.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        matches!(self, Self::Apt(_) | Self::Pip(_) | Self::Npm(_) | Self::Run(_))
+    }
+
     /// Whether it changes files, and not only what is said about them.
     #[must_use]
     pub const fn changes_files(&self) -> bool {
@@ -166,6 +182,7 @@ struct StepFile {
     env: Option<Spanned<BTreeMap<String, String>>>,
     user: Option<Spanned<String>>,
     workdir: Option<Spanned<String>>,
+    network: Option<Spanned<toml::Value>>,
 }
 
 #[derive(Deserialize)]
@@ -263,7 +280,7 @@ fn named(message: &str) -> Option<String> {
 }
 
 impl File {
-    fn check(self, source: &Source<'_>) -> Result<Definition, DefinitionError> {
+    fn check(mut self, source: &Source<'_>) -> Result<Definition, DefinitionError> {
         source.check("name", &self.name, is_name(self.name.get_ref()), NAME)?;
         let base = self.base(source)?;
         if let Some(text) = &self.description {
@@ -274,11 +291,20 @@ impl File {
             let span = self.step.get(MAX_STEPS).map_or(0..0, Spanned::span);
             return Err(source.error(span, "step", format!("at most {MAX_STEPS} steps are allowed")));
         }
+        let network = match &mut self.build {
+            Some(table) => {
+                let span = table.span();
+                let value = table.get_mut().remove("network");
+                value.map(|value| network(source, span, "build.network", value)).transpose()?
+            }
+            None => None,
+        };
+        let network = network.unwrap_or_default();
         let steps = self
             .step
             .iter()
             .enumerate()
-            .map(|(index, step)| step_of(source, step, index + 1, &base))
+            .map(|(index, step)| step_of(source, step, index + 1, &base, &network))
             .collect::<Result<Vec<_>, _>>()?;
         let command = |field: &str, value: &Option<Spanned<String>>| {
             value.as_ref().map(|value| source.command(field, value)).transpose()
@@ -386,6 +412,7 @@ fn step_of(
     step: &Spanned<StepFile>,
     number: usize,
     base: &Base,
+    of_build: &NetworkPolicy,
 ) -> Result<Step, DefinitionError> {
     let file = step.get_ref();
     let field = |key: &str| format!("step.{number}.{key}");
@@ -459,14 +486,38 @@ fn step_of(
         )?;
         kinds.push(StepKind::Workdir(dir.get_ref().clone()));
     }
-    match (kinds.pop(), kinds.is_empty()) {
-        (Some(kind), true) => Ok(Step { kind, number }),
-        _ => Err(source.error(
+    let (Some(kind), true) = (kinds.pop(), kinds.is_empty()) else {
+        return Err(source.error(
             step.span(),
             format!("step.{number}"),
             "give exactly one of apt, pip, npm, run, copy, env, user, workdir",
-        )),
-    }
+        ));
+    };
+    let network = match &file.network {
+        Some(value) => {
+            let reason = "only steps of the kinds apt, pip, npm and run use a network; leave it out";
+            source.check(&field("network"), value, kind.runs(), reason)?;
+            network(source, value.span(), &field("network"), value.get_ref().clone())?
+        }
+        None if kind.runs() => of_build.clone(),
+        None => NetworkPolicy::default(),
+    };
+    Ok(Step { kind, number, network })
+}
+
+/// Reads a network policy of steps.
+fn network(
+    source: &Source<'_>,
+    span: Range<usize>,
+    field: &str,
+    value: toml::Value,
+) -> Result<NetworkPolicy, DefinitionError> {
+    let policy =
+        NetworkFile::deserialize(value).map_err(|error| error.message().to_owned()).and_then(|file| {
+            let policy = file.resolve().map_err(|error| error.to_string())?;
+            policy.check_available().map(|()| policy).map_err(|error| error.to_string())
+        });
+    policy.map_err(|reason| source.error(span, field, reason))
 }
 
 fn limits(

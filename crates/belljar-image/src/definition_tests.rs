@@ -114,3 +114,55 @@ fn bases_are_checked() {
         format!("name = \"a\"\nbase = \"host\"\n{}", "[[step]]\nrun = \"true\"\n".repeat(MAX_STEPS + 1));
     assert_eq!(Definition::parse(&many).unwrap_err().field, "step");
 }
+
+#[test]
+fn steps_have_the_network_of_the_build_or_their_own() {
+    let text = r#"
+name = "a"
+base = "host"
+[build]
+disk = "1g"
+network = { presets = ["pip"] }
+[[step]]
+pip = ["requests"]
+[[step]]
+env = { A = "1" }
+[[step]]
+run = "true"
+network = "disabled"
+[[step]]
+run = "true"
+network = { allow = ["Good.Example."] }
+"#;
+    let definition = Definition::parse(text).unwrap();
+    let networks: Vec<String> = definition.steps.iter().map(|step| step.network.canonical_json()).collect();
+    let expected = [
+        r#"{"mode":"whitelist","presets":["pip"]}"#,
+        r#""disabled""#,
+        r#""disabled""#,
+        r#"{"mode":"whitelist","allow":["good.example"]}"#,
+    ];
+    assert_eq!(networks, expected);
+    assert_eq!(definition.build.disk.as_deref(), Some("1g"));
+    let without = Definition::parse(GOOD).unwrap();
+    assert!(without.steps.iter().all(|step| !step.has_network()), "there is none by default");
+    for (from, to, line, field, told) in [
+        (
+            "env = { A = \"1\" }",
+            "env = { A = \"1\" }\nnetwork = \"open\"",
+            11,
+            "step.2.network",
+            "leave it out",
+        ),
+        ("Good.Example.", "*", 16, "step.4.network", "network.allow"),
+        ("\"disabled\"", "\"some\"", 13, "step.3.network", "disabled, whitelist or open"),
+        ("\"disabled\"", "3", 13, "step.3.network", "network"),
+        ("presets = [\"pip\"]", "presets = [\"pop\"]", 4, "build.network", "pop"),
+        ("presets = [", "persets = [", 4, "build.network", "persets"),
+    ] {
+        let text = text.replacen(from, to, 1);
+        let (at_line, _, about, message) = error(&text);
+        assert_eq!((at_line, about.as_str()), (line, field), "{to}: {message}");
+        assert!(message.contains(told), "{message}");
+    }
+}

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::pin::Pin;
 
-use belljar_engine::{Archive, CreateRequest, Engine, GuestError, ProcessEvent, Sandbox, v1};
+use belljar_engine::{Archive, CreateRequest, Engine, EngineError, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::{
-    LimitsFile, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer,
+    LimitsFile, NetworkEvent, NetworkPolicy, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Tree,
+    TreeBase, TreeBuild, TreeLayer,
 };
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
+use crate::definition::shown;
 use crate::error::BuildError;
 use crate::layers::{Layer, Layers};
 
@@ -32,6 +34,8 @@ const LAST_LINES: usize = 20;
 const LINE_CHARS: usize = 500;
 /// The most bytes of a step's output that are passed on.
 const MAX_LOG_BYTES: usize = 4 << 20;
+/// How many denied connections of a failed step are told.
+const MAX_DENIALS: usize = 4;
 /// The most bytes of a tree.
 const MAX_TREE_BYTES: u64 = 64 << 30;
 
@@ -60,6 +64,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) owner: &'a str,
     pub(crate) shown: Vec<ShownDir>,
     pub(crate) limits: &'a LimitsFile,
+    /// What it reaches to begin with. One that begins with nothing at all has no way to a network later.
+    pub(crate) network: NetworkPolicy,
 }
 
 /// A sandbox of a build.
@@ -110,7 +116,12 @@ impl Room {
             start: TemplateStart::default(),
         };
         tree.check().map_err(|error| BuildError::input("template", error.to_string()))?;
-        let spec = SandboxSpec { limits, tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
+        let spec = SandboxSpec {
+            limits,
+            tree: Tree::Template(Box::new(tree)),
+            network: wanted.network,
+            ..SandboxSpec::default()
+        };
         Ok(Self { sandbox: engine.create(CreateRequest::run(&spec)).await? })
     }
 
@@ -146,6 +157,32 @@ impl Room {
                 Err(error) => return Err(self.explain(error, "running a command").await),
             }
         }
+    }
+
+    /// Changes what it reaches.
+    pub(crate) async fn reach(&self, policy: &NetworkPolicy) -> Result<(), BuildError> {
+        Ok(self.sandbox.set_network(policy).await?)
+    }
+
+    /// What its policy has denied so far, each sentence once and at most [`MAX_DENIALS`] of them.
+    pub(crate) async fn denials(&self) -> Result<Vec<String>, BuildError> {
+        let mut records = self.sandbox.network_log(0, false).await?;
+        let mut denials: Vec<String> = Vec::new();
+        while let Some(record) = records.next().await {
+            let record = record.map_err(|source| EngineError::Launch {
+                step: "read the network's log".to_owned(),
+                source,
+            })?;
+            let reason = match record.event {
+                NetworkEvent::Lookup { reason, .. } => reason,
+                NetworkEvent::Connection { allowed: false, reason, .. } => reason,
+                NetworkEvent::Connection { .. } | NetworkEvent::Ended { .. } => continue,
+            };
+            if denials.len() < MAX_DENIALS && !denials.contains(&reason) {
+                denials.push(shown(&reason, LINE_CHARS));
+            }
+        }
+        Ok(denials)
     }
 
     /// The better reason, where the sandbox has ended.

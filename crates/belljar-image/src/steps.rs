@@ -1,6 +1,6 @@
 //! Steps as command lines.
 
-use crate::definition::StepKind;
+use crate::definition::{Step, StepKind};
 
 pub(crate) const FINISH: &str = include_str!("scripts/finish.sh");
 pub(crate) const COMPILE: &str = include_str!("scripts/compile.sh");
@@ -25,13 +25,14 @@ pub(crate) fn quoted(word: &str) -> String {
 }
 
 /// The command line of a step; `None` for one that only says something, and for files, which are written.
-pub(crate) fn command(kind: &StepKind, on_host: bool) -> Option<String> {
-    let with = |text: &str, first: Option<&str>, words: &[String]| {
-        let all: Vec<&str> = first.into_iter().chain(words.iter().map(String::as_str)).collect();
-        script(text, &all)
+pub(crate) fn command(step: &Step, on_host: bool) -> Option<String> {
+    let packages = if step.has_network() { "network" } else { "mirror" };
+    let with = |text: &str, place: Option<&str>, words: &[String]| {
+        let first = std::iter::once(packages).chain(place);
+        script(text, &first.chain(words.iter().map(String::as_str)).collect::<Vec<_>>())
     };
     let place = |host: &'static str, own: &'static str| if on_host { host } else { own };
-    match kind {
+    match &step.kind {
         StepKind::Apt(words) => Some(with(APT, None, words)),
         StepKind::Pip(words) => Some(with(PIP, Some(place("/opt/template", "")), words)),
         StepKind::Npm(words) => Some(with(NPM, Some(place("/opt/template", "/usr/local")), words)),

@@ -17,8 +17,9 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program.
+    // The sandboxes' guest is this very program, and so are their gateways.
     belljar_local::enter_guest();
+    belljar_local::enter_gateway();
     let arguments = Arguments::from_args();
     let ignored = !rustix::process::geteuid().is_root();
     let cases = steps::cases().into_iter().chain(images::cases()).chain(hostile::cases());

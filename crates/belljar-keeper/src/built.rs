@@ -24,6 +24,7 @@ use crate::error::KeeperError;
 use crate::head_room::Left;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
+use crate::look::network_details;
 use crate::request::SandboxName;
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
@@ -146,6 +147,7 @@ impl Keeper {
         self.require(caller, Role::Admin, "building a template")?;
         self.check_build(&request)?;
         let definition = Definition::parse(&request.definition).map_err(belljar_image::BuildError::from)?;
+        self.check_networks(caller, &definition)?;
         let name = request.name.as_ref().map_or(definition.name.as_str(), SandboxName::as_str).to_owned();
         self.check_name(caller, &name).await?;
         let base = self.base_template(caller, &definition, &name).await?;
@@ -166,6 +168,9 @@ impl Keeper {
                 Err(error) => Err(error),
             };
             let mut details = vec![("name", name)];
+            let policies =
+                definition.steps.iter().filter(|step| step.has_network()).map(|step| &step.network);
+            details.extend(network_details(policies));
             if let Ok(info) = &result {
                 details.push(("template", info.id.clone()));
                 details.push(("sha256", info.digest.clone()));
@@ -202,6 +207,22 @@ impl Keeper {
             return Err(KeeperError::field("files", reason));
         }
         Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+    }
+
+    /// What steps reach is within what the caller's sandboxes may.
+    fn check_networks(&self, caller: &Caller, definition: &Definition) -> Result<()> {
+        let can = self.builder_engine()?.capabilities().network;
+        for step in definition.steps.iter().filter(|step| step.has_network()) {
+            if !can.iter().any(|mode| mode == step.network.as_str()) {
+                let reason = format!(
+                    "step {}: the engine that builds templates has no network that a policy could be applied to",
+                    step.number
+                );
+                return Err(KeeperError::field("network", reason));
+            }
+            self.check_network(caller, &step.network)?;
+        }
+        Ok(())
     }
 
     /// The engine that builds templates.

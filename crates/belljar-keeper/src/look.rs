@@ -1,6 +1,6 @@
 //! Looking at sandboxes, and changing what may change of them while they live.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,10 +92,10 @@ impl Keeper {
         self.require(caller, Role::User, "changing a sandbox")?;
         let entry = self.find(caller, id).await?;
         // The whole policy is where it is kept; the trail says that it is another one.
-        let details =
-            update.network.as_ref().and_then(|network| network.clone().resolve().ok()).map(network_details);
+        let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
+        let details = network_details(policy.iter());
         let changed = self.change(caller, &entry, update).await;
-        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, details.unwrap_or_default()).await?;
+        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, details).await?;
         changed.map(|()| entry.info())
     }
 
@@ -340,10 +340,14 @@ impl Keeper {
     }
 }
 
-/// A network policy, for the trail: the mode, and what tells it from others.
-fn network_details(policy: NetworkPolicy) -> Vec<(&'static str, String)> {
-    let digest = hex::encode(Sha256::digest(policy.canonical_json()));
-    vec![("network", policy.to_string()), ("network_digest", digest)]
+/// Network policies, for the trail: the mode that reaches most, and what tells them from others. Nothing for none.
+pub(crate) fn network_details<'a>(
+    policies: impl Iterator<Item = &'a NetworkPolicy> + Clone,
+) -> Vec<(&'static str, String)> {
+    let Some(most) = policies.clone().map(NetworkPolicy::mode).max() else { return Vec::new() };
+    let texts: BTreeSet<String> = policies.map(NetworkPolicy::canonical_json).collect();
+    let digest = Sha256::digest(texts.into_iter().collect::<Vec<_>>().join("\n"));
+    vec![("network", most.to_string()), ("network_digest", hex::encode(digest))]
 }
 
 /// How many entries of a log are looked at in one go.

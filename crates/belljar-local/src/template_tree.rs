@@ -5,7 +5,8 @@
 //! base host, in use      the host's tree, the layer at /opt/template
 //! base own, in use       the layer is the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on it
 //! base host, built       the host's tree, layer and disk as one at /opt/template
-//! base own, built        layer and disk as one are the root; /dev, /proc, /tmp and the home are mounted on it
+//! base own, built        layer and disk as one are the root; /dev, /proc, /tmp, the home and, for a network,
+//!                        /etc/resolv.conf are mounted on it
 //! ```
 //!
 //! A tree of its own is put together below the sandbox's first root, a small tmpfs, and entered in the end. What is mounted on
@@ -16,7 +17,7 @@ use std::os::fd::OwnedFd;
 use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, Without,
 };
-use belljar_model::{SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
+use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
 
 use crate::host_tree::{HostTree, STAGING, c_string, options, resolv_conf};
 
@@ -61,16 +62,19 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     let is_built = tree.build.is_some();
     root.devices(spec, without);
     root.dir(PLACE, 0o755);
-    if !is_built {
-        let hostname = spec.hostname.as_str();
-        for (name, content) in [
-            ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
-            ("hostname", format!("{hostname}\n")),
-            ("resolv.conf", resolv_conf(spec)),
-        ] {
-            root.dir("etc", 0o755);
-            root.file(&format!("etc/{name}"), content.into_bytes());
-        }
+    let hostname = spec.hostname.as_str();
+    let mut etc = vec![
+        ("resolv.conf", resolv_conf(spec)),
+        ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
+        ("hostname", format!("{hostname}\n")),
+    ];
+    if is_built {
+        // A tree that is built keeps its own files; it is told where names are looked up, if it may look up any.
+        etc.truncate(usize::from(spec.network.mode() != NetworkMode::Disabled));
+    }
+    for (name, content) in &etc {
+        root.dir("etc", 0o755);
+        root.file(&format!("etc/{name}"), content.clone().into_bytes());
     }
     if let Some(layer) = layer {
         match is_built {
@@ -82,10 +86,8 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     root.prefix = PLACE;
     root.memory_mount(&format!("{PLACE}/tmp"), spec.limits.tmp.bytes(), "1777", &spec.limits, without);
     root.memory_mount(&format!("{PLACE}/home/user"), spec.limits.disk.bytes(), "0755", &spec.limits, without);
-    if !is_built {
-        for name in ["hosts", "hostname", "resolv.conf"] {
-            root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
-        }
+    for (name, _) in etc {
+        root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
     }
     root
 }

@@ -21,6 +21,9 @@ mod world;
 #[path = "network/attacks.rs"]
 mod attacks;
 #[cfg(feature = "mutation")]
+#[path = "network/builds.rs"]
+mod builds;
+#[cfg(feature = "mutation")]
 #[path = "network/clients.rs"]
 mod clients;
 #[cfg(feature = "mutation")]
@@ -34,7 +37,7 @@ type Case = (&'static str, fn(&world::World));
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
-    let cases = [clients::CASES, attacks::CASES, service::CASES].concat();
+    let cases = [clients::CASES, attacks::CASES, service::CASES, builds::CASES].concat();
     // Before there is a second thread; each test has a process of its own.
     let lack = if arguments.list { None } else { world::enter().err() };
     let trial = |(name, case): Case| {

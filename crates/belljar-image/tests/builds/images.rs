@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belljar_image::BuildInput;
+use belljar_image::{BuildEvent, BuildInput};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
@@ -14,6 +14,7 @@ use crate::world::{Case, World};
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     vec![
         ("an_image_is_a_tree_of_its_own", |world| Box::pin(image(world))),
+        ("steps_with_a_network_have_a_resolver", |world| Box::pin(resolver(world))),
         ("a_debian_is_made_from_a_mirror", |world| Box::pin(debian(world))),
         ("a_layer_that_is_not_its_digest_is_refused", |world| Box::pin(changed(world))),
         ("links_devices_and_set_uid_files_of_an_image_lead_nowhere", |world| Box::pin(hostile(world))),
@@ -147,6 +148,26 @@ async fn image(world: World) {
     let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().unwrap();
     assert!(packed.success());
     assert_eq!(world.good(&text, &input(tar)).await.layer, built.layer);
+}
+
+/// Tests of what is reached are in `crates/belljar/tests/network`.
+async fn resolver(world: World) {
+    let root = layout(world.path(), &[base_layer(&[("work/", EntryType::Directory, 0o755, b"")])]);
+    let step = "[[step]]\nrun = \"cat /etc/resolv.conf; echo made > /made\"\n";
+    let network = "network = { presets = [\"pip\"] }\n";
+    let (built, told) = world.build(&format!("{OCI}{step}{network}"), &input(root.clone())).await;
+    let is_told = |told: &[BuildEvent]| {
+        told.iter().any(
+            |event| matches!(event, BuildEvent::Log { line, .. } if line.contains("nameserver 198.18.0.1")),
+        )
+    };
+    assert!(is_told(&told), "{built:?} {told:?}");
+    // Neither what comes of it nor a step without a network has one.
+    let built = built.unwrap();
+    let said = world.sh(&built, "cat /made /etc/resolv.conf").await;
+    assert_eq!(said.text, "made\n# The network of this sandbox is disabled.\n");
+    let (built, told) = world.build(&format!("{OCI}{step}"), &input(root)).await;
+    assert!(built.is_ok() && !is_told(&told), "{told:?}");
 }
 
 /// Needs mmdebstrap, and a mirror that `templates/mirror.sh templates/base.toml DIR` has filled.

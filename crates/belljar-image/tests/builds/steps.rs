@@ -95,8 +95,11 @@ async fn full_disk(world: World) {
 
 async fn missing(world: World) {
     for (text, expected) in [
-        ("base = \"debian\"", "base: a build has no network"),
-        ("base = \"host\"\n[[step]]\npip = [\"numpy\"]", "step.1.pip: a build has no network"),
+        ("base = \"debian\"", "base: a base has no network"),
+        (
+            "base = \"host\"\n[[step]]\npip = [\"numpy\"]",
+            "step.1.pip: it has no network, so packages come from a directory",
+        ),
         (
             "base = \"host\"\n[[step]]\ncopy = { from = \"a\", to = \"/opt/template/a\" }",
             "step.1.copy.from: ",

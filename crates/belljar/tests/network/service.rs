@@ -17,7 +17,7 @@ cases![
     the_services_commands_of_the_page_work,
 ];
 
-fn home() -> Home {
+pub(crate) fn home() -> Home {
     Home::configured("[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\n")
 }
 

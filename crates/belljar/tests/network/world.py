@@ -3,6 +3,7 @@
 Says `ready` when it listens, then one line of JSON for each query and each connection.
 """
 
+import io
 import json
 import socket
 import socketserver
@@ -10,6 +11,7 @@ import ssl
 import struct
 import sys
 import threading
+import zipfile
 
 RESOLVER = "9.9.9.9"
 NAMES = {
@@ -24,10 +26,35 @@ NAMES = {
     "loopback.example": ["127.0.0.1"],
     "nobody.example": ["93.184.216.99"],
     "long.example": ["93.184.216.34"] * 60,
+    "pypi.org": ["93.184.216.40"],
+    "files.pythonhosted.org": ["93.184.216.41"],
 }
 SILENT = "silent.example"
 LIAR = "liar.example"
 lock = threading.Lock()
+
+
+def wheel():
+    """A package for pip: a module `tiny`."""
+    info = "tiny-1.0.dist-info"
+    files = {
+        "tiny.py": "WORD = 'tiny'\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: world\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": f"tiny.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+# What the package index has, by path: a type and a body.
+INDEX = {
+    "/simple/tiny/": ("text/html", b'<a href="https://files.pythonhosted.org/packages/tiny-1.0-py3-none-any.whl">tiny</a>'),
+    "/packages/tiny-1.0-py3-none-any.whl": ("application/octet-stream", wheel()),
+}
 
 
 def say(**what):
@@ -122,9 +149,10 @@ class Tls(socketserver.BaseRequestHandler):
         context.load_cert_chain(sys.argv[1], sys.argv[2])
         context.sni_callback = lambda connection, name, context: asked.append(name)
         with context.wrap_socket(self.request, server_side=True) as connection:
-            connection.recv(65536)
-            text = f"hello from {address} as {asked[0]}\n".encode()
-            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            path = connection.recv(65536).split(b" ")[1].decode("ascii", "replace")
+            kind, body = INDEX.get(path, ("text/plain", f"hello from {address} as {asked[0]}\n".encode()))
+            head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
 
 
 class Talk(socketserver.BaseRequestHandler):

@@ -157,6 +157,11 @@ impl World {
         }
     }
 
+    /// A file with the certificate that it shows over TLS.
+    pub(crate) fn certificate(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("ca.pem")).unwrap()
+    }
+
     /// All that it has said by now.
     pub(crate) fn said(&self) -> Vec<Value> {
         self.said.borrow_mut().extend(self.lines.try_iter());
@@ -198,7 +203,8 @@ fn certificate(dir: &Path) {
         .args(["-keyout", "key.pem", "-out", "ca.pem", "-subj", "/CN=world"])
         .args([
             "-addext",
-            "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org",
+            "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org,DNS:pypi.org,\
+             DNS:files.pythonhosted.org",
         ])
         .current_dir(dir)
         .output()

@@ -1,0 +1,54 @@
+//! Template builds under a network policy.
+
+use crate::Case;
+use crate::clients::cases;
+use crate::home::Home;
+use crate::service::home;
+use crate::world::World;
+
+cases![steps_reach_what_their_policy_says,];
+
+const TEMPLATE: &str = r#"
+name = "tiny"
+base = "host"
+[[step]]
+copy = { from = "ca.pem", to = "/opt/template/ca.pem" }
+[[step]]
+env = { PIP_CERT = "/opt/template/ca.pem" }
+[[step]]
+pip = ["tiny"]
+network = { presets = ["pip"] }
+[[step]]
+run = "curl -s --max-time 20 http://pypi.org || echo closed > /opt/template/closed"
+"#;
+
+fn build(home: &Home, text: &str) -> crate::home::Done {
+    home.write("tiny.toml", text);
+    home.run("template build tiny.toml")
+}
+
+fn steps_reach_what_their_policy_says(world: &World) {
+    let home = home();
+    home.write("ca.pem", &world.certificate());
+    let done = build(&home, TEMPLATE);
+    done.good();
+    let sandbox = home.create("--template tiny");
+    let look = "cat /opt/template/closed; /opt/template/bin/python3 -c 'import tiny; print(tiny.WORD)'";
+    assert_eq!(home.inside(&sandbox, look), "closed\ntiny\n");
+    let reached = |address: &str| world.said().iter().filter(|said| said["connected"] == address).count();
+    assert_eq!((reached("93.184.216.40"), reached("93.184.216.41")), (1, 1));
+    // A step that is the same under the same policy is not run again; under another policy it is.
+    build(&home, TEMPLATE).good();
+    assert_eq!(reached("93.184.216.40"), 1);
+    build(&home, &TEMPLATE.replace("[\"pip\"]", "[\"pip\", \"npm\"]")).good();
+    assert_eq!(reached("93.184.216.40"), 2);
+    // What a policy denies is told with the step that failed.
+    let narrow = TEMPLATE.replace("pip = [\"tiny\"]", "run = \"curl -sS https://files.pythonhosted.org/\"");
+    let narrow = narrow.replace("{ presets = [\"pip\"] }", "{ allow = [\"pypi.org\"] }");
+    let done = build(&home, &narrow);
+    done.refused(125, &["step 3 of 4 (run)", "network: files.pythonhosted.org", "not allowed"]);
+    assert_eq!(reached("93.184.216.41"), 2);
+    // The audit has the policies' digest.
+    let audit = home.good("audit tail");
+    assert!(audit.contains("template.build") && audit.contains("network_digest"), "{audit}");
+}
