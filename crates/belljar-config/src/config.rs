@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{Cidr, EngineName, NetworkMode, SpecFile};
+use belljar_model::{Cidr, EngineName, NetworkCeiling, SpecFile};
 
 use crate::secret::Secret;
 
@@ -144,8 +144,8 @@ pub struct SandboxesConfig {
     pub keep_idempotency: Duration,
     /// Host paths that may be mounted.
     pub mounts: MountsConfig,
-    /// The most that a sandbox's network may be, but for administrators' keys.
-    pub network_most: NetworkMode,
+    /// The most that a sandbox's network may reach, but for administrators' keys.
+    pub network_most: NetworkCeiling,
     /// Ranges that are denied in every mode, and that network policies may allow all the same.
     pub network_exceptions: Vec<Cidr>,
     /// Resolvers that are asked for names; none are those of the machine.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use belljar_model::{
     ByteSize, Cidr, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
-    NetworkMode, OpenFiles, OutputSize, Pids, SpecFile, Timeout, TmpSize,
+    ModelError, NetworkCeiling, NetworkFile, NetworkMode, OpenFiles, OutputSize, Pids, Preset, Rule,
+    SpecFile, Timeout, TmpSize,
 };
 
 use crate::config::{
@@ -207,11 +208,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             write: reader.paths("sandboxes.mounts.write"),
             forbidden: reader.paths("sandboxes.mounts.forbidden"),
         },
-        network_most: reader.word(
-            "sandboxes.network.most",
-            NetworkMode::Open,
-            &NetworkMode::ALL.map(|mode| (mode.as_str(), mode)),
-        ),
+        network_most: network_most(reader),
         network_exceptions: reader.list("sandboxes.network.exceptions", Vec::new(), |text| {
             text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())
         }),
@@ -219,6 +216,31 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             text.parse::<SocketAddr>().map_err(|_| "an address with a port, such as 10.0.0.53:53".to_owned())
         }),
     }
+}
+
+/// The ceiling of networks: a mode, and lists that narrow it where they name something.
+fn network_most(reader: &mut Reader<'_>) -> NetworkCeiling {
+    const ALLOW: &str = "sandboxes.network.most_allow";
+    let modes = NetworkMode::ALL.map(|mode| (mode.as_str(), mode));
+    let mode = reader.word("sandboxes.network.most", NetworkMode::Open, &modes);
+    let presets =
+        reader.list("sandboxes.network.most_presets", Vec::new(), |name| match Preset::find(name) {
+            Some(_) => Ok(name.to_owned()),
+            None => Err("a preset; belljar net presets lists them".to_owned()),
+        });
+    let allow = reader.list(ALLOW, Vec::new(), |text| match Rule::parse_allow(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(ModelError::NotAllowed { allowed, .. }) => Err(allowed),
+        Err(error) => Err(error.to_string()),
+    });
+    if mode == NetworkMode::Disabled || (presets.is_empty() && allow.is_empty()) {
+        return mode.into();
+    }
+    let file = NetworkFile { presets: Some(presets), allow: Some(allow), ..NetworkFile::default() };
+    NetworkCeiling::try_from(file).unwrap_or_else(|error| {
+        reader.apart(ALLOW, error.to_string());
+        NetworkMode::Disabled.into()
+    })
 }
 
 fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {

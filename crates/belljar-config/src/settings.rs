@@ -80,6 +80,8 @@ pub const SETTINGS: &[Setting] = &[
     list("sandboxes.mounts.write", "[]", "Host paths that may be mounted for writing, by keys with the role admin."),
     list("sandboxes.mounts.forbidden", "[]", "Host paths that are never mounted, besides those that are always forbidden."),
     text("sandboxes.network.most", "\"open\"", "The most that a sandbox's network may be, but for keys with the role admin: disabled, whitelist or open.").reloaded(),
+    list("sandboxes.network.most_presets", "[]", "With this or most_allow, policies of such keys name hosts of these presets and of most_allow alone.").reloaded(),
+    list("sandboxes.network.most_allow", "[]", "Rules such as \"*.corp.example:443\", as policies allow them; see most_presets.").reloaded(),
     list("sandboxes.network.exceptions", "[]", "Ranges such as \"10.0.0.0/8\" that are denied in every mode, and that policies may allow all the same."),
     list("sandboxes.network.resolvers", "[]", "Resolvers such as \"10.0.0.53:53\" that are asked for names; none are those of /etc/resolv.conf."),
     text("template.grade", "\"cgroup\"", "How limits are held: cgroup, or watched, which is weaker."),

@@ -79,7 +79,8 @@ fn take(gateway: &Rc<Gateway>, kind: u8, descriptors: Vec<OwnedFd>) -> io::Resul
         (CONNECTION, Some(stream), None) => {
             // By fcntl(2): the standard library does it by ioctl(2), which the jail does not have.
             rustix::fs::fcntl_setfl(&stream, rustix::fs::OFlags::NONBLOCK)?;
-            tokio::task::spawn_local(host::serve(gateway, UnixStream::from_std(stream.into())?));
+            let served = host::serve(Rc::clone(&gateway), UnixStream::from_std(stream.into())?);
+            tokio::task::spawn_local(gateway.hosts.track_future(served));
         }
         _ => return Err(io::ErrorKind::InvalidData.into()),
     }

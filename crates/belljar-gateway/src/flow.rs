@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use belljar_linux::NETWORK_ADDRESS;
-use belljar_model::{Decision, NetworkEvent};
+use belljar_model::Decision;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::dial::{self, NotDialled};
@@ -64,31 +64,20 @@ async fn take(gateway: Rc<Gateway>, stream: TcpStream) {
     };
     let decision = gateway.decide(&flow.target, port);
     if decision.allowed {
-        serve(&gateway, &flow, stream).await;
+        flow.is_carried.set(true);
+        let done = tokio::select! {
+            done = carry(&gateway, &flow, stream) => done,
+            () = flow.cut.cancelled() => Err(Failed::Cut),
+        };
+        gateway.end(&flow, Some(done.err().map(|error| error.to_string())));
     } else {
         gateway.note(&flow, &decision);
         tokio::select! {
             () = refuse(&flow, stream, &decision.reason) => {}
             () = flow.cut.cancelled() => {}
         }
+        gateway.end(&flow, None);
     }
-    gateway.end(&flow);
-}
-
-/// Serves an allowed connection, and notes its end.
-async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) {
-    let done = tokio::select! {
-        done = carry(gateway, flow, stream) => done,
-        () = flow.cut.cancelled() => Err(Failed::Cut),
-    };
-    gateway.log.write(NetworkEvent::Ended {
-        flow: flow.number,
-        host: flow.target.to_string(),
-        port: flow.port,
-        sent: flow.counts.sent.get(),
-        received: flow.counts.received.get(),
-        error: done.err().map(|error| error.to_string()),
-    });
 }
 
 async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Result<(), Failed> {

@@ -6,16 +6,21 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::budget::{Budget, MAX_FLOWS, MAX_STREAMS};
 use crate::config::GatewayConfig;
 use crate::log::Log;
 use crate::names::Names;
 use crate::resolve::Resolver;
+
+/// How long the host may take to read the last of the log.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a program wants to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +46,8 @@ pub(crate) struct Flow {
     /// Where it goes, once that is known.
     pub(crate) address: Cell<Option<Ipv4Addr>>,
     pub(crate) counts: Arc<Counts>,
+    /// Whether it was allowed, and goes on.
+    pub(crate) is_carried: Cell<bool>,
     /// Cancelled when a new policy does not allow it.
     pub(crate) cut: CancellationToken,
 }
@@ -81,6 +88,8 @@ pub(crate) struct Gateway {
     /// Room for streams to the resolver.
     pub(crate) streams: Semaphore,
     pub(crate) log: Log,
+    /// Connections of the host.
+    pub(crate) hosts: TaskTracker,
     flows: RefCell<BTreeMap<u64, Rc<Flow>>>,
     last_flow: Cell<u64>,
 }
@@ -101,6 +110,7 @@ impl Gateway {
             budget: Budget::new(),
             streams: Semaphore::new(MAX_STREAMS),
             log: Log::default(),
+            hosts: TaskTracker::new(),
             flows: RefCell::default(),
             last_flow: Cell::new(0),
         }
@@ -148,19 +158,43 @@ impl Gateway {
             port,
             address: Cell::new(None),
             counts: Arc::default(),
+            is_carried: Cell::new(false),
             cut: CancellationToken::new(),
         });
         flows.insert(number, Rc::clone(&flow));
         Some(flow)
     }
 
-    /// It has ended.
-    pub(crate) fn end(&self, flow: &Flow) {
-        if self.flows.borrow_mut().remove(&flow.number).is_some()
-            && let Target::Name(name) = &flow.target
-        {
+    /// Ends a connection. One that was allowed, and so is `carried`, gets its last line in the log, with what it failed of.
+    pub(crate) fn end(&self, flow: &Flow, carried: Option<Option<String>>) {
+        if self.flows.borrow_mut().remove(&flow.number).is_none() {
+            return;
+        }
+        if let Target::Name(name) = &flow.target {
             self.names.borrow_mut().release(name);
         }
+        if let Some(error) = carried {
+            self.log.write(NetworkEvent::Ended {
+                flow: flow.number,
+                host: flow.target.to_string(),
+                port: flow.port,
+                sent: flow.counts.sent.get(),
+                received: flow.counts.received.get(),
+                error,
+            });
+        }
+    }
+
+    /// Ends all connections, as their sandbox has ended, and waits until those who follow the log have read the last of it.
+    pub(crate) async fn close(&self) {
+        let flows: Vec<_> = self.flows.borrow().values().map(Rc::clone).collect();
+        for flow in flows {
+            let carried = flow.is_carried.get().then(|| Some("the sandbox has ended".to_owned()));
+            self.end(&flow, carried);
+        }
+        self.log.close();
+        self.hosts.close();
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.hosts.wait()).await;
     }
 
     /// Notes what was decided about a connection.

@@ -63,7 +63,7 @@ async fn answer(gateway: &Gateway, stream: UnixStream) -> std::io::Result<()> {
                     last = record.number;
                     say(&mut stream, &Reply::Record(NetworkRecord::clone(&record))).await?;
                 }
-                if !follow {
+                if !follow || gateway.log.is_closed() {
                     return say(&mut stream, &Reply::Done).await;
                 }
                 let mut byte = [0; 1];

@@ -17,6 +17,7 @@ pub(crate) struct Log {
     records: RefCell<VecDeque<Rc<NetworkRecord>>>,
     last: Cell<u64>,
     written: Notify,
+    is_closed: Cell<bool>,
 }
 
 impl Log {
@@ -38,15 +39,25 @@ impl Log {
         self.records.borrow().iter().filter(|record| record.number > after).map(Rc::clone).collect()
     }
 
-    /// Resolves when there is one after number `after`.
+    /// Resolves when there is one after number `after`, or when none will come any more.
     pub(crate) async fn grown(&self, after: u64) {
         loop {
             let written = self.written.notified();
-            if self.last.get() > after {
+            if self.last.get() > after || self.is_closed.get() {
                 return;
             }
             written.await;
         }
+    }
+
+    /// Lets those who follow it go: nothing is written after this.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.written.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 }
 

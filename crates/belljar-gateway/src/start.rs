@@ -49,7 +49,11 @@ fn run() -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     belljar_linux::enter_jail(config.user)?;
     let gateway = Rc::new(Gateway::new(&config, resolver));
-    let served = tokio::task::LocalSet::new().block_on(&runtime, control::serve(&gateway, control));
+    let served = tokio::task::LocalSet::new().block_on(&runtime, async {
+        let served = control::serve(&gateway, control).await;
+        gateway.close().await;
+        served
+    });
     // The sandbox is gone: what its connections still wait for concerns nobody.
     std::process::exit(if served.is_ok() { 0 } else { FAILED });
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use belljar_model::Role;
+use belljar_model::{NetworkCeiling, NetworkMode, Role};
 use belljar_store::ServiceWall;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{
+    AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type,
+};
 
 use crate::error::KeeperError;
 
@@ -81,6 +84,21 @@ pub struct Quotas {
     pub cpu_seconds_per_hour: Option<u64>,
     /// Executions in any minute.
     pub executions_per_minute: Option<u32>,
+    /// The most that the network policies of its sandboxes may reach: a mode, or `presets` and `allow`. It holds for keys with
+    /// the role admin, too.
+    #[schema(schema_with = network_ceiling)]
+    pub network: Option<NetworkCeiling>,
+}
+
+/// A mode, or presets and rules.
+fn network_ceiling() -> Schema {
+    let of = |kind| ObjectBuilder::new().schema_type(SchemaType::Type(kind));
+    let list_or_null = SchemaType::from_iter([Type::Array, Type::Null]);
+    let texts = || ArrayBuilder::new().schema_type(list_or_null.clone()).items(of(Type::String));
+    let lists = of(Type::Object).property("presets", texts()).property("allow", texts());
+    let lists = lists.additional_properties(Some(AdditionalProperties::FreeForm(false)));
+    let mode = of(Type::String).enum_values(Some(NetworkMode::ALL.map(NetworkMode::as_str)));
+    OneOfBuilder::new().item(of(Type::Null)).item(mode).item(lists).into()
 }
 
 /// The span over which processor time is counted. See [`Quotas::cpu_seconds_per_hour`].

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{NetworkMode, SpecFile};
+use belljar_model::{NetworkCeiling, SpecFile};
 use parking_lot::RwLock;
 
 use crate::caller::Quotas;
@@ -50,7 +50,7 @@ pub struct KeeperConfig {
     /// to learn about each other; see docs/threat-model.md.
     pub share_host_tree: bool,
     /// The most that the network of a sandbox may be, but for administrators' keys.
-    pub most_network: NetworkMode,
+    pub most_network: NetworkCeiling,
     /// The quotas of a key that is made without naming any.
     pub default_quotas: Quotas,
 }
@@ -121,7 +121,7 @@ impl KeeperConfig {
             keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
-            most_network: NetworkMode::Open,
+            most_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
         }
     }

@@ -153,27 +153,36 @@ impl Keeper {
     fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
         self.check_offered(spec)?;
+        self.check_network(caller, &spec.network)?;
         if ServiceWall::Policy.allows(caller.role == Role::Admin) {
             return self.check_tree(spec);
         }
         if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
-        self.check_network(caller, &spec.network)?;
         if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {
             return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
         }
         self.check_tree(spec)
     }
 
-    /// A network that is more than the operator gives is for administrators.
+    /// Checks that a network is within the ceiling of the key and, but for administrators, within that of the server.
     pub(crate) fn check_network(&self, caller: &Caller, policy: &NetworkPolicy) -> Result<()> {
-        let most = self.inner.config.now().most_network;
-        if ServiceWall::Policy.allows(caller.role == Role::Admin || policy.mode() <= most) {
+        if ServiceWall::Policy.is_down() {
             return Ok(());
         }
-        let reason = format!("{policy} is only for keys with the role admin; give at most {most}");
-        Err(KeeperError::Policy { field: "network", reason })
+        let refuse = |whose: &str, beyond: String| KeeperError::Policy {
+            field: "network",
+            reason: format!("it reaches more than {whose} may: {beyond}"),
+        };
+        if let Some(most) = &caller.quotas.network {
+            most.check(policy).map_err(|beyond| refuse("this key", beyond))?;
+        }
+        if caller.role != Role::Admin {
+            let most = &self.inner.config.now().most_network;
+            most.check(policy).map_err(|beyond| refuse("keys without the role admin", beyond))?;
+        }
+        Ok(())
     }
 
     /// What its engine cannot do is refused before anything is started.
@@ -264,6 +273,9 @@ impl Keeper {
         entry.note("created", None, format!("template {}", order.origin.name));
         self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
         self.guard(&entry);
+        if order.spec.network.mode() != NetworkMode::Disabled {
+            self.follow_network(&entry, Timestamp::UNIX_EPOCH);
+        }
         Ok(entry)
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) crowd_changed: tokio::sync::Notify,
     /// What goes on without its caller, and ends in a record of the audit.
     pub(crate) tasks: TaskTracker,
+    /// What follows gateways, each for as long as its sandbox lives.
+    pub(crate) followers: TaskTracker,
     /// What each sandbox takes of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,
     pub(crate) entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,

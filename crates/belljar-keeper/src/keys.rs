@@ -262,9 +262,13 @@ impl Keeper {
                     .map_err(|_| KeeperError::field("expires", "it is too far in the future"))?,
             ),
         };
-        // An administrator makes keys himself, so quotas would be no bound for him.
-        let names_none = key.quotas == Quotas::default() && key.role != Role::Admin;
-        let quotas = if names_none { self.default_quotas() } else { key.quotas };
+        // An administrator makes keys, so quotas would be no bound.
+        let network = key.quotas.network.clone();
+        let names_none = key.quotas == Quotas { network: network.clone(), ..Quotas::default() };
+        let quotas = match names_none && key.role != Role::Admin {
+            true => Quotas { network, ..self.default_quotas() },
+            false => key.quotas,
+        };
         let row = KeyRow {
             id: format!("key_{}", hex::encode(id)),
             hash: Sha256::digest(secret.as_bytes()).into(),

@@ -24,6 +24,7 @@ mod keeper;
 mod keys;
 mod look;
 mod metrics;
+mod network;
 pub mod operation;
 mod outputs;
 mod pool;

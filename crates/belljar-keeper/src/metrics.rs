@@ -40,6 +40,16 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabel {
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
 /// The counters that the keeper moves itself. What can be looked up is looked up when it is asked for.
 pub(crate) struct Metrics {
     sandboxes: Family<StateLabel, Gauge>,
@@ -48,6 +58,9 @@ pub(crate) struct Metrics {
     execution_seconds: Histogram,
     store_write_seconds: Histogram,
     audit_append_seconds: Histogram,
+    network_verdicts: Family<VerdictLabel, Counter>,
+    network_bytes: Family<DirectionLabel, Counter>,
+    network_lost: Counter,
     ended: AtomicU64,
     registry: Mutex<Registry>,
 }
@@ -82,16 +95,40 @@ impl Metrics {
             "Time until a record of the audit trail is kept",
             audit_append_seconds.clone(),
         );
-        Self {
+        let network_verdicts = Family::<VerdictLabel, Counter>::default();
+        let network_bytes = Family::<DirectionLabel, Counter>::default();
+        let network_lost = Counter::default();
+        own.register(
+            "network_verdicts",
+            "Connections of sandboxes by verdict; a name that was not resolved is a denial",
+            network_verdicts.clone(),
+        );
+        own.register(
+            "network_bytes",
+            "Bytes of allowed connections that have ended, by direction as sandboxes see it",
+            network_bytes.clone(),
+        );
+        own.register(
+            "network_log_lost",
+            "Lines of gateways' logs that were overwritten before they were counted",
+            network_lost.clone(),
+        );
+        let metrics = Self {
             sandboxes,
             starts,
             executions,
             execution_seconds,
             store_write_seconds,
             audit_append_seconds,
+            network_verdicts,
+            network_bytes,
+            network_lost,
             ended: AtomicU64::new(0),
             registry: Mutex::new(registry),
-        }
+        };
+        // A figure that is not there yet cannot be told from one that there is not.
+        metrics.network(0, 0, (0, 0), 0);
+        metrics
     }
 
     /// A sandbox goes from one state to another; it comes from `Gone`.
@@ -123,6 +160,17 @@ impl Metrics {
 
     pub(crate) fn audited(&self, took: Duration) {
         self.audit_append_seconds.observe(took.as_secs_f64());
+    }
+
+    /// What a network has decided and carried; bytes are those that a sandbox has sent, and received.
+    pub(crate) fn network(&self, allowed: u64, denied: u64, bytes: (u64, u64), lost: u64) {
+        for (verdict, count) in [("allowed", allowed), ("denied", denied)] {
+            self.network_verdicts.get_or_create(&VerdictLabel { verdict }).inc_by(count);
+        }
+        for (direction, count) in [("sent", bytes.0), ("received", bytes.1)] {
+            self.network_bytes.get_or_create(&DirectionLabel { direction }).inc_by(count);
+        }
+        self.network_lost.inc_by(lost);
     }
 
     pub(crate) fn ended(&self) {

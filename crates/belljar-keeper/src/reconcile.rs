@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
 use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
-use belljar_store::{AuditLog, PortVisibility, SandboxRow, Store};
+use belljar_store::{AuditFilter, AuditLog, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -81,6 +81,7 @@ impl Keeper {
             closing: AtomicBool::new(false),
             crowd_changed: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
+            followers: TaskTracker::new(),
             shares: Mutex::new(HashMap::new()),
             entries: Self::new_entries(),
             config: Current::new(config),
@@ -131,10 +132,13 @@ impl Keeper {
             there.extend(survivors.map(|survivor| (survivor.id.clone(), (Arc::clone(engine), survivor))));
         }
         let rows = inner.store.sandboxes().list_live(&inner.config.now().name).await?;
+        // What networks have decided since then was recorded by no server.
+        let last = inner.audit.tail(&AuditFilter::default(), None, 1).await?.pop();
+        let recorded = last.map_or(Timestamp::UNIX_EPOCH, |record| record.at);
         let mut adoptions = Vec::new();
         for row in rows {
             let survivor = there.remove(&row.id);
-            adoptions.push(self.take_over(row, survivor));
+            adoptions.push(self.take_over(row, survivor, recorded));
         }
         // One sandbox that cannot be taken over must not keep the others from it.
         for (id, done) in futures::future::join_all(adoptions).await {
@@ -147,12 +151,22 @@ impl Keeper {
         self.give_claims_back().await
     }
 
-    async fn take_over(&self, row: SandboxRow, survivor: Option<OfEngine>) -> (SandboxId, Result<()>) {
+    async fn take_over(
+        &self,
+        row: SandboxRow,
+        survivor: Option<OfEngine>,
+        recorded: Timestamp,
+    ) -> (SandboxId, Result<()>) {
         let id = row.id.clone();
-        (id, self.take_over_row(row, survivor).await)
+        (id, self.take_over_row(row, survivor, recorded).await)
     }
 
-    async fn take_over_row(&self, row: SandboxRow, survivor: Option<OfEngine>) -> Result<()> {
+    async fn take_over_row(
+        &self,
+        row: SandboxRow,
+        survivor: Option<OfEngine>,
+        recorded: Timestamp,
+    ) -> Result<()> {
         let (spec, settings) = read_row(&row)?;
         let ended = survivor.as_ref().and_then(|(_, survivor)| survivor.ended.clone());
         let sandbox = match &survivor {
@@ -175,6 +189,8 @@ impl Keeper {
                 self.agree(&entry, &sandbox).await?;
                 entry.note("adopted", None, "by a new server");
                 self.guard(&entry);
+                // Also where its policy is `disabled` by now: it may have been made with another.
+                self.follow_network(&entry, recorded);
                 Ok(())
             }
             (SandboxState::Running | SandboxState::Paused, None) => {
@@ -282,6 +298,12 @@ impl Keeper {
                     ended => ended,
                 };
                 done = done.and(ended);
+            }
+        }
+        if leave == Leave::Nothing {
+            self.inner.followers.close();
+            if tokio::time::timeout(FINISH, self.inner.followers.wait()).await.is_err() {
+                tracing::warn!("what networks have decided last is not recorded");
             }
         }
         self.write_touched().await;

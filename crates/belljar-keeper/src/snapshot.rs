@@ -207,7 +207,7 @@ impl Keeper {
         }
         let entered = self.enter(caller, id).await?;
         let count = request.count;
-        let model = match self.model(&entered, request).await {
+        let model = match self.model(caller, &entered, request).await {
             Ok(model) => model,
             failed => {
                 self.audit(caller, "sandbox.fork", Some(entered.id()), &failed, Vec::new()).await?;
@@ -240,8 +240,9 @@ impl Keeper {
     }
 
     /// All that the copies have in common.
-    async fn model(&self, entered: &Entered, request: ForkRequest) -> Result<Model> {
+    async fn model(&self, caller: &Caller, entered: &Entered, request: ForkRequest) -> Result<Model> {
         self.check_offered(entered.spec())?;
+        self.check_network(caller, &entered.spec().network)?;
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())

@@ -82,11 +82,18 @@ impl Gateway {
         Ok(host)
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Ends it, and waits until it is gone. It tells those who follow its log the last of it first.
     pub(crate) async fn end(&self) {
-        let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
         let mut ended = self.ended.clone();
-        let _ = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
+        let mut is_gone = async || {
+            let gone = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
+            gone.is_ok()
+        };
+        let told = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
+        if told.is_err() || !is_gone().await {
+            let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
+            is_gone().await;
+        }
     }
 }
 

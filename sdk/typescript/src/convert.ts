@@ -172,6 +172,7 @@ export function quotas(wire: WireQuotas | null | undefined): Quotas {
     diskBytes: wire?.disk_bytes ?? null,
     cpuSecondsPerHour: wire?.cpu_seconds_per_hour ?? null,
     executionsPerMinute: wire?.executions_per_minute ?? null,
+    network: wire?.network ?? null,
   };
 }
 
@@ -184,6 +185,7 @@ export function quotasToWire(given: Quotas | undefined): WireQuotas | undefined 
         disk_bytes: given.diskBytes,
         cpu_seconds_per_hour: given.cpuSecondsPerHour,
         executions_per_minute: given.executionsPerMinute,
+        network: given.network,
       };
 }
 

@@ -377,6 +377,8 @@ export interface Quotas {
   cpuSecondsPerHour?: number | null;
   /** Commands in any minute. */
   executionsPerMinute?: number | null;
+  /** The most that networks of its sandboxes may be: a mode, or `presets` and `allow`. */
+  network?: Network | null;
 }
 
 /** An API key, without the key itself. */

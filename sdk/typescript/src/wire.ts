@@ -161,6 +161,7 @@ export interface WireQuotas {
   disk_bytes?: number | null;
   cpu_seconds_per_hour?: number | null;
   executions_per_minute?: number | null;
+  network?: Network | null;
 }
 
 /** An API key. */

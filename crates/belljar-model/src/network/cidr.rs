@@ -22,6 +22,16 @@ impl Cidr {
         Self { base: Ipv4Addr::from_bits(address.to_bits() & mask), prefix_len }
     }
 
+    /// The first address of the range.
+    pub(super) fn base(self) -> Ipv4Addr {
+        self.base
+    }
+
+    /// The number of leading bits that all its addresses share, at most 32.
+    pub(super) fn prefix_len(self) -> u8 {
+        self.prefix_len
+    }
+
     /// Whether an address is in the range.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         Self::containing(address, self.prefix_len) == self

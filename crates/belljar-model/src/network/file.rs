@@ -92,7 +92,7 @@ impl NetworkFile {
         Ok(file)
     }
 
-    fn is_mode_alone(&self) -> bool {
+    pub(super) fn is_mode_alone(&self) -> bool {
         let Self { mode, presets, allow, deny, secrets } = self;
         mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && secrets.is_none()
     }

@@ -93,6 +93,29 @@ impl Matcher {
         allowed && !every_port_denied && !always_denied_name(name)
     }
 
+    /// Whether the rules that allow cover every host and port of `rule`.
+    pub(super) fn allows_all_of(&self, rule: &Rule) -> bool {
+        let of_target: Vec<&ByPort> = match rule.target() {
+            Target::Name(DomainPattern::Exact(name)) => self.allow.targets(name).collect(),
+            Target::Name(DomainPattern::Below(suffix)) => {
+                let suffixes = std::iter::once(suffix.as_str()).chain(suffix.parents());
+                suffixes.filter_map(|suffix| self.allow.below.get(suffix)).collect()
+            }
+            Target::Address(range) => self.allow.covering(*range).collect(),
+        };
+        let covers = |port: u16| of_target.iter().any(|by_port| at_port(by_port, port).is_some());
+        match rule.ports() {
+            Ports::One(port) => covers(port),
+            Ports::Web => covers(80) && covers(443),
+            Ports::Any => of_target.iter().any(|by_port| by_port.contains_key(&Ports::Any)),
+        }
+    }
+
+    /// The allowed hosts in few words.
+    pub(super) fn summary(&self) -> &str {
+        &self.summary
+    }
+
     fn by_name(&self, name: &DomainName, port: u16) -> DecidedBy {
         if self.mode == NetworkMode::Disabled {
             return DecidedBy::Disabled;
@@ -209,9 +232,14 @@ impl Index {
         self.targets(name).find_map(|by_port| at_port(by_port, port))
     }
 
+    /// The rules for ranges that a range is in, the most specific first.
+    fn covering(&self, range: Cidr) -> impl Iterator<Item = &ByPort> {
+        let ranges = (0..=range.prefix_len()).rev().map(move |len| Cidr::containing(range.base(), len));
+        ranges.filter_map(|range| self.ranges.get(&range))
+    }
+
     fn address(&self, address: Ipv4Addr, port: u16) -> Option<&DecidedBy> {
-        let ranges = (0..=32).rev().map(|prefix_len| Cidr::containing(address, prefix_len));
-        ranges.filter_map(|range| self.ranges.get(&range)).find_map(|by_port| at_port(by_port, port))
+        self.covering(Cidr::containing(address, 32)).find_map(|by_port| at_port(by_port, port))
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Names are compared label by label in one canonical form ([`DomainName`]), never as they were written.
 
+mod ceiling;
 mod cidr;
 mod decision;
 mod file;
@@ -22,6 +23,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
+pub use ceiling::NetworkCeiling;
 pub use cidr::Cidr;
 pub use decision::{DecidedBy, Decision};
 pub use file::NetworkFile;

@@ -138,13 +138,14 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,
-        most_network: sandboxes.network_most,
+        most_network: sandboxes.network_most.clone(),
         default_quotas: Quotas {
             sandboxes: config.quotas.sandboxes,
             memory_bytes: config.quotas.memory_bytes,
             disk_bytes: config.quotas.disk_bytes,
             cpu_seconds_per_hour: config.quotas.cpu_seconds_per_hour,
             executions_per_minute: config.quotas.executions_per_minute,
+            network: None,
         },
         ..default
     }

@@ -442,6 +442,15 @@ pub(crate) struct QuotaArgs {
     /// Executions in any minute
     #[arg(long, value_name = "NUMBER")]
     pub(crate) max_executions_per_minute: Option<String>,
+    /// The most that networks of its sandboxes may be: disabled, whitelist or open
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["max_preset", "max_allow"])]
+    pub(crate) max_network: Option<String>,
+    /// Let networks of its sandboxes reach no hosts but those of this preset, and of the other --max-preset and --max-allow
+    #[arg(long, value_name = "NAME")]
+    pub(crate) max_preset: Vec<String>,
+    /// Let networks of its sandboxes reach no hosts but these, and those of the other --max-preset and --max-allow
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) max_allow: Vec<String>,
 }
 
 /// Arguments of `belljar template`.

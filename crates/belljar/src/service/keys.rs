@@ -2,7 +2,7 @@
 
 use belljar_client::{Method, RestBody, v1};
 use belljar_keeper::{CreatedKey, KeyInfo, Quotas};
-use belljar_model::Role;
+use belljar_model::{NetworkCeiling, NetworkFile, Role};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -83,7 +83,24 @@ fn changed(given: &QuotaArgs, now: Quotas) -> Result<Quotas, Quit> {
         executions_per_minute: or_now(&given.max_executions_per_minute, now.executions_per_minute, |text| {
             words::number("max-executions-per-minute", text)
         })?,
+        network: ceiling(given, now.network)?,
     })
+}
+
+/// The ceiling of networks that was given, or the one that there is.
+fn ceiling(given: &QuotaArgs, now: Option<NetworkCeiling>) -> Result<Option<NetworkCeiling>, Quit> {
+    let QuotaArgs { max_network, max_preset, max_allow, .. } = given;
+    let file = match max_network.as_deref() {
+        Some("none") => return Ok(None),
+        Some(mode) => NetworkFile::from(mode),
+        None if max_preset.is_empty() && max_allow.is_empty() => return Ok(now),
+        None => NetworkFile {
+            presets: Some(max_preset.clone()),
+            allow: Some(max_allow.clone()),
+            ..NetworkFile::default()
+        },
+    };
+    Ok(Some(NetworkCeiling::try_from(file).map_err(|error| Quit::Usage(error.to_string()))?))
 }
 
 /// A quota that was given, or the one that there is. `none` is without a limit.

@@ -1,6 +1,6 @@
 //! The network of a long-lived sandbox: changed while it runs, and what was decided about it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ cases![
     a_policy_changes_while_connections_are_open,
     every_decision_is_told,
     a_policy_outlives_its_server,
+    ceilings_bound_what_policies_reach,
+    decisions_are_counted_and_recorded,
     the_services_commands_of_the_page_work,
 ];
 
@@ -133,15 +135,134 @@ fn a_policy_outlives_its_server(_: &World) {
     crate::home::stop(server);
 }
 
+fn ceilings_bound_what_policies_reach(_: &World) {
+    let home = Home::configured(
+        "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nmost_presets = ['pip']\n\
+         most_allow = ['*.example:*', '198.51.100.0/24:443']\n",
+    );
+    let (server, _) = home.serve(&[]);
+    let key = |words: &str| home.json(&format!("key create {words}"))["key"].as_str().unwrap().to_owned();
+    let (user, admin) = (key("--role user"), key("--role admin --max-preset npm --max-allow x.example"));
+    let create = |key: &str, words: &str| home.run(&format!("sandbox create --api-key {key} {words}"));
+    let of_server = "it reaches more than keys without the role admin may: ";
+    let of_key = "it reaches more than this key may: ";
+    for (key, words, beyond) in [
+        (&user, "--net open", [of_server, "mode open; give at most whitelist"]),
+        (
+            &user,
+            "--preset npm",
+            [of_server, "preset npm (registry.npmjs.org:443); within are the preset pip"],
+        ),
+        (&user, "--preset pip --allow example.org", [of_server, "example.org; within are"]),
+        (&user, "--allow 198.51.100.0/23:443", [of_server, "198.51.100.0/23:443; within"]),
+        (&admin, "--net open", [of_key, "mode open; give at most whitelist"]),
+        (&admin, "--allow y.example", [of_key, "y.example; within are the preset npm, x.example"]),
+    ] {
+        create(key, words).refused(125, &beyond);
+    }
+    create(&user, "--allow *.good.example:5432 --preset pip").good();
+    create(&admin, "--allow x.example:443").good();
+    // A change and a copy are bounded as well, also where another key has made the sandbox.
+    let id = home.create("--net open");
+    home.run(&format!("sandbox net {id} set --api-key {user} --allow example.org"))
+        .refused(125, &[of_server]);
+    home.run(&format!("sandbox fork --api-key {user} {id}")).refused(125, &[of_server]);
+    home.good(&format!("sandbox net {id} set --api-key {user} --allow a.example"));
+    // Nothing but a ceiling is left of those that were given.
+    let of_admin = home.good("key ls --format json");
+    let of_admin = of_admin.lines().find(|line| line.contains("npm")).unwrap();
+    let of_admin: Value = serde_json::from_str(of_admin).unwrap();
+    let ceiling = json!({"mode": "whitelist", "presets": ["npm"], "allow": ["x.example"]});
+    assert_eq!(of_admin["quotas"]["network"], ceiling);
+    let id = of_admin["id"].as_str().unwrap();
+    home.good(&format!("key set {id} --max-network whitelist"));
+    home.run(&format!("key set {id} --max-allow a..b")).refused(2, &["network.allow", "a..b"]);
+    let changed = home.json(&format!("key set {id} --max-sandboxes 9"));
+    assert_eq!(
+        (&changed["quotas"]["network"], &changed["quotas"]["sandboxes"]),
+        (&json!("whitelist"), &json!(9))
+    );
+    home.good("sandbox kill --all");
+    crate::home::stop(server);
+}
+
+/// What a server counts.
+fn metrics(said: &str) -> String {
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(said);
+    let address = address.trim_end_matches('/');
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn decisions_are_counted_and_recorded(_: &World) {
+    let home = home();
+    let (server, said) = home.serve(&["--set", "metrics.open=true"]);
+    let id = home.create("--allow good.example:80 --allow good.example:5432");
+    python(&home, &id, "[get('good.example') for _ in range(3)]; talk('other.example'); talk('10.1.2.3')");
+    // One is open when the sandbox ends.
+    let code = "s = socket.create_connection(('good.example', 5432)); print(s.recv(7)); import time; time.sleep(1000)";
+    let code = format!("{PRELUDE}\n{code}");
+    let mut open = home.belljar(&["sandbox", "exec", &id, "--", "python3", "-u", "-c", &code]);
+    let mut open = open.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(open.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    home.good(&format!("sandbox kill {id}"));
+    open.wait().unwrap();
+    let records = crate::home::eventually(|| {
+        let text = home.good("audit tail -n 100 --format json");
+        let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let of_network =
+            |record: &Value| record["action"].as_str().is_some_and(|action| action.starts_with("network."));
+        let records: Vec<Value> = records.filter(of_network).collect();
+        if records.iter().any(|record| record["action"] == "network.end") { Ok(records) } else { Err(text) }
+    });
+    let told: Vec<String> = records
+        .iter()
+        .map(|record| {
+            assert_eq!((&record["sandbox"], &record["actor"]), (&json!(id), &json!("gateway")));
+            let details = &record["details"];
+            format!("{} {}:{}", record["action"].as_str().unwrap(), details["host"], details["port"])
+        })
+        .collect();
+    let expected = [
+        "network.allow \"good.example\":80",
+        "network.deny \"other.example\":null",
+        "network.deny \"10.1.2.3\":5432",
+        "network.allow \"good.example\":5432",
+        "network.end null:null",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(records[0]["details"]["address"], "93.184.216.34");
+    let end = &records[4]["details"];
+    assert_eq!((&end["allowed"], &end["denied"], &end["lost"]), (&json!(4), &json!(2), &json!(0)));
+    let counted = metrics(&said);
+    for line in [
+        "belljar_network_verdicts_total{verdict=\"allowed\"} 4".to_owned(),
+        "belljar_network_verdicts_total{verdict=\"denied\"} 2".to_owned(),
+        format!("belljar_network_bytes_total{{direction=\"sent\"}} {}", end["sent_bytes"]),
+        format!("belljar_network_bytes_total{{direction=\"received\"}} {}", end["received_bytes"]),
+        "belljar_network_log_lost_total 0".to_owned(),
+    ] {
+        assert!(counted.lines().any(|counted| counted == line), "{line}: {counted}");
+    }
+    assert!(end["received_bytes"].as_u64() > Some(7), "{end}");
+    crate::home::stop(server);
+}
+
 fn the_services_commands_of_the_page_work(_: &World) {
     let home = home();
     let page = include_str!("../../../../docs/network.md");
-    let commands: Vec<&str> =
-        page.lines().filter_map(|line| line.strip_prefix("$ belljar sandbox ")).collect();
-    assert_eq!(commands.len(), 4);
+    let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
+    let of_service = |command: &&str| command.starts_with("sandbox ") || command.starts_with("key ");
+    let commands: Vec<&str> = commands.filter(of_service).collect();
+    assert_eq!(commands.len(), 5);
     for command in commands {
         let command = command.split("  #").next().unwrap().trim_end();
-        home.good(&format!("sandbox {command}"));
+        // There is no shell that would take quotes off.
+        home.good(&command.replace('\'', ""));
     }
     let policy = home.json("sandbox net web get");
     assert_eq!(policy, json!({"mode": "whitelist", "presets": ["pip"], "allow": ["api.example.com"]}));

@@ -365,7 +365,8 @@ class Keys:
         """Makes a key. Its text is in `key` of the answer, this once.
 
         `role` is `admin`, `user` or `read`. `expires` is how long it works; for ever if not given. `quotas` may hold
-        `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour` and `executions_per_minute`.
+        `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute` and `network`, the
+        most that networks may be: a mode, or a mapping with `presets` and `allow`.
         """
         call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
         return self._client._transport.request(call)
