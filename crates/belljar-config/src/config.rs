@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{Cidr, EngineName, NetworkCeiling, SpecFile};
+use belljar_model::{Cidr, EngineName, NetworkCeiling, SpecFile, UpstreamProxy};
 
 use crate::secret::Secret;
 
@@ -150,6 +150,10 @@ pub struct SandboxesConfig {
     pub network_exceptions: Vec<Cidr>,
     /// Resolvers that are asked for names; none are those of the machine.
     pub network_resolvers: Vec<SocketAddr>,
+    /// The proxy through which networks connect.
+    pub network_proxy: Option<UpstreamProxy>,
+    /// Whether the proxy looks names up.
+    pub network_proxy_resolves: bool,
 }
 
 /// Host paths that may be mounted; each is absolute.

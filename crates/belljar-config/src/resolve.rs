@@ -8,7 +8,7 @@ use std::time::Duration;
 use belljar_model::{
     ByteSize, Cidr, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
     ModelError, NetworkCeiling, NetworkFile, NetworkMode, OpenFiles, OutputSize, Pids, Preset, Rule,
-    SpecFile, Timeout, TmpSize,
+    SpecFile, Timeout, TmpSize, UpstreamProxy,
 };
 
 use crate::config::{
@@ -215,6 +215,24 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         network_resolvers: reader.list("sandboxes.network.resolvers", Vec::new(), |text| {
             text.parse::<SocketAddr>().map_err(|_| "an address with a port, such as 10.0.0.53:53".to_owned())
         }),
+        network_proxy: network_proxy(reader),
+        network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves", false),
+    }
+}
+
+/// The proxy of networks. What was said may hold a password, and is not shown.
+fn network_proxy(reader: &mut Reader<'_>) -> Option<UpstreamProxy> {
+    const KEY: &str = "sandboxes.network.proxy";
+    match reader.optional(KEY)?.parse() {
+        Ok(proxy) => Some(proxy),
+        Err(ModelError::NotAllowed { allowed, value, .. }) => {
+            reader.refuse(KEY, value, allowed);
+            None
+        }
+        Err(error) => {
+            reader.apart(KEY, error.to_string());
+            None
+        }
     }
 }
 

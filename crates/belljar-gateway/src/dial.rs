@@ -3,11 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use belljar_model::Decision;
+use belljar_model::{Decision, ProxyHost, UpstreamProxy};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::TcpStream;
 
 use crate::gateway::{Flow, Gateway, Target};
+use crate::proxy::{self, Destination, ProxyError};
 use crate::relay::Resets;
 use crate::resolve::NotResolved;
 
@@ -29,10 +30,17 @@ pub(crate) enum NotDialled {
     Denied(String),
     #[error("{address} does not answer: {source}")]
     Address { address: SocketAddrV4, source: std::io::Error },
+    #[error("the operator's proxy: {0}")]
+    Proxy(#[from] ProxyError),
 }
 
-/// Connects to where a connection of the sandbox wants to go: to an address that has been checked, and no other.
+/// Connects to where a connection of the sandbox wants to go: to an address that has been checked, and no other. Where the
+/// operator's proxy looks names up, it is told the name.
 pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, NotDialled> {
+    if let (Some(proxy), Target::Name(name), true) = (&gateway.proxy, &flow.target, gateway.proxy_resolves) {
+        gateway.note(flow, &gateway.decide(&flow.target, flow.port));
+        return Ok(Resets::new(through(gateway, proxy, Destination::Name(name), flow.port).await?));
+    }
     let addresses = match &flow.target {
         Target::Address(address) => vec![*address],
         Target::Name(name) => match gateway.resolver.look_up(name).await {
@@ -55,9 +63,13 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, NotDi
             gateway.note(flow, &decision);
         }
         let to = SocketAddrV4::new(address, flow.port);
-        match connect(to).await {
+        let connected = match &gateway.proxy {
+            Some(proxy) => through(gateway, proxy, Destination::Address(address), flow.port).await,
+            None => connect(to).await.map_err(|source| NotDialled::Address { address: to, source }),
+        };
+        match connected {
             Ok(stream) => return Ok(Resets::new(stream)),
-            Err(source) => failed = Some(NotDialled::Address { address: to, source }),
+            Err(error) => failed = Some(error),
         }
     }
     match (failed, denied) {
@@ -92,6 +104,36 @@ fn is_own(address: Ipv4Addr) -> bool {
     };
     // Where there is no route there is nothing to reach.
     from().is_ok_and(|from| SocketAddr::try_from(from).is_ok_and(|from| from.ip() == address))
+}
+
+/// Connects through the operator's proxy. Where that is was said by the operator, so no policy is asked about it.
+async fn through(
+    gateway: &Gateway,
+    proxy: &UpstreamProxy,
+    to: Destination<'_>,
+    port: u16,
+) -> Result<TcpStream, NotDialled> {
+    let addresses = match proxy.host() {
+        ProxyHost::Address(address) => vec![*address],
+        ProxyHost::Name(name) => {
+            gateway.resolver.look_up(name).await.map_err(|error| ProxyError::Unknown(error.to_string()))?
+        }
+    };
+    let mut failed = ProxyError::Unknown("it has no address".to_owned());
+    for address in addresses.into_iter().take(MAX_TRIES) {
+        let asking = async {
+            let mut stream = connect(SocketAddrV4::new(address, proxy.port())).await?;
+            proxy::ask(&mut stream, proxy, to, port).await.map(|()| stream)
+        };
+        match tokio::time::timeout(DIAL_TIMEOUT, asking).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            // Another address of it is tried only where this one cannot be reached.
+            Ok(Err(ProxyError::Broken(error))) => failed = error.into(),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => failed = std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
+        }
+    }
+    Err(failed.into())
 }
 
 async fn connect(to: SocketAddrV4) -> std::io::Result<TcpStream> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy};
+use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, UpstreamProxy};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -84,6 +84,9 @@ pub(crate) struct Gateway {
     looks_for_own: bool,
     pub(crate) names: RefCell<Names>,
     pub(crate) resolver: Resolver,
+    /// The operator's proxy, and whether it looks names up.
+    pub(crate) proxy: Option<UpstreamProxy>,
+    pub(crate) proxy_resolves: bool,
     pub(crate) budget: Budget,
     /// Room for streams to the resolver.
     pub(crate) streams: Semaphore,
@@ -107,6 +110,8 @@ impl Gateway {
             looks_for_own: !config.is_without("gateway-own"),
             names: RefCell::default(),
             resolver,
+            proxy: config.setup.proxy.clone(),
+            proxy_resolves: config.setup.proxy_resolves,
             budget: Budget::new(),
             streams: Semaphore::new(MAX_STREAMS),
             log: Log::default(),

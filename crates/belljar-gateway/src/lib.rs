@@ -22,6 +22,7 @@ mod gateway;
 mod host;
 mod log;
 mod names;
+mod proxy;
 mod relay;
 mod resolve;
 mod start;

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cidr;
+use super::{Cidr, UpstreamProxy};
 
 /// What the operator says of networks, whatever the policy of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,4 +12,10 @@ pub struct NetworkSetup {
     pub exceptions: Vec<Cidr>,
     /// The resolvers that gateways ask, instead of those of the machine's `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
+    /// The proxy through which gateways connect, instead of directly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<UpstreamProxy>,
+    /// Whether names are looked up by the proxy. Gateways do not look them up then, and cannot check where they lead.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub proxy_resolves: bool,
 }

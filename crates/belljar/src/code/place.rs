@@ -31,7 +31,7 @@ pub(super) enum Wanted {
     /// A sandbox that the server makes.
     Server { server: ServerArgs, request: Box<CreateSandboxRequest> },
     /// A sandbox without a server.
-    Embedded { engine: LocalEngine, spec: Box<SandboxSpec>, quiet: bool },
+    Embedded { engine: Box<LocalEngine>, spec: Box<SandboxSpec>, quiet: bool },
 }
 
 /// A place.
@@ -115,7 +115,7 @@ impl Wanted {
         // The time of one execution is kept by itself; the sandbox lives as long as this command.
         asked.set_timeout(LIFE);
         let sandboxed = asked.resolve(language, args.policy.as_deref())?;
-        let engine = sandboxed.engine();
+        let engine = Box::new(sandboxed.engine());
         Ok(Self::Embedded { engine, spec: Box::new(sandboxed.spec), quiet: args.quiet })
     }
 }

@@ -89,6 +89,8 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
             network: NetworkSetup {
                 exceptions: sandboxes.network_exceptions.clone(),
                 resolvers: sandboxes.network_resolvers.clone(),
+                proxy: sandboxes.network_proxy.clone(),
+                proxy_resolves: sandboxes.network_proxy_resolves,
             },
             ..LocalConfig::new(kind)
         };

@@ -20,6 +20,9 @@ cases![
     a_long_answer_of_the_resolver_comes_over_tcp,
     an_address_that_fails_is_not_the_last,
     mode_disabled_has_no_network,
+    connections_go_through_the_operators_proxy,
+    a_proxy_can_look_names_up,
+    a_proxy_that_refuses_is_told_of,
     the_commands_of_the_page_work,
 ];
 
@@ -133,6 +136,69 @@ fn mode_disabled_has_no_network(world: &World) {
     let code = "print(get('good.example'), talk('93.184.216.34'), open('/etc/resolv.conf').read())";
     let done = world.run("", code);
     assert_eq!(done.stdout, "gaierror OSError # The network of this sandbox is disabled.\n\n");
+}
+
+/// What the world's proxies were asked for.
+fn proxied(world: &World) -> Vec<String> {
+    let said = world.said().into_iter().filter_map(|said| said["proxied"].as_str().map(str::to_owned));
+    said.collect()
+}
+
+const BOTH: [&str; 2] = ["http://me:hu%40sh@proxy.corp:3128", "socks5://me:hu%40sh@10.9.9.9:1080"];
+
+fn connections_go_through_the_operators_proxy(world: &World) {
+    for proxy in BOTH {
+        world.policy(&format!("proxy = \"{proxy}\""));
+        let code = "
+print(get('good.example')[:15], talk('good.example'), tls('good.example').split('\\n')[0].strip())
+print(talk('10.9.9.9', 3128), talk('93.184.216.77'))
+print(get('metadata.example')[:12])
+";
+        let flags = "--allow good.example:* --allow metadata.example --allow 93.184.216.77/32:5432";
+        let done = world.run(flags, code);
+        let expected = "HTTP/1.1 200 OK banner\nhellothe end\n HTTP/1.1 200 OK\n\
+                        ConnectionResetError banner\nhellothe end\n\nHTTP/1.1 502\n";
+        assert_eq!(done.stdout, expected, "{proxy}");
+    }
+    // The addresses were checked by the gateway; what is denied was never asked of a proxy.
+    let once = ["93.184.216.34:80", "93.184.216.34:5432", "93.184.216.34:443", "93.184.216.77:5432"];
+    assert_eq!(proxied(world), [once, once].concat());
+    assert!(world.was_asked("good.example") && !world.was_reached("169.254.169.254"));
+}
+
+fn a_proxy_can_look_names_up(world: &World) {
+    for proxy in BOTH {
+        world.policy(&format!("proxy = \"{proxy}\"\nproxy_resolves = true"));
+        let code = "print(talk('good.example'), talk('other.example'), talk('93.184.216.77'))";
+        let done =
+            world.run("--allow *.example:5432 --deny other.example --allow 93.184.216.77/32:5432", code);
+        assert_eq!(done.stdout, "banner\nhellothe end\n gaierror banner\nhellothe end\n\n", "{proxy}");
+    }
+    assert_eq!(proxied(world), ["good.example:5432", "93.184.216.77:5432"].repeat(2));
+    assert!(!world.was_asked("good.example"));
+}
+
+fn a_proxy_that_refuses_is_told_of(world: &World) {
+    let code = "print(get('good.example')); print(talk('good.example'))";
+    for (proxy, told) in [
+        ("http://me:wrong@10.9.9.9:3128", "the operator's proxy: it wants a user name and a password"),
+        ("socks5://me:wrong@10.9.9.9:1080", "the operator's proxy: it wants a user name and a password"),
+        ("http://10.9.9.9:3129", "the operator's proxy: the connection to it broke"),
+        (
+            "http://nowhere.corp:3128",
+            "the operator's proxy: it cannot be found: nowhere.corp has no IPv4 address",
+        ),
+        ("socks5://10.9.9.9:5432", "the operator's proxy: it does not speak its protocol"),
+    ] {
+        world.policy(&format!("proxy = \"{proxy}\""));
+        let done = world.run("--allow good.example:*", code);
+        assert!(done.stdout.contains(told) && done.stdout.contains("HTTP/1.1 502"), "{proxy}: {done:?}");
+        assert!(
+            done.stdout.ends_with("ConnectionResetError\n") && !done.stdout.contains("wrong"),
+            "{done:?}"
+        );
+    }
+    assert!(!world.was_reached("93.184.216.34"), "there is no way around it");
 }
 
 fn the_commands_of_the_page_work(world: &World) {

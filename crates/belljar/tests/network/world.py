@@ -3,6 +3,7 @@
 Says `ready` when it listens, then one line of JSON for each query and each connection.
 """
 
+import base64
 import io
 import json
 import socket
@@ -14,6 +15,9 @@ import threading
 import zipfile
 
 RESOLVER = "9.9.9.9"
+# The operator's own, where no sandbox could go.
+PROXY = "10.9.9.9"
+PROXY_USER = "me:hu@sh"
 NAMES = {
     "good.example": ["93.184.216.34"],
     "example.org": ["93.184.216.34"],
@@ -26,6 +30,7 @@ NAMES = {
     "loopback.example": ["127.0.0.1"],
     "nobody.example": ["93.184.216.99"],
     "long.example": ["93.184.216.34"] * 60,
+    "proxy.corp": ["10.9.9.9"],
     "pypi.org": ["93.184.216.40"],
     "files.pythonhosted.org": ["93.184.216.41"],
 }
@@ -167,9 +172,66 @@ class Talk(socketserver.BaseRequestHandler):
         self.request.sendall(b"the end\n")
 
 
+def carry(one, other):
+    """Both directions, until both have ended."""
+
+    def way(source, target):
+        try:
+            while (some := source.recv(65536)):
+                target.sendall(some)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    back = threading.Thread(target=way, args=(other, one), daemon=True)
+    back.start()
+    way(one, other)
+    back.join()
+
+
+def reach(host, port, of, user):
+    """What a proxy does: a name is its own to look up."""
+    say(proxied=f"{host}:{port}", of=of, user=user)
+    return socket.create_connection((NAMES.get(host, [host])[0], port), timeout=20)
+
+
+class HttpProxy(socketserver.StreamRequestHandler):
+    def handle(self):
+        line = self.rfile.readline().decode()
+        headers = {}
+        while (header := self.rfile.readline().decode().strip()):
+            name, _, value = header.partition(": ")
+            headers[name.lower()] = value
+        user = base64.b64decode(headers.get("proxy-authorization", "").removeprefix("Basic ")).decode()
+        if user != PROXY_USER:
+            self.wfile.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+            return
+        host, _, port = line.split()[1].partition(":")
+        with reach(host, int(port), "http", user) as upstream:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Proxy: world\r\n\r\n")
+            carry(self.connection, upstream)
+
+
+class SocksProxy(socketserver.StreamRequestHandler):
+    def handle(self):
+        read = self.rfile.read
+        read(read(2)[1])
+        self.wfile.write(b"\5\2")
+        user = read(read(2)[1]).decode() + ":" + read(read(1)[0]).decode()
+        self.wfile.write(b"\1\0" if user == PROXY_USER else b"\1\1")
+        if user != PROXY_USER:
+            return
+        kind = read(4)[3]
+        host = socket.inet_ntoa(read(4)) if kind == 1 else read(read(1)[0]).decode()
+        (port,) = struct.unpack(">H", read(2))
+        with reach(host, port, "socks", user) as upstream:
+            self.wfile.write(b"\5\0\0\1\0\0\0\0\0\0")
+            carry(self.connection, upstream)
+
+
 def main():
     servers = [Server(("0.0.0.0", 80), Web), Server(("0.0.0.0", 5432), Talk)]
-    servers += [Server((RESOLVER, 53), Resolver)]
+    servers += [Server((RESOLVER, 53), Resolver), Server((PROXY, 3128), HttpProxy), Server((PROXY, 1080), SocksProxy)]
     if len(sys.argv) > 2:
         servers.append(Server(("0.0.0.0", 443), Tls))
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
