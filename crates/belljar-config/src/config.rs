@@ -154,6 +154,8 @@ pub struct SandboxesConfig {
     pub network_proxy: Option<UpstreamProxy>,
     /// Whether the proxy looks names up.
     pub network_proxy_resolves: bool,
+    /// Certificates that gateways trust beside those of the system.
+    pub network_ca_file: Option<PathBuf>,
 }
 
 /// Host paths that may be mounted; each is absolute.

@@ -217,6 +217,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         }),
         network_proxy: network_proxy(reader),
         network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves", false),
+        network_ca_file: reader.path("sandboxes.network.ca_file", None),
     }
 }
 

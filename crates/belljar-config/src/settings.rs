@@ -86,6 +86,7 @@ pub const SETTINGS: &[Setting] = &[
     list("sandboxes.network.resolvers", "[]", "Resolvers such as \"10.0.0.53:53\" that are asked for names; none are those of /etc/resolv.conf."),
     text("sandboxes.network.proxy", "\"\"", "Proxy through which networks connect, as http://USER:PASSWORD@HOST:PORT (CONNECT) or socks5://HOST:PORT; \"\" is none.").showing(Showing::Address),
     flag("sandboxes.network.proxy_resolves", "false", "Whether the proxy looks names up. Then nobody checks that a name does not lead to an address that is denied."),
+    text("sandboxes.network.ca_file", "\"\"", "File of certificates in PEM that gateways trust beside those of the system, where they check hosts; \"\" is none."),
     text("template.grade", "\"cgroup\"", "How limits are held: cgroup, or watched, which is weaker."),
     text("template.hostname", "\"belljar\"", "Host name inside."),
     Setting::new("template.env", Form::Table, "{}", "Environment variables of each sandbox.").showing(Showing::Names),

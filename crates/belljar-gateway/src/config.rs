@@ -3,6 +3,8 @@
 use belljar_model::{NetworkPolicy, NetworkSetup};
 use serde::{Deserialize, Serialize};
 
+use crate::authority::Authority;
+
 /// The byte that says over the control socket that the configuration comes: a file that holds it as JSON.
 pub const SETUP: u8 = b'p';
 
@@ -18,6 +20,9 @@ pub struct GatewayConfig {
     pub policy: NetworkPolicy,
     /// What the operator says.
     pub setup: NetworkSetup,
+    /// The certificate authority of the sandbox, if TLS to some hosts is ended by the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<Authority>,
     /// The user and group id to become, where it is started by an administrator.
     pub user: Option<u32>,
     /// Walls that a test takes away.

@@ -13,7 +13,7 @@ use crate::relay::Resets;
 use crate::resolve::NotResolved;
 
 /// How long one address may take to answer.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Some port; nothing is sent to it.
 const DISCARD: u16 = 9;

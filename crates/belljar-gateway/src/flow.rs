@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use belljar_linux::NETWORK_ADDRESS;
-use belljar_model::Decision;
+use belljar_model::{Decision, DomainName};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::dial::{self, NotDialled};
 use crate::gateway::{Flow, Gateway, Target};
 use crate::names::Names;
-use crate::{dns, relay, tls, web};
+use crate::{dns, relay, terminate, tls, web};
 
 /// After a connection could not be taken, for want of descriptors.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
@@ -28,6 +28,8 @@ pub(crate) enum Failed {
     Hello(#[from] tls::NoHello),
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
+    #[error("{name} is not trusted over TLS: {reason}")]
+    Upstream { name: DomainName, reason: String },
     #[error("the policy has changed")]
     Cut,
 }
@@ -93,8 +95,11 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
                     return Err(error.into());
                 }
             };
+            if let Some(termination) = gateway.termination.as_ref().filter(|one| one.ends(name)) {
+                return terminate::serve(gateway, flow, termination, stream, hello, name).await;
+            }
             let upstream = dial::dial(gateway, flow).await?;
-            relay::relay(flow, stream, upstream, &hello).await.map_err(Failed::from)
+            relay::relay(flow, stream, upstream, &hello.bytes).await.map_err(Failed::from)
         }
         _ => {
             let upstream = dial::dial(gateway, flow).await?;

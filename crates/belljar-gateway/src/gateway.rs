@@ -18,6 +18,8 @@ use crate::config::GatewayConfig;
 use crate::log::Log;
 use crate::names::Names;
 use crate::resolve::Resolver;
+use crate::secrets::Secrets;
+use crate::terminate::Termination;
 
 /// How long the host may take to read the last of the log.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -82,6 +84,12 @@ pub(crate) struct Gateway {
     /// Walls that tests take away.
     pub(crate) looks_at_names: bool,
     looks_for_own: bool,
+    /// Walls of secrets that tests take away.
+    binds_hosts: bool,
+    pub(crate) redacts: bool,
+    /// Secrets of the policy, and what ends TLS for the hosts that they had when the sandbox was made.
+    secrets: RefCell<Rc<Secrets>>,
+    pub(crate) termination: Option<Rc<Termination>>,
     pub(crate) names: RefCell<Names>,
     pub(crate) resolver: Resolver,
     /// The operator's proxy, and whether it looks names up.
@@ -98,16 +106,21 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn new(config: &GatewayConfig, resolver: Resolver) -> Self {
+    pub(crate) fn new(config: &GatewayConfig, resolver: Resolver, termination: Option<Termination>) -> Self {
         let mut exceptions = config.setup.exceptions.clone();
         if config.is_without("gateway-ranges") {
             exceptions.push(Cidr::containing(Ipv4Addr::UNSPECIFIED, 0));
         }
+        let binds_hosts = !config.is_without("gateway-secret-host");
         Self {
             matcher: RefCell::new(Rc::new(Matcher::new(&config.policy, &exceptions))),
             exceptions,
             looks_at_names: !config.is_without("gateway-names"),
             looks_for_own: !config.is_without("gateway-own"),
+            binds_hosts,
+            redacts: !config.is_without("gateway-redact"),
+            secrets: RefCell::new(Rc::new(Secrets::of(&config.policy, binds_hosts))),
+            termination: termination.map(Rc::new),
             names: RefCell::default(),
             resolver,
             proxy: config.setup.proxy.clone(),
@@ -123,6 +136,10 @@ impl Gateway {
 
     pub(crate) fn matcher(&self) -> Rc<Matcher> {
         Rc::clone(&self.matcher.borrow())
+    }
+
+    pub(crate) fn secrets(&self) -> Rc<Secrets> {
+        Rc::clone(&self.secrets.borrow())
     }
 
     /// Whether it matters that an address is the machine's own: the operator may let it through.
@@ -218,6 +235,7 @@ impl Gateway {
     /// Replaces the policy. Connections that the new one does not allow are cut.
     pub(crate) fn set_policy(&self, policy: &NetworkPolicy) {
         self.matcher.replace(Rc::new(Matcher::new(policy, &self.exceptions)));
+        self.secrets.replace(Rc::new(Secrets::of(policy, self.binds_hosts)));
         for flow in self.flows.borrow().values() {
             let decision = match flow.address.get() {
                 Some(address) => self.decide_address(&flow.target, address, flow.port),

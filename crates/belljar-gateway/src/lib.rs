@@ -11,6 +11,7 @@
 //! connections are refused. What it reads comes from untrusted code and untrusted servers, so it can open no file, start no
 //! program and change no other process.
 
+mod authority;
 mod budget;
 mod client;
 mod config;
@@ -25,10 +26,16 @@ mod names;
 mod proxy;
 mod relay;
 mod resolve;
+mod secrets;
 mod start;
+mod terminate;
 mod tls;
 mod web;
+#[cfg(feature = "mutation")]
+mod without;
 
+pub use authority::{Authority, AuthorityError};
 pub use client::{log, set_policy};
 pub use config::{CONNECTION, GatewayConfig, SETUP};
 pub use start::{ARGUMENT, enter_gateway};
+pub use terminate::SYSTEM_ROOTS;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::control;
 use crate::gateway::Gateway;
 use crate::resolve::Resolver;
+use crate::terminate::{Termination, TerminationError};
 
 /// The first argument by which a program knows that it is to be a gateway. Its standard input is the control socket.
 pub const ARGUMENT: &str = "gateway";
@@ -20,6 +21,8 @@ enum StartError {
     Configuration(#[source] std::io::Error),
     #[error("cannot be jailed: {0}")]
     Jail(#[from] belljar_linux::JailError),
+    #[error("cannot end TLS: {0}")]
+    Termination(#[from] TerminationError),
     #[error("cannot serve its sockets: {0}")]
     Serve(#[from] std::io::Error),
 }
@@ -46,9 +49,13 @@ fn run() -> Result<(), StartError> {
     let config = control::configuration(&control).map_err(StartError::Configuration)?;
     // All that needs files comes before the jail.
     let resolver = Resolver::of_this_machine(&config.setup.resolvers);
+    let termination = match &config.authority {
+        Some(authority) => Some(Termination::new(authority, &config)?),
+        None => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     belljar_linux::enter_jail(config.user)?;
-    let gateway = Rc::new(Gateway::new(&config, resolver));
+    let gateway = Rc::new(Gateway::new(&config, resolver, termination));
     let served = tokio::task::LocalSet::new().block_on(&runtime, async {
         let served = control::serve(&gateway, control).await;
         gateway.close().await;

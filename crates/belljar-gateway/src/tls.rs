@@ -34,24 +34,36 @@ pub(crate) enum NoHello {
     Broken(#[from] std::io::Error),
 }
 
-/// Reads the ClientHello, and hands back its bytes if it is for `name`.
-pub(crate) async fn hello(stream: &TcpStream, name: &DomainName) -> Result<Vec<u8>, NoHello> {
+/// A ClientHello.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// All that has been read, which is the ClientHello and perhaps what came with it.
+    pub(crate) bytes: Vec<u8>,
+    /// The protocols that it offers (ALPN), the best first.
+    pub(crate) protocols: Vec<Vec<u8>>,
+}
+
+/// Reads the ClientHello, and hands it back if it is for `name`.
+pub(crate) async fn hello(stream: &TcpStream, name: &DomainName) -> Result<Hello, NoHello> {
     let mut bytes = Vec::new();
     let reading = tokio::time::timeout(HELLO_TIMEOUT, read_hello(stream, name, &mut bytes));
-    let asked = reading.await.unwrap_or_else(|_| Err(NoHello::TooSlow { name: name.clone() }))?;
+    let (asked, protocols) =
+        reading.await.unwrap_or_else(|_| Err(NoHello::TooSlow { name: name.clone() }))?;
     match asked {
         None => Err(NoHello::NoName { name: name.clone() }),
-        Some(asked) if asked.parse::<DomainName>().is_ok_and(|asked| asked == *name) => Ok(bytes),
+        Some(asked) if asked.parse::<DomainName>().is_ok_and(|asked| asked == *name) => {
+            Ok(Hello { bytes, protocols })
+        }
         Some(asked) => Err(NoHello::OtherName { name: name.clone(), asked }),
     }
 }
 
-/// Reads until the ClientHello is whole. Hands back the name in it.
+/// Reads until the ClientHello is whole. Hands back the name in it, and the protocols that it offers.
 async fn read_hello(
     stream: &TcpStream,
     name: &DomainName,
     bytes: &mut Vec<u8>,
-) -> Result<Option<String>, NoHello> {
+) -> Result<(Option<String>, Vec<Vec<u8>>), NoHello> {
     let mut acceptor = Acceptor::default();
     let mut chunk = [0; 4096];
     while bytes.len() < MAX_HELLO {
@@ -69,7 +81,11 @@ async fn read_hello(
         }
         match acceptor.accept() {
             Ok(None) => {}
-            Ok(Some(accepted)) => return Ok(accepted.client_hello().server_name().map(str::to_owned)),
+            Ok(Some(accepted)) => {
+                let hello = accepted.client_hello();
+                let protocols = hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect();
+                return Ok((hello.server_name().map(str::to_owned), protocols));
+            }
             Err(_) => return Err(NoHello::NotTls { name: name.clone() }),
         }
     }
@@ -114,7 +130,9 @@ mod tests {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider);
         let config = config.with_safe_default_protocol_versions().unwrap();
-        let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        let config = config.with_root_certificates(rustls::RootCertStore::empty());
+        let mut config = config.with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
         let mut connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
         let mut bytes = Vec::new();
@@ -123,7 +141,7 @@ mod tests {
     }
 
     /// What becomes of a connection that sends these chunks to `x.example`.
-    async fn sent(chunks: &[&[u8]]) -> Result<Vec<u8>, NoHello> {
+    async fn sent(chunks: &[&[u8]]) -> Result<Hello, NoHello> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.set_nodelay(true).unwrap();
@@ -145,9 +163,10 @@ mod tests {
     #[tokio::test]
     async fn a_hello_for_the_name_passes_whole_and_in_pieces() {
         let bytes = client_hello("x.example");
-        assert_eq!(sent(&[&bytes]).await.unwrap(), bytes);
+        assert_eq!(sent(&[&bytes]).await.unwrap().bytes, bytes);
         let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
-        assert_eq!(sent(&pieces).await.unwrap(), bytes);
+        let hello = sent(&pieces).await.unwrap();
+        assert_eq!((hello.bytes, hello.protocols), (bytes, vec![b"h2".to_vec()]));
         let other_case = client_hello("X.Example");
         assert!(sent(&[&other_case]).await.is_ok());
     }

@@ -1,4 +1,5 @@
-//! Port 80: every request is read, has to be for the name that the connection was opened to, and is written anew.
+//! HTTP, on port 80 and within TLS that the gateway ends: every request is read, has to be for the name that the connection was
+//! opened to, and is written anew.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,15 +18,20 @@ use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
 use crate::dial;
 use crate::flow::Failed;
 use crate::gateway::{Flow, Gateway, Target};
 use crate::relay::Resets;
+use crate::terminate::{self, Termination};
 
 /// The longest head of a request or an answer.
 const MAX_HEAD: usize = 64 << 10;
+
+/// The same for HTTP/2, where it is counted otherwise (RFC 9113, 6.5.2).
+const HEADER_LIST: u32 = 64 << 10;
 
 /// How long the head of a request may take, once its first byte is there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,28 +39,51 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The header that tells an answer of the gateway from one of the host.
 const DENIED: &str = "x-belljar-denied";
 
+/// The most requests of one connection of HTTP/2 at once.
+const MAX_STREAMS: u32 = 100;
+
 type Body = Either<Incoming, Full<Bytes>>;
 
-/// Serves an allowed connection for as long as it has requests.
+/// Bytes in both directions.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// The host whose requests are served.
+pub(crate) struct Site {
+    pub(crate) name: DomainName,
+    pub(crate) port: u16,
+    /// What TLS to it is made with, unless requests come and go as they are.
+    pub(crate) termination: Option<Rc<Termination>>,
+}
+
+/// Serves an allowed connection to port 80 for as long as it has requests.
 pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets) -> Result<(), Failed> {
     let Target::Name(name) = &flow.target else { return Ok(()) };
-    let upstream = Rc::new(Mutex::new(Upstream::default()));
+    let site = Site { name: name.clone(), port: flow.port, termination: None };
+    serve_http1(gateway, flow, site, stream, None).await
+}
+
+/// Serves HTTP/1. `connected` is a connection to the host, if there is one.
+pub(crate) async fn serve_http1(
+    gateway: &Rc<Gateway>,
+    flow: &Rc<Flow>,
+    site: Site,
+    stream: impl Stream + 'static,
+    connected: Option<Box<dyn Stream>>,
+) -> Result<(), Failed> {
+    let sender = match connected {
+        Some(stream) => Some(handshake(stream).await?),
+        None => None,
+    };
+    let upstream = Rc::new(Mutex::new(Upstream { sender, switched: None }));
+    let site = Rc::new(site);
     let service = service_fn(|request: Request<Incoming>| {
-        let (gateway, flow, upstream) = (Rc::clone(gateway), Rc::clone(flow), Rc::clone(&upstream));
+        let (gateway, flow, site) = (Rc::clone(gateway), Rc::clone(flow), Rc::clone(&site));
+        let upstream = Rc::clone(&upstream);
         async move {
-            let answer = match check(&request, name, flow.port) {
-                Err(reason) => {
-                    gateway.note(&flow, &Decision::of_other_name(reason.clone()));
-                    said(StatusCode::FORBIDDEN, reason)
-                }
-                Ok(()) => match forward(&gateway, &flow, &upstream, request).await {
-                    Ok(answer) => answer,
-                    Err(error) => {
-                        said(StatusCode::BAD_GATEWAY, format!("the gateway cannot reach it: {error}"))
-                    }
-                },
-            };
-            Ok::<_, Infallible>(answer)
+            let forwarding = async |request| forward(&gateway, &flow, &site, &upstream, request).await;
+            Ok::<_, Infallible>(answer(&gateway, &flow, &site, request, forwarding).await)
         }
     });
     let connection = builder().serve_connection(TokioIo::new(stream), service).with_upgrades();
@@ -68,14 +97,90 @@ pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets
     Ok(())
 }
 
+/// Serves HTTP/2 over a connection of the same to the host.
+pub(crate) async fn serve_http2(
+    gateway: &Rc<Gateway>,
+    flow: &Rc<Flow>,
+    site: Site,
+    stream: impl Stream + 'static,
+    connected: impl Stream + 'static,
+) -> Result<(), Failed> {
+    let mut client = hyper::client::conn::http2::Builder::new(Local);
+    client.timer(TokioTimer::new()).max_header_list_size(HEADER_LIST);
+    let (sender, connection) = client.handshake(TokioIo::new(connected)).await.map_err(broken)?;
+    let mut host = tokio::task::spawn_local(connection);
+    let site = Rc::new(site);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (gateway, flow, site) = (Rc::clone(gateway), Rc::clone(flow), Rc::clone(&site));
+        let mut sender = sender.clone();
+        async move {
+            let forwarding = async |request| {
+                sender.ready().await.map_err(broken)?;
+                let answer = sender.send_request(request).await.map_err(broken)?;
+                Ok(answer.map(Either::Left))
+            };
+            Ok::<_, Infallible>(answer(&gateway, &flow, &site, request, forwarding).await)
+        }
+    });
+    let mut server = hyper::server::conn::http2::Builder::new(Local);
+    server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(HEADER_LIST);
+    let serving = server.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return served.map_err(broken),
+        // The host takes no more requests: what is under way comes to its end.
+        _ = &mut host => serving.as_mut().graceful_shutdown(),
+    }
+    serving.await.map_err(broken)
+}
+
+/// Runs what belongs to a connection of HTTP/2 on the one thread that there is.
+#[derive(Clone)]
+struct Local;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for Local {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move { drop(future.await) });
+    }
+}
+
+/// Answers one request: with what the host says, or why it is not asked.
+async fn answer(
+    gateway: &Gateway,
+    flow: &Flow,
+    site: &Site,
+    mut request: Request<Incoming>,
+    forward: impl AsyncFnOnce(Request<Incoming>) -> Result<Response<Body>, Failed>,
+) -> Response<Body> {
+    if let Err(reason) = check(&request, &site.name, site.port) {
+        gateway.note(flow, &Decision::of_other_name(reason.clone()));
+        return said(request.version(), StatusCode::FORBIDDEN, reason);
+    }
+    let version = request.version();
+    let secrets = gateway.secrets();
+    let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
+    if let Some(secrets) = secrets {
+        secrets.put(request.headers_mut());
+    }
+    match forward(request).await {
+        Ok(mut answer) => {
+            if let Some(secrets) = secrets.filter(|_| gateway.redacts) {
+                secrets.redact(answer.headers_mut());
+            }
+            answer
+        }
+        Err(error) => said(version, StatusCode::BAD_GATEWAY, format!("the gateway cannot reach it: {error}")),
+    }
+}
+
 fn broken(error: hyper::Error) -> Failed {
     Failed::Broken(io::Error::other(error))
 }
 
 /// Answers every request with the reason why the host is not reached.
 pub(crate) async fn refuse(stream: Resets, reason: &str) {
-    let service = service_fn(|_: Request<Incoming>| async {
-        Ok::<_, Infallible>(said(StatusCode::FORBIDDEN, reason.to_owned()))
+    let service = service_fn(|request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(said(request.version(), StatusCode::FORBIDDEN, reason.to_owned()))
     });
     let _ = builder().serve_connection(TokioIo::new(stream), service).await;
 }
@@ -87,13 +192,15 @@ fn builder() -> server::Builder {
     builder
 }
 
-/// An answer of the gateway's own, after which it closes the connection.
-fn said(status: StatusCode, reason: String) -> Response<Body> {
+/// An answer of the gateway's own, after which it closes a connection of HTTP/1.
+fn said(version: Version, status: StatusCode, reason: String) -> Response<Body> {
     let mut answer = Response::new(Either::Right(Full::from(reason + "\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CONNECTION, http::HeaderValue::from_static("close"));
+    if version < Version::HTTP_2 {
+        headers.insert(CONNECTION, http::HeaderValue::from_static("close"));
+    }
     headers.insert(DENIED, http::HeaderValue::from_static("network policy"));
     answer
 }
@@ -116,18 +223,22 @@ fn is_for(
             "{name}:{port} is reached for its own pages, not as a proxy to others; connect to what you want to reach itself"
         ));
     }
+    let hosts_are_there = headers.contains_key(HOST);
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().unwrap_or_default(),
         // HTTP/1.0 knows of no hosts (RFC 1945).
         (None, None) if version == Version::HTTP_10 && uri.authority().is_none() => return Ok(()),
+        // HTTP/2 has the host in a field of its own (RFC 9113, 8.3.1).
+        (None, None) if version == Version::HTTP_2 && uri.authority().is_some() => "",
         _ => {
             return Err(format!(
                 "a request to {name}:{port} has to have one header Host, and this one has not"
             ));
         }
     };
-    let asked = [Some(host), uri.authority().map(Authority::as_str)];
+    let in_header = Some(host).filter(|_| hosts_are_there);
+    let asked = [in_header, uri.authority().map(Authority::as_str)];
     match asked.into_iter().flatten().find(|asked| !is_name(asked, name, port)) {
         None => Ok(()),
         Some(asked) => Err(format!(
@@ -151,7 +262,6 @@ fn is_name(asked: &str, name: &DomainName, port: u16) -> bool {
 type Sender = client::SendRequest<Incoming>;
 
 /// The other side of one connection.
-#[derive(Default)]
 struct Upstream {
     sender: Option<Sender>,
     /// Both sides, once they have agreed on another protocol.
@@ -161,14 +271,15 @@ struct Upstream {
 /// Passes a request on over the connection of this one, and its answer back.
 async fn forward(
     gateway: &Gateway,
-    flow: &Rc<Flow>,
+    flow: &Flow,
+    site: &Site,
     upstream: &Mutex<Upstream>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Failed> {
     let mut upstream = upstream.lock().await;
     let sender = match upstream.sender.take().filter(|sender| !sender.is_closed()) {
         Some(sender) => sender,
-        None => connect(gateway, flow).await?,
+        None => connect(gateway, flow, site).await?,
     };
     let sender = upstream.sender.insert(sender);
     sender.ready().await.map_err(broken)?;
@@ -186,9 +297,18 @@ async fn forward(
     Ok(answer.map(Either::Left))
 }
 
-async fn connect(gateway: &Gateway, flow: &Rc<Flow>) -> Result<Sender, Failed> {
-    let stream = dial::dial(gateway, flow).await?;
-    let io = TokioIo::new(stream.counting(flow));
+async fn connect(gateway: &Gateway, flow: &Flow, site: &Site) -> Result<Sender, Failed> {
+    match &site.termination {
+        Some(termination) => {
+            let protocols = vec![terminate::HTTP_1.to_vec()];
+            handshake(Box::new(termination.connect(gateway, flow, &site.name, protocols).await?)).await
+        }
+        None => handshake(Box::new(dial::dial(gateway, flow).await?.counting(flow))).await,
+    }
+}
+
+async fn handshake(stream: Box<dyn Stream>) -> Result<Sender, Failed> {
+    let io = TokioIo::new(stream);
     let mut builder = client::Builder::new();
     builder.max_buf_size(MAX_HEAD).preserve_header_case(true);
     let (sender, connection) = builder.handshake(io).await.map_err(broken)?;

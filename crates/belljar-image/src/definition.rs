@@ -515,7 +515,12 @@ fn network(
     let policy =
         NetworkFile::deserialize(value).map_err(|error| error.message().to_owned()).and_then(|file| {
             let policy = file.resolve().map_err(|error| error.to_string())?;
-            policy.check_available().map(|()| policy).map_err(|error| error.to_string())
+            if let Some(name) = policy.secrets().keys().next() {
+                return Err(format!(
+                    "network.secrets: {name}: a template is for others too, so its build has no secrets"
+                ));
+            }
+            Ok(policy)
         });
     policy.map_err(|reason| source.error(span, field, reason))
 }

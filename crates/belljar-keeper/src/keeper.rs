@@ -353,6 +353,7 @@ impl Keeper {
         // Secrets in its environment are of no more use.
         let mut spec = (*entry.live().spec).clone();
         spec.env.clear();
+        spec.network.forget_secrets();
         let spec = serde_json::to_string(&spec).unwrap_or_default();
         let gone = |log: String| {
             let spec = spec.clone();

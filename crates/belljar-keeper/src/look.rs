@@ -132,6 +132,7 @@ impl Keeper {
             return self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;
         };
         policy.check_available()?;
+        check_secrets(&spec.network, &policy)?;
         self.check_network(caller, &policy)?;
         let sandbox = entry.running("changing its network policy")?;
         sandbox.set_network(&policy).await?;
@@ -337,6 +338,20 @@ impl Keeper {
             quotas: caller.quotas.clone(),
             usage: self.inner.spent.usage(&caller.key),
         })
+    }
+}
+
+/// A sandbox knows the placeholders and the certificates of the secrets that it was made with, and of no others.
+fn check_secrets(old: &NetworkPolicy, new: &NetworkPolicy) -> Result<()> {
+    let is_known = |name: &String, host| old.secrets().get(name).is_some_and(|secret| secret.host() == host);
+    match new.secrets().iter().find(|(name, secret)| !is_known(name, secret.host())) {
+        Some((name, _)) => Err(KeeperError::field(
+            "network.secrets",
+            format!(
+                "{name}: while a sandbox runs its secrets can be taken away and have other values; create another sandbox"
+            ),
+        )),
+        None => Ok(()),
     }
 }
 

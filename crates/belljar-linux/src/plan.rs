@@ -297,6 +297,12 @@ pub enum Wall {
     GatewayRanges,
     /// The gateway's look for addresses of its own machine.
     GatewayOwn,
+    /// The gateway's secrets being for one host each.
+    GatewaySecretHost,
+    /// The gateway's check of who a host is that gets a secret.
+    GatewayVerify,
+    /// The gateway's look for secrets in what comes back.
+    GatewayRedact,
 }
 
 impl Wall {
@@ -335,6 +341,9 @@ impl Wall {
         (Self::GatewayNames, "gateway-names"),
         (Self::GatewayRanges, "gateway-ranges"),
         (Self::GatewayOwn, "gateway-own"),
+        (Self::GatewaySecretHost, "gateway-secret-host"),
+        (Self::GatewayVerify, "gateway-verify"),
+        (Self::GatewayRedact, "gateway-redact"),
     ];
 
     const fn bit(self) -> u64 {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
 };
+use belljar_gateway::Authority;
 use belljar_guest::WhenAlone;
 use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
 use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
@@ -122,9 +123,13 @@ impl LocalEngine {
             cgroups: false,
             image: None,
             warm: None,
+            trust: None,
         };
+        let authority = crate::trust::authority(&spec.network, &self.config.network)?;
+        planner.trust = authority.as_ref().map(crate::trust::Trust::in_sandbox).transpose()?;
         let mut plan = planner.plan(random, sockets.guest)?;
-        let gateway = self.gateway(&mut plan, spec).map_err(launch("start the network's gateway"))?;
+        let gateway = self.gateway(&mut plan, spec, authority);
+        let gateway = gateway.map_err(launch("start the network's gateway"))?;
         let entry = crate::warm::Entry::of(&plan, spec);
         let isolation =
             crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
@@ -182,13 +187,18 @@ impl LocalEngine {
 
 impl LocalEngine {
     /// The gateway of a sandbox that has a network, which starts while the sandbox is made.
-    fn gateway(&self, plan: &mut LaunchPlan, spec: &SandboxSpec) -> std::io::Result<Option<Gateway>> {
+    fn gateway(
+        &self,
+        plan: &mut LaunchPlan,
+        spec: &SandboxSpec,
+        authority: Option<Authority>,
+    ) -> std::io::Result<Option<Gateway>> {
         if spec.network.mode() == NetworkMode::Disabled {
             return Ok(None);
         }
         let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
         let (program, setup) = (self.config.guest.as_ref(), &self.config.network);
-        let gateway = Gateway::start(program, setup, &spec.network, user, plan.without)?;
+        let gateway = Gateway::start(program, setup, &spec.network, authority, user, plan.without)?;
         plan.gateway = Some(GatewayPlan::new(gateway.control()?));
         Ok(Some(gateway))
     }
@@ -217,6 +227,7 @@ impl LocalEngine {
             cgroups: false,
             image: None,
             warm: Some(imports),
+            trust: None,
         };
         let plan = planner.plan(random, socket)?;
         let failures = Failures::of(&plan);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
-use belljar_gateway::{ARGUMENT, CONNECTION, GatewayConfig, SETUP};
+use belljar_gateway::{ARGUMENT, Authority, CONNECTION, GatewayConfig, SETUP};
 use belljar_linux::Without;
 use belljar_model::{NetworkPolicy, NetworkSetup};
 use futures::StreamExt as _;
@@ -40,6 +40,7 @@ impl Gateway {
         program: Option<&PathBuf>,
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
+        authority: Option<Authority>,
         user: Option<u32>,
         without: Without,
     ) -> io::Result<Self> {
@@ -47,6 +48,7 @@ impl Gateway {
         let config = GatewayConfig {
             policy: policy.clone(),
             setup: setup.clone(),
+            authority,
             user,
             #[cfg(feature = "mutation")]
             without: without.names(),

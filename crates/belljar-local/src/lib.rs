@@ -22,6 +22,7 @@ mod planner;
 mod progress;
 mod sockets;
 mod template_tree;
+mod trust;
 mod walls;
 mod warm;
 

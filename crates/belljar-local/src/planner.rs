@@ -13,7 +13,7 @@ use belljar_linux::{
 };
 use belljar_model::{
     LimitsGrade, Mount, MountMode, MountPolicy, NetworkMode, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
-    TreeBase, TreeBuild,
+    TreeBase, TreeBuild, placeholder,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -24,6 +24,7 @@ use crate::kind::LocalKind;
 use crate::lease::Lease;
 use crate::mounts::{self, Checked};
 use crate::template_tree::template_tree;
+use crate::trust::Trust;
 
 /// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
 pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
@@ -63,6 +64,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) image: Option<std::sync::Arc<belljar_linux::ImageMount>>,
     /// The imports of the parent of warm interpreters, if this is one.
     pub(crate) warm: Option<&'a [String]>,
+    /// What programs trust beside the system's authorities, where TLS to some hosts is ended by the gateway.
+    pub(crate) trust: Option<Trust>,
 }
 
 impl Planner<'_> {
@@ -119,6 +122,9 @@ impl Planner<'_> {
             LocalKind::Local => {
                 let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
                 let mut tree = self.tree(outside)?;
+                if let Some(trust) = &self.trust {
+                    trust.add_to(&mut tree);
+                }
                 for mount in checked {
                     mount.add_to(&mut tree, outside)?;
                 }
@@ -396,6 +402,10 @@ impl Planner<'_> {
         .to_vec();
         if self.config.kind != LocalKind::Local {
             env.push(("TMPDIR".to_owned(), home.into_owned()));
+        }
+        env.extend(self.spec.network.secrets().keys().map(|name| (name.clone(), placeholder(name))));
+        if self.trust.is_some() {
+            env.extend(Trust::environment());
         }
         for variable in &self.spec.env {
             env.retain(|(name, _)| name != variable.name());

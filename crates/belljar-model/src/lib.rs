@@ -62,7 +62,7 @@ pub use network::{
     ALWAYS_DENIED, Cidr, DecidedBy, Decision, DeniedRange, DomainName, DomainPattern, MAX_RULES, Matcher,
     NetworkCeiling, NetworkEvent, NetworkFile, NetworkMode, NetworkPolicy, NetworkRecord, NetworkSetup,
     Ports, Preset, PresetHost, ProxyHost, ProxyProtocol, Rule, Secret, SecretFile, SecretSource, Target,
-    UpstreamProxy, always_denied, always_denied_name, presets, presets_version,
+    UpstreamProxy, always_denied, always_denied_name, placeholder, presets, presets_version,
 };
 pub use outcome::{LimitKind, Outcome, signal_name};
 pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};

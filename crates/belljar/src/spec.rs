@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{
-    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
-    NetworkSetup, SandboxSpec, SpecFile,
+    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkFile,
+    NetworkMode, NetworkSetup, SandboxSpec, SpecFile,
 };
 
 use crate::cli::SandboxArgs;
@@ -70,6 +70,9 @@ impl Asked {
             None => LocalKind::default(),
         };
         self.default_timeout(&kind.default_timeout().to_string());
+        if let Some(network) = &mut self.file.network {
+            read_secrets(network)?;
+        }
         let mut spec = self.file.resolve()?;
         let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
         if given.memory.is_some() && memory > machine && kind != LocalKind::None {
@@ -118,6 +121,9 @@ impl Sandboxed {
         }
     }
 }
+
+/// The longest file with a secret that is read, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 << 10;
 
 const KINDS: &str = "local, process or none";
 
@@ -184,6 +190,24 @@ fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
     if given.pids.is_none() {
         spec.limits.pids = needs.pids.map_or(spec.limits.pids, |floor| floor.max(spec.limits.pids));
     }
+}
+
+/// Reads the values of secrets that variables or files hold. What contradicts itself is refused where the policy is checked.
+fn read_secrets(network: &mut NetworkFile) -> Result<(), Quit> {
+    for (name, secret) in network.secrets.iter_mut().flatten() {
+        let value = match (&secret.value, &secret.env, &secret.file) {
+            (None, Some(variable), None) => std::env::var(variable).map_err(|_| {
+                Quit::Usage(format!("network.secrets: {name}: the variable {variable} is not set to a text"))
+            })?,
+            (None, None, Some(file)) => {
+                let text = read_text("network.secrets", Path::new(file), MAX_SECRET_BYTES)?;
+                text.strip_suffix('\n').unwrap_or(&text).to_owned()
+            }
+            _ => continue,
+        };
+        (secret.value, secret.env, secret.file) = (Some(value), None, None);
+    }
+    Ok(())
 }
 
 pub(crate) fn read_spec(path: &Path) -> Result<SpecFile, Quit> {

@@ -37,5 +37,5 @@ pub use proxy::{ProxyHost, ProxyProtocol, UpstreamProxy};
 pub use ranges::{ALWAYS_DENIED, DeniedRange, always_denied, always_denied_name};
 pub use record::{NetworkEvent, NetworkRecord};
 pub use rule::{MAX_RULES, Ports, Rule, Target};
-pub use secret::{Secret, SecretFile, SecretSource};
+pub use secret::{Secret, SecretFile, SecretSource, placeholder};
 pub use setup::NetworkSetup;

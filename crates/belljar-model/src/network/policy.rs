@@ -9,7 +9,7 @@ use crate::error::ModelError;
 use crate::network::file::NetworkFile;
 use crate::network::mode::NetworkMode;
 use crate::network::rule::Rule;
-use crate::network::secret::Secret;
+use crate::network::secret::{Secret, SecretFile, SecretSource};
 
 /// The network policy of a sandbox. Made by [`NetworkFile::resolve`]; the default reaches nothing.
 ///
@@ -57,20 +57,37 @@ impl NetworkPolicy {
         self.mode.as_str()
     }
 
-    /// Refuses a policy that this version cannot enforce.
+    /// Refuses a policy whose secrets are still to be read: variables and files are read by whoever wrote it, and a gateway
+    /// needs the values.
     ///
     /// # Errors
     ///
-    /// When the policy has secrets.
+    /// When a secret has another source than its value.
     pub fn check_available(&self) -> Result<(), ModelError> {
-        match self.secrets.keys().next() {
-            Some(name) => Err(ModelError::NotInThisVersion {
-                field: "network.secrets",
-                value: name.clone(),
-                allowed: "no secrets",
-            }),
+        let is_read = |secret: &Secret| matches!(secret.source(), SecretSource::Value(_));
+        match self.secrets.iter().find(|(_, secret)| !is_read(secret)) {
+            Some((name, secret)) => Err(ModelError::not_allowed(
+                "network.secrets",
+                name,
+                format!(
+                    "its value here; what {} names is read by the command line alone",
+                    secret.source().kind()
+                ),
+            )),
             None => Ok(()),
         }
+    }
+
+    /// Returns the policy for everybody to see: of secrets the names, hosts and headers.
+    pub fn without_values(&self) -> NetworkFile {
+        let mut file = NetworkFile::from(self);
+        file.secrets.iter_mut().flat_map(BTreeMap::values_mut).for_each(SecretFile::remove_source);
+        file
+    }
+
+    /// Forgets the secrets, which are of no more use.
+    pub fn forget_secrets(&mut self) {
+        self.secrets.clear();
     }
 
     /// Returns the policy as canonical JSON, for digests and logs: the same policy gives the same bytes.

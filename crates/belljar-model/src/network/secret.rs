@@ -134,6 +134,11 @@ impl SecretFile {
         }
     }
 
+    /// Takes the source out, whatever its kind.
+    pub(super) fn remove_source(&mut self) {
+        (self.value, self.env, self.file) = (None, None, None);
+    }
+
     pub(super) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
         let secret = Self {
             host: fields.text("host")?,
@@ -145,6 +150,11 @@ impl SecretFile {
         fields.finish()?;
         Ok(secret)
     }
+}
+
+/// Returns what code in a sandbox has in place of the secret of this name, in the environment variable of the same name.
+pub fn placeholder(name: &str) -> String {
+    format!("belljar-secret-{name}")
 }
 
 impl From<&Secret> for SecretFile {

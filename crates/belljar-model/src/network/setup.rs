@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,4 +19,7 @@ pub struct NetworkSetup {
     /// Whether names are looked up by the proxy. Gateways do not look them up then, and cannot check where they lead.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub proxy_resolves: bool,
+    /// A file of certificates in PEM that gateways trust beside those of the system, where they check hosts themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
 }

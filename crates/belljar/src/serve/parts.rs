@@ -91,6 +91,7 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
                 resolvers: sandboxes.network_resolvers.clone(),
                 proxy: sandboxes.network_proxy.clone(),
                 proxy_resolves: sandboxes.network_proxy_resolves,
+                ca_file: sandboxes.network_ca_file.clone(),
             },
             ..LocalConfig::new(kind)
         };

@@ -186,10 +186,15 @@ fn ceilings_bound_what_policies_reach(_: &World) {
     crate::home::stop(server);
 }
 
+/// Where a server that said this can be reached.
+pub(crate) fn address(said: &str) -> &str {
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+    address.expect(said).trim_end_matches('/')
+}
+
 /// What a server counts.
 fn metrics(said: &str) -> String {
-    let address = said.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(said);
-    let address = address.trim_end_matches('/');
+    let address = address(said);
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();

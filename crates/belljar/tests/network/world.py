@@ -10,8 +10,10 @@ import socket
 import socketserver
 import ssl
 import struct
+import subprocess
 import sys
 import threading
+import time
 import zipfile
 
 RESOLVER = "9.9.9.9"
@@ -34,6 +36,11 @@ NAMES = {
     "pypi.org": ["93.184.216.40"],
     "files.pythonhosted.org": ["93.184.216.41"],
 }
+IMPOSTOR = "93.184.216.50"
+NAMES["impostor.example"] = [IMPOSTOR]
+HTTP_2 = "93.184.216.60"
+NAMES["http2.example"] = [HTTP_2]
+started = []
 SILENT = "silent.example"
 LIAR = "liar.example"
 lock = threading.Lock()
@@ -145,18 +152,57 @@ class Web(socketserver.StreamRequestHandler):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Case-Kept: yes\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
 
 
+HTTP_2_SERVER = """
+const [cert, key] = process.argv.slice(1).map(name => require('fs').readFileSync(name));
+const server = require('http2').createSecureServer({cert, key});
+server.on('stream', (stream, headers) => {
+    const {':authority': asked, ':path': path, authorization} = headers;
+    console.log(JSON.stringify({asked, path, headers: {authorization}, version: 2}));
+    stream.respond({':status': 200, 'x-echo': authorization ?? ''});
+    stream.end('hello over 2\\n');
+});
+server.listen(8443, '127.0.0.1');
+"""
+
+
+def http_2():
+    """A connection to a server of HTTP/2, which is started when it is needed."""
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", 8443))
+        except ConnectionRefusedError:
+            with lock:
+                if not started:
+                    started.append(subprocess.Popen(["node", "-e", HTTP_2_SERVER, *sys.argv[1:]]))
+            time.sleep(0.02)
+
+
 class Tls(socketserver.BaseRequestHandler):
     def handle(self):
         address, port = self.request.getsockname()
         say(connected=address, port=port)
+        if address == HTTP_2:
+            with http_2() as server:
+                return carry(self.request, server)
         asked = []
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(sys.argv[1], sys.argv[2])
+        # An impostor has a certificate of nobody's.
+        context.load_cert_chain("impostor.pem" if address == IMPOSTOR else sys.argv[1], sys.argv[2])
         context.sni_callback = lambda connection, name, context: asked.append(name)
         with context.wrap_socket(self.request, server_side=True) as connection:
-            path = connection.recv(65536).split(b" ")[1].decode("ascii", "replace")
+            head, _, more = connection.recv(65536).partition(b"\r\n\r\n")
+            line, *fields = head.decode("latin-1").split("\r\n")
+            path = line.split(" ")[1]
+            headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
+            say(asked=asked[0], path=path, headers=headers, more=more.decode("latin-1"))
             kind, body = INDEX.get(path, ("text/plain", f"hello from {address} as {asked[0]}\n".encode()))
-            head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            if headers.get("upgrade"):
+                connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+                while (some := connection.recv(65536)):
+                    connection.sendall(some)
+                return
+            echo = headers.get("authorization", "")
+            head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: {kind}\r\nX-Echo: {echo}\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
 
 
@@ -240,6 +286,8 @@ def main():
         threading.Thread(target=serve, daemon=True).start()
     say(ready=True)
     sys.stdin.read()
+    for process in started:
+        process.kill()
 
 
 main()

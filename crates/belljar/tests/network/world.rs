@@ -83,11 +83,11 @@ pub(crate) struct Done {
 impl World {
     pub(crate) fn start() -> Self {
         let dir = TempDir::new().unwrap();
-        certificate(dir.path());
+        certificates(dir.path());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/world.py");
         let mut process = Command::new("python3")
             .arg(script)
-            .args(["ca.pem", "key.pem"])
+            .args(["cert.pem", "key.pem"])
             .current_dir(&dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -157,7 +157,12 @@ impl World {
         }
     }
 
-    /// A file with the certificate that it shows over TLS.
+    /// Its directory, where the tool runs.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file with the authority of what it shows over TLS.
     pub(crate) fn certificate(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("ca.pem")).unwrap()
     }
@@ -181,35 +186,28 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // It ends, with what it has started, when nobody talks to it any more.
+        drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// A certificate for the names under `example`, and its key.
-fn certificate(dir: &Path) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-keyout", "key.pem", "-out", "ca.pem", "-subj", "/CN=world"])
-        .args([
-            "-addext",
-            "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org,DNS:pypi.org,\
-             DNS:files.pythonhosted.org",
-        ])
-        .current_dir(dir)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+/// An authority (`ca.pem`), a certificate of it for the names under `example` (`cert.pem`), one of nobody's (`impostor.pem`), and
+/// the key of both.
+fn certificates(dir: &Path) {
+    const NAMES: &str = "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org,\
+         DNS:impostor.example,DNS:http2.example,DNS:pypi.org,DNS:files.pythonhosted.org";
+    let openssl = |words: &str| {
+        let made = Command::new("openssl").args(words.split(' ')).current_dir(dir).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    };
+    let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    openssl(&format!("{new} -keyout ca.key -out ca.pem -subj /CN=world"));
+    openssl(&format!("{new} -keyout key.pem -out impostor.pem -subj /CN=impostor -addext {NAMES}"));
+    openssl(&format!(
+        "req -x509 -key key.pem -CA ca.pem -CAkey ca.key -days 2 -out cert.pem -subj /CN=host -addext {NAMES} \
+         -addext basicConstraints=critical,CA:FALSE"
+    ));
 }
 
 /// The gateways of this test's network namespace.

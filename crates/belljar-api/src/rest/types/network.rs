@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use belljar_model::NetworkFile;
+use belljar_model::{NetworkFile, SecretFile};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
+
+use super::{Object, UniqueMap};
 
 /// A network policy: a mode, or all of it.
 #[derive(Debug, ToSchema)]
@@ -33,14 +35,46 @@ pub(crate) struct NetworkPolicyBody {
     allow: Option<Vec<String>>,
     /// What may not, whatever is allowed.
     deny: Option<Vec<String>>,
+    /// Secrets by the names of the variables in which code finds placeholders for them.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, NetworkSecretBody>>)]
+    secrets: Option<UniqueMap<Object<NetworkSecretBody>>>,
+}
+
+/// A secret that the gateway puts into requests. Code in the sandbox never has its value.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NetworkSecret)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkSecretBody {
+    /// The one host that gets it, over HTTPS on port 443. The policy has to allow it.
+    host: String,
+    /// The one header that it may stand in, such as `authorization`.
+    header: String,
+    /// The value. Answers do not have it.
+    value: Option<String>,
+}
+
+impl fmt::Debug for NetworkSecretBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a secret for {} in {}", self.host, self.header)
+    }
+}
+
+impl From<NetworkSecretBody> for SecretFile {
+    fn from(body: NetworkSecretBody) -> Self {
+        let NetworkSecretBody { host, header, value } = body;
+        Self { host: Some(host), header: Some(header), value, ..Self::default() }
+    }
 }
 
 impl NetworkBody {
     pub(crate) fn into_file(self) -> NetworkFile {
         match self {
             Self::Mode(mode) => NetworkFile { mode: Some(mode), ..NetworkFile::default() },
-            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny }) => {
-                NetworkFile { mode, presets, allow, deny, secrets: None }
+            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, secrets }) => {
+                let secrets = secrets.map(|UniqueMap(secrets)| {
+                    secrets.into_iter().map(|(name, Object(secret))| (name, secret.into())).collect()
+                });
+                NetworkFile { mode, presets, allow, deny, secrets }
             }
         }
     }

@@ -490,7 +490,7 @@ impl SandboxInfoBody {
             reason: info.reason,
             engine: info.spec.engine.to_string(),
             limits: LimitsInfo::new(&info.spec.limits),
-            network: (&info.spec.network).into(),
+            network: info.spec.network.without_values(),
             isolation: info.isolation,
             home: info.home.to_string_lossy().into_owned(),
             hostname: info.spec.hostname.as_str().to_owned(),

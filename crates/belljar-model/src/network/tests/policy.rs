@@ -185,11 +185,14 @@ fn unknown_modes_are_refused_by_their_field() {
 }
 
 #[test]
-fn a_policy_is_checked_in_full_before_it_is_not_in_this_version() {
-    let secret = r#"{"host": "a.example", "header": "x", "value": "v"}"#;
+fn a_policy_is_checked_in_full_before_its_secrets_are_to_be_there() {
+    let secret = r#"{"host": "a.example", "header": "x", "env": "V"}"#;
     let with_secret = format!(r#"{{"allow": ["a.example"], "secrets": {{"API_KEY": {secret}}}}}"#);
     let cases = [
-        (with_secret.as_str(), "network.secrets: \"API_KEY\" is not in this version; give no secrets"),
+        (
+            with_secret.as_str(),
+            "network.secrets: \"API_KEY\" is not allowed; give its value here; what env names is read",
+        ),
         (
             r#"{"allow": ["a..b"]}"#,
             "network.allow: \"a..b\" is not allowed; give a name without empty labels",

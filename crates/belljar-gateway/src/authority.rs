@@ -1,0 +1,125 @@
+//! The certificate authority of one sandbox: for the hosts whose TLS its gateway terminates, and for no others.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use belljar_model::DomainName;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, SanType,
+};
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use serde::{Deserialize, Serialize};
+
+/// For how long certificates are good: longer than any sandbox lives.
+const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// By how much the clock in a sandbox may be behind.
+const SLACK: Duration = Duration::from_secs(24 * 3600);
+
+/// Why there are no certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// A certificate or key could not be made.
+    #[error("cannot make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// The system's time is out of the range that certificates can say.
+    #[error("cannot make a certificate: the system's time is out of range")]
+    Time,
+    /// TLS does not take what was made.
+    #[error("cannot serve TLS with a certificate")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The certificate authority of one sandbox. Its key is in memory alone: that of who makes the sandbox, until the gateway has it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Authority {
+    hosts: Vec<DomainName>,
+    /// PKCS 8.
+    key: Vec<u8>,
+    /// Seconds since 1970.
+    made: u64,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Makes an authority for these hosts alone.
+    ///
+    /// # Errors
+    /// There is no randomness for a key.
+    pub fn new(hosts: Vec<DomainName>) -> Result<Self, AuthorityError> {
+        let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let made = made.map_err(|_| AuthorityError::Time)?.as_secs();
+        Ok(Self { hosts, key: KeyPair::generate()?.serialize_der(), made })
+    }
+
+    /// The authority's own certificate, which programs in the sandbox trust, in PEM.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub fn certificate_pem(&self) -> Result<String, AuthorityError> {
+        Ok(self.params()?.self_signed(&self.key()?)?.pem())
+    }
+
+    /// What TLS is served with as one of the hosts.
+    pub(crate) fn server(
+        &self,
+        host: &DomainName,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ServerConfig, AuthorityError> {
+        let issuer = Issuer::new(self.params()?, self.key()?);
+        let mut params = self.dated()?;
+        params.distinguished_name = named(host.as_str());
+        params.subject_alt_names = vec![SanType::DnsName(host.as_str().try_into()?)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::clone(provider));
+        let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
+        Ok(config.with_single_cert(vec![certificate.der().clone()], key.into())?)
+    }
+
+    fn key(&self) -> Result<KeyPair, AuthorityError> {
+        Ok(KeyPair::try_from(self.key.as_slice())?)
+    }
+
+    fn params(&self) -> Result<CertificateParams, AuthorityError> {
+        let mut params = self.dated()?;
+        params.distinguished_name = named("Belljar gateway of this sandbox");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let hosts = self.hosts.iter().map(|host| GeneralSubtree::DnsName(host.to_string()));
+        params.name_constraints =
+            Some(NameConstraints { permitted_subtrees: hosts.collect(), excluded_subtrees: Vec::new() });
+        Ok(params)
+    }
+
+    fn dated(&self) -> Result<CertificateParams, AuthorityError> {
+        let at = |seconds: u64| {
+            let seconds = i64::try_from(seconds).map_err(|_| AuthorityError::Time)?;
+            time::OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| AuthorityError::Time)
+        };
+        let mut params = CertificateParams::default();
+        params.not_before = at(self.made.saturating_sub(SLACK.as_secs()))?;
+        params.not_after = at(self.made.saturating_add(VALIDITY.as_secs()))?;
+        Ok(params)
+    }
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}

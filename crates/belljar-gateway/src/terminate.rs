@@ -1,0 +1,189 @@
+//! TLS that the gateway ends: for hosts to which secrets are bound. Towards the program it is the host, by a certificate of the
+//! sandbox's own authority; towards the host it is a client that checks who answers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use belljar_model::DomainName;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::authority::{Authority, AuthorityError};
+use crate::config::GatewayConfig;
+use crate::dial;
+use crate::flow::Failed;
+use crate::gateway::{Flow, Gateway};
+use crate::relay::Resets;
+use crate::tls::Hello;
+use crate::web::{self, Site};
+
+/// Where systems keep the authorities that they trust, as one file; the first that is there counts.
+pub const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+const HTTP_2: &[u8] = b"h2";
+pub(crate) const HTTP_1: &[u8] = b"http/1.1";
+
+/// Why TLS cannot be ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TerminationError {
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error("cannot read the certificates in {path}: {reason}")]
+    Roots { path: String, reason: String },
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+}
+
+/// What ends TLS for some hosts.
+pub(crate) struct Termination {
+    servers: BTreeMap<DomainName, ServerConfig>,
+    client: ClientConfig,
+}
+
+impl Termination {
+    /// Prepares it for the hosts of a policy's secrets. Reads files: the authorities of the system and of the operator.
+    pub(crate) fn new(authority: &Authority, config: &GatewayConfig) -> Result<Self, TerminationError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut servers = BTreeMap::new();
+        for secret in config.policy.secrets().values() {
+            let host = secret.host();
+            if !servers.contains_key(host) {
+                servers.insert(host.clone(), authority.server(host, &provider)?);
+            }
+        }
+        #[cfg_attr(not(feature = "mutation"), expect(unused_mut, reason = "tests take its verifier away"))]
+        let mut client = client(&provider, config.setup.ca_file.as_deref())?;
+        #[cfg(feature = "mutation")]
+        if config.is_without("gateway-verify") {
+            client.dangerous().set_certificate_verifier(Arc::new(crate::without::Anybody(provider)));
+        }
+        Ok(Self { servers, client })
+    }
+
+    /// Whether TLS to this host is ended here.
+    pub(crate) fn ends(&self, host: &DomainName) -> bool {
+        self.servers.contains_key(host)
+    }
+
+    /// Connects to the host over TLS that it can prove, with one of these protocols.
+    pub(crate) async fn connect(
+        &self,
+        gateway: &Gateway,
+        flow: &Flow,
+        name: &DomainName,
+        protocols: Vec<Vec<u8>>,
+    ) -> Result<TlsStream<Resets>, Failed> {
+        let stream = dial::dial(gateway, flow).await?.counting(flow);
+        let mut config = self.client.clone();
+        config.alpn_protocols = protocols;
+        let server = ServerName::try_from(name.to_string()).map_err(io::Error::other)?;
+        let connecting = TlsConnector::from(Arc::new(config)).connect(server, stream);
+        match tokio::time::timeout(dial::DIAL_TIMEOUT, connecting).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(Failed::Upstream { name: name.clone(), reason: error.to_string() }),
+            Err(_) => {
+                Err(Failed::Upstream { name: name.clone(), reason: "it does not answer in time".into() })
+            }
+        }
+    }
+}
+
+fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientConfig, TerminationError> {
+    let mut roots = RootCertStore::empty();
+    let system = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
+    for path in system.into_iter().chain(more) {
+        let failed = |reason: String| TerminationError::Roots { path: path.display().to_string(), reason };
+        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))? {
+            let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            // Systems have some that no longer are what they should be; they vouch for nobody then.
+            let added = roots.add(certificate);
+            if Some(path) == more {
+                added?;
+            }
+        }
+    }
+    let config = ClientConfig::builder_with_provider(Arc::clone(provider));
+    Ok(config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Serves a connection whose ClientHello has been read. Both sides speak the same version of HTTP: one that the program offers
+/// and the host takes.
+pub(crate) async fn serve(
+    gateway: &Rc<Gateway>,
+    flow: &Rc<Flow>,
+    termination: &Rc<Termination>,
+    stream: Resets,
+    hello: Hello,
+    name: &DomainName,
+) -> Result<(), Failed> {
+    let known = |protocol: &&Vec<u8>| [HTTP_2, HTTP_1].contains(&protocol.as_slice());
+    let offered: Vec<Vec<u8>> = hello.protocols.iter().filter(known).cloned().collect();
+    let upstream = termination.connect(gateway, flow, name, offered).await?;
+    let chosen = upstream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+    let Some(server) = termination.servers.get(name) else { return Ok(()) };
+    let mut config = server.clone();
+    config.alpn_protocols = chosen.clone().into_iter().collect();
+    let first = First { bytes: hello.bytes, at: 0, stream };
+    let accepted =
+        tokio::time::timeout(dial::DIAL_TIMEOUT, TlsAcceptor::from(Arc::new(config)).accept(first));
+    let accepted = accepted.await.unwrap_or_else(|late| Err(late.into()))?;
+    let site = Site { name: name.clone(), port: flow.port, termination: Some(Rc::clone(termination)) };
+    if chosen.as_deref() == Some(HTTP_2) {
+        web::serve_http2(gateway, flow, site, accepted, upstream).await
+    } else {
+        web::serve_http1(gateway, flow, site, accepted, Some(Box::new(upstream))).await
+    }
+}
+
+/// A connection of which some bytes have been read already.
+struct First {
+    bytes: Vec<u8>,
+    at: usize,
+    stream: Resets,
+}
+
+impl AsyncRead for First {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..length]);
+        self.at += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for First {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

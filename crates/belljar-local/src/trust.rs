@@ -1,0 +1,84 @@
+//! What programs in a sandbox trust over TLS, where the gateway ends it for some hosts.
+
+use std::path::Path;
+
+use belljar_engine::EngineError;
+use belljar_gateway::{Authority, AuthorityError, SYSTEM_ROOTS};
+use belljar_model::{NetworkPolicy, NetworkSetup};
+
+use crate::engine::launch;
+use crate::host_tree::HostTree;
+
+/// Where the files are: in the one directory that every tree has of its own.
+const DIR: &str = "dev/belljar";
+/// The certificate of the sandbox's authority.
+const AUTHORITY: &str = "/dev/belljar/ca.pem";
+/// The same, and the authorities that the system trusts.
+const BUNDLE: &str = "/dev/belljar/ca-bundle.pem";
+
+/// Variables by which programs and libraries are told of a file with all authorities: OpenSSL (and with it Python, Ruby, PHP),
+/// requests, curl, git, pip, cargo, the AWS command line, gRPC.
+const BUNDLE_VARIABLES: [&str; 8] = [
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+];
+/// And of one with those to trust besides: Node, Deno.
+const MORE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+
+/// Makes the authority of a sandbox whose policy has secrets.
+pub(crate) fn authority(
+    policy: &NetworkPolicy,
+    setup: &NetworkSetup,
+) -> Result<Option<Authority>, EngineError> {
+    if policy.secrets().is_empty() {
+        return Ok(None);
+    }
+    if let Some(file) = &setup.ca_file {
+        // The gateway has no words for what it cannot read.
+        std::fs::File::open(file).map_err(launch("read the operator's file of certificates"))?;
+    }
+    let hosts: std::collections::BTreeSet<_> =
+        policy.secrets().values().map(|secret| secret.host()).collect();
+    Ok(Some(Authority::new(hosts.into_iter().cloned().collect()).map_err(failed)?))
+}
+
+fn failed(error: AuthorityError) -> EngineError {
+    launch("make the sandbox's certificate authority")(std::io::Error::other(error))
+}
+
+/// What a sandbox is told to trust.
+pub(crate) struct Trust {
+    authority: Vec<u8>,
+    bundle: Vec<u8>,
+}
+
+impl Trust {
+    /// For programs of a sandbox with this authority: it, and what this machine trusts.
+    pub(crate) fn in_sandbox(authority: &Authority) -> Result<Self, EngineError> {
+        let authority = authority.certificate_pem().map_err(failed)?.into_bytes();
+        let system = SYSTEM_ROOTS.iter().map(Path::new).find_map(|path| std::fs::read(path).ok());
+        let bundle = [system.unwrap_or_default(), authority.clone()].join(&b'\n');
+        Ok(Self { authority, bundle })
+    }
+
+    /// Puts the files into the tree.
+    pub(crate) fn add_to(&self, tree: &mut HostTree) {
+        tree.dir(DIR, 0o755);
+        for (path, content) in [(AUTHORITY, &self.authority), (BUNDLE, &self.bundle)] {
+            tree.file(path.trim_start_matches('/'), content.clone());
+        }
+    }
+
+    /// The variables that say where they are.
+    pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+        let bundle = BUNDLE_VARIABLES.iter().map(|name| (*name, BUNDLE));
+        let more = MORE_VARIABLES.iter().map(|name| (*name, AUTHORITY));
+        bundle.chain(more).map(|(name, path)| (name.to_owned(), path.to_owned()))
+    }
+}

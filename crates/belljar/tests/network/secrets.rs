@@ -1,0 +1,251 @@
+//! N23: secrets that code in a sandbox uses and never has.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::{Value, json};
+
+use crate::Case;
+use crate::clients::cases;
+use crate::home::Home;
+use crate::service::address;
+use crate::world::{Done, World};
+
+cases![
+    n23_a_secret_reaches_its_host_in_its_header_alone,
+    n23_a_secret_is_for_one_host,
+    n23_an_impostor_gets_no_secret,
+    n23_a_secret_that_comes_back_is_redacted,
+    n23_nothing_in_the_sandbox_has_the_secret,
+    clients_trust_the_gateway,
+    http_2_stays_http_2,
+    connections_switch_protocols_within_tls,
+    n23_a_server_keeps_secrets_to_itself,
+];
+
+const PRELUDE: &str = r#"
+import http.client
+def https(host, path='/', body=None, **headers):
+    """The status of an answer and what it echoes, or the error's name."""
+    connection = http.client.HTTPSConnection(host, timeout=20)
+    try:
+        connection.request('POST' if body else 'GET', path, body, {name.replace('_', '-'): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.getheader('X-Echo')
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
+KEY, OTHER = os.environ['KEY'], os.environ['OTHER']
+"#;
+
+/// Runs a program with two secrets for two hosts.
+fn run(world: &World, wall: &str, code: &str) -> Done {
+    let dir = world.dir();
+    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
+    std::fs::write(dir.join("other.secret"), "0ther-value\n").unwrap();
+    let spec = format!(
+        r#"[network]
+allow = ["good.example", "other.example", "impostor.example", "http2.example"]
+[network.secrets]
+KEY = {{ host = "good.example", header = "Authorization", value = "s3cret-value" }}
+OTHER = {{ host = "other.example", header = "authorization", file = "{}" }}
+HTTP_2 = {{ host = "http2.example", header = "authorization", value = "s3cret-of-2" }}
+IMPOSTOR = {{ host = "impostor.example", header = "authorization", value = "1mpostor-value" }}
+"#,
+        dir.join("other.secret").display()
+    );
+    std::fs::write(dir.join("secrets.toml"), spec).unwrap();
+    world.run_without(wall, "--spec secrets.toml", &format!("{PRELUDE}\n{code}"))
+}
+
+/// The requests that the world has had over TLS, each with all that was said.
+fn requests(world: &World) -> Vec<Value> {
+    world.said().into_iter().filter(|said| said["asked"].is_string()).collect()
+}
+
+fn n23_a_secret_reaches_its_host_in_its_header_alone(world: &World) {
+    let code = "
+print(KEY, OTHER)
+print(https('good.example', Authorization='Bearer ' + KEY))
+print(https('good.example', '/?' + KEY, body=KEY, X_Other=KEY, Cookie=KEY)[0])
+import base64
+print(https('good.example', Authorization='Basic ' + base64.b64encode(('me:' + KEY).encode()).decode())[0])
+";
+    let done = run(world, "", code);
+    let expected = "belljar-secret-KEY belljar-secret-OTHER\n(200, 'Bearer belljar-secret-KEY')\n200\n200\n";
+    assert_eq!(done.stdout, expected, "{done:?}");
+    let requests = requests(world);
+    assert_eq!(requests[0]["headers"]["authorization"], "Bearer s3cret-value");
+    let elsewhere = requests[1].to_string();
+    assert!(elsewhere.contains("belljar-secret-KEY") && !elsewhere.contains("s3cret"), "{elsewhere}");
+    assert_eq!(requests[2]["headers"]["authorization"], "Basic bWU6czNjcmV0LXZhbHVl");
+}
+
+fn n23_a_secret_is_for_one_host(world: &World) {
+    // As after a redirect that a client follows with all its headers.
+    let code =
+        "print([https(host, Authorization=KEY + ' ' + OTHER) for host in ['other.example', 'good.example']])";
+    let echo = "(200, 'belljar-secret-KEY belljar-secret-OTHER')";
+    assert_eq!(run(world, "", code).stdout, format!("[{echo}, {echo}]\n"));
+    let told: Vec<Value> =
+        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(told, ["belljar-secret-KEY 0ther-value", "s3cret-value belljar-secret-OTHER"]);
+    run(world, "gateway-secret-host", code);
+    assert_eq!(requests(world)[2]["headers"]["authorization"], "s3cret-value 0ther-value");
+}
+
+fn n23_an_impostor_gets_no_secret(world: &World) {
+    let code = "print(https('impostor.example', Authorization=os.environ['IMPOSTOR']))";
+    let done = run(world, "", code);
+    assert!(done.stdout.contains("Error"), "{done:?}");
+    assert!(requests(world).is_empty(), "{:?}", requests(world));
+    run(world, "gateway-verify", code);
+    assert_eq!(requests(world)[0]["headers"]["authorization"], "1mpostor-value");
+}
+
+fn n23_a_secret_that_comes_back_is_redacted(world: &World) {
+    let code = "print(https('good.example', Authorization=KEY))";
+    assert_eq!(run(world, "", code).stdout, "(200, 'belljar-secret-KEY')\n");
+    assert_eq!(run(world, "gateway-redact", code).stdout, "(200, 's3cret-value')\n");
+}
+
+fn n23_nothing_in_the_sandbox_has_the_secret(world: &World) {
+    let code = r#"
+https('good.example', Authorization=KEY)
+import glob, subprocess
+found = []
+for path in glob.glob('/proc/*/environ') + glob.glob('/proc/*/cmdline') + glob.glob('/dev/belljar/*') + glob.glob('/etc/*'):
+    try: text = open(path, 'rb').read()
+    except OSError: continue
+    found += [path for word in [b's3cret-value', b'0ther-value', b'PRIVATE KEY'] if word in text]
+print(found)
+print(subprocess.run(['openssl', 'x509', '-noout', '-ext', 'nameConstraints,basicConstraints', '-in', '/dev/belljar/ca.pem'], capture_output=True, text=True).stdout)
+"#;
+    let done = run(world, "", code);
+    assert!(done.stdout.starts_with("[]\n"), "{done:?}");
+    for told in ["DNS:good.example", "DNS:other.example", "DNS:impostor.example", "CA:TRUE, pathlen:0"] {
+        assert!(done.stdout.contains(told), "{told}: {done:?}");
+    }
+}
+
+fn clients_trust_the_gateway(world: &World) {
+    let code = r#"
+import subprocess
+def said(*words): return subprocess.run(words, capture_output=True, text=True).stdout
+print(said('curl', '-s', '-H', 'Authorization: ' + KEY, 'https://good.example/'))
+print(said('node', '-e', "fetch('https://good.example/', {headers: {authorization: process.env.KEY}}).then(r => r.text()).then(console.log)"))
+"#;
+    let done = run(world, "", code);
+    assert_eq!(done.stdout.matches("hello from 93.184.216.34 as good.example").count(), 2, "{done:?}");
+    assert!(requests(world).iter().all(|one| one["headers"]["authorization"] == "s3cret-value"));
+}
+
+fn http_2_stays_http_2(world: &World) {
+    let code = r#"
+import subprocess
+def curl(*words):
+    words = ['curl', '-s', '--http2', '-w', '%{http_version} %{http_code} %header{x-echo}\\n', '-H', 'Authorization: ' + os.environ['HTTP_2'], *words]
+    print(subprocess.run(words, capture_output=True, text=True).stdout, end='')
+curl('https://http2.example/a', 'https://http2.example/b')
+curl('-H', 'Host: good.example', '-o', '/dev/null', 'https://http2.example/c')
+"#;
+    let done = run(world, "", code);
+    let good = "hello over 2\n2 200 belljar-secret-HTTP_2\n";
+    assert_eq!(done.stdout, format!("{good}{good}2 403 \n"), "{done:?}");
+    let told: Vec<Value> =
+        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(told, ["s3cret-of-2", "s3cret-of-2"]);
+    let connections = world.said().iter().filter(|said| said["connected"] == "93.184.216.60").count();
+    assert_eq!(connections, 2, "one for each run of curl");
+}
+
+fn connections_switch_protocols_within_tls(world: &World) {
+    let code = r"
+context = ssl.create_default_context()
+with context.wrap_socket(socket.create_connection(('good.example', 443), timeout=20), server_hostname='good.example') as s:
+    s.sendall(b'GET / HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: echo\r\nAuthorization: ' + KEY.encode() + b'\r\n\r\n')
+    head = b''
+    while b'\r\n\r\n' not in head: head += s.recv(1000)
+    print(head.split(b'\r\n')[0].decode())
+    s.sendall(b'over and over')
+    print(s.recv(100).decode())
+";
+    assert_eq!(run(world, "", code).stdout, "HTTP/1.1 101 Switching Protocols\nover and over\n");
+    assert_eq!(requests(world)[0]["headers"]["authorization"], "s3cret-value");
+}
+
+/// What a server answers to a request with a key.
+fn rest(said: &str, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let address = address(said);
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let body = body.to_string();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
+}
+
+fn n23_a_server_keeps_secrets_to_itself(world: &World) {
+    let home = Home::configured(&format!(
+        "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
+        world.dir().join("ca.pem").display()
+    ));
+    let (server, said) = home.serve(&[]);
+    let key = home.json("key create")["key"].as_str().unwrap().to_owned();
+    let policy = |value: Value, host: &str| {
+        let secret = json!({"host": host, "header": "authorization", "value": value});
+        json!({"network": {"allow": ["good.example", "other.example"], "secrets": {"KEY": secret}}})
+    };
+    let create = |body: &Value| rest(&said, &key, "POST", "/v1/sandboxes", body);
+    let (status, made) = create(&policy(json!("s3cret-value"), "good.example"));
+    assert_eq!(status, 201, "{made}");
+    let shown = json!({"KEY": {"host": "good.example", "header": "authorization"}});
+    assert_eq!(made["network"]["secrets"], shown);
+    let id = made["id"].as_str().unwrap();
+    let used = || {
+        let code = format!(
+            "{}\nOTHER = ''\n{}",
+            crate::world::PRELUDE,
+            PRELUDE.replace(", os.environ['OTHER']", ", ''")
+        );
+        let code = format!("{code}\nprint(https('good.example', Authorization=KEY))");
+        home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good()
+    };
+    assert_eq!(used(), "(200, 'belljar-secret-KEY')\n");
+    assert_eq!(requests(world)[0]["headers"]["authorization"], "s3cret-value");
+    // Contexts of interpreters have the same, also where these were started ahead.
+    let in_context = "import os; print(os.environ['KEY'], os.environ['SSL_CERT_FILE'])";
+    let shown = home.feed(&format!("code --sandbox {id}"), in_context.as_bytes()).good();
+    assert!(shown.contains("belljar-secret-KEY /dev/belljar/ca-bundle.pem"), "{shown}");
+    // It can have another value, and cannot go elsewhere.
+    let path = format!("/v1/sandboxes/{id}");
+    let change = |body: &Value| rest(&said, &key, "PATCH", &path, body);
+    assert_eq!(change(&policy(json!("s3cret-later"), "good.example")).0, 200);
+    used();
+    assert_eq!(requests(world)[1]["headers"]["authorization"], "s3cret-later");
+    for bad in [policy(json!("s3cret-value"), "other.example"), policy(json!(null), "good.example")] {
+        let (status, problem) = change(&bad);
+        assert!(status == 400 && problem["detail"].to_string().contains("KEY"), "{problem}");
+    }
+    // Nobody else has it: what is told, what is kept, what is logged.
+    let told =
+        [&format!("sandbox info {id} --format json"), &format!("sandbox net {id} log"), "audit tail -n 100"];
+    let told: Vec<String> = told.iter().map(|line| home.good(line)).collect();
+    assert!(told.iter().all(|told| !told.contains("s3cret")), "{told:?}");
+    let mut left = vec![home.dir.path().to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.is_file() {
+            let content = std::fs::read(&path).unwrap();
+            assert!(!content.windows(6).any(|part| part == b"s3cret"), "{}", path.display());
+        }
+    }
+    home.good("sandbox kill --all");
+    crate::home::stop(server);
+}
