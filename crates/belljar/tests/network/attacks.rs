@@ -13,6 +13,7 @@ cases![
     an_address_is_no_way_around_a_name,
     a_connection_for_another_name_is_refused_in_tls,
     a_request_for_another_name_is_refused,
+    n15_ports_443_and_80_carry_their_own_protocols,
     what_is_private_stays_out_of_reach,
     what_is_the_machines_own_stays_out_of_reach,
     deny_beats_allow,
@@ -114,6 +115,17 @@ for hidden in [
     let code = "print(get('good.example', asked='other.example'))";
     let done = world.run_without("gateway-names", flags, code);
     assert!(done.stdout.contains("hello from 93.184.216.34 to other.example"), "{done:?}");
+}
+
+fn n15_ports_443_and_80_carry_their_own_protocols(world: &World) {
+    let code = r"
+for words in [b'SSH-2.0-OpenSSH_9.2\r\n', b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', b'\x80\x2e\x01\3\0\0\x15\0\0\0\x10']:
+    for port in [443, 80]: ask(words, 'good.example', port)
+";
+    world.run("--allow good.example", code);
+    assert!(!world.was_reached("93.184.216.34"));
+    world.run_without("gateway-names", "--allow good.example", code);
+    assert!(world.was_reached("93.184.216.34"));
 }
 
 /// Names that lead to what no policy can allow, and such addresses themselves.

@@ -90,6 +90,32 @@ fn rewritten(rule: &str, upper: &[bool], dot: bool) -> String {
 
 proptest! {
     #[test]
+    fn what_is_within_a_ceiling_reaches_no_more(
+        most in rules(), asked in rules(), name in host(), address in address(), port in port(),
+    ) {
+        let (most, asked) = (build(false, most, Vec::new()), build(false, asked, Vec::new()));
+        // Lists, also where they are empty.
+        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&most) };
+        let is_within = NetworkCeiling::try_from(file).unwrap().check(&asked).is_ok();
+        let name: DomainName = name.parse().unwrap();
+        if is_within {
+            let names = |policy: &NetworkPolicy| covers_name(policy.allow(), &name, port);
+            prop_assert!(!names(&asked) || names(&most), "{}:{}", name, port);
+            let addresses = |policy: &NetworkPolicy| covers_address(policy.allow(), address, port);
+            prop_assert!(!addresses(&asked) || addresses(&most), "{}:{}", address, port);
+        }
+    }
+
+    #[test]
+    fn a_policy_is_within_itself(rules in rules(), more in rules()) {
+        let most = build(false, [rules.clone(), more].concat(), Vec::new());
+        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&most) };
+        let ceiling = NetworkCeiling::try_from(file).unwrap();
+        prop_assert_eq!(ceiling.check(&build(false, rules, Vec::new())), Ok(()));
+        prop_assert_eq!(ceiling.check(&most), Ok(()));
+    }
+
+    #[test]
     fn the_canonical_form_of_a_name_is_its_own(text in "\\PC{0,40}") {
         if let Ok(name) = text.parse::<DomainName>() {
             prop_assert_eq!(name.as_str().parse::<DomainName>().unwrap(), name.clone());
