@@ -133,15 +133,28 @@ pub(crate) async fn serve(
 ) -> Result<(), Failed> {
     let known = |protocol: &&Vec<u8>| [HTTP_2, HTTP_1].contains(&protocol.as_slice());
     let offered: Vec<Vec<u8>> = hello.protocols.iter().filter(known).cloned().collect();
-    let upstream = termination.connect(gateway, flow, name, offered).await?;
-    let chosen = upstream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+    let connected = termination.connect(gateway, flow, name, offered).await;
+    let chosen = match &connected {
+        Ok(upstream) => upstream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
+        // Where there is no host to agree with, the reason is told in the simpler one.
+        Err(_) => Some(HTTP_1.to_vec()).filter(|protocol| hello.protocols.contains(protocol)),
+    };
     let Some(server) = termination.servers.get(name) else { return Ok(()) };
     let mut config = server.clone();
     config.alpn_protocols = chosen.clone().into_iter().collect();
     let first = First { bytes: hello.bytes, at: 0, stream };
     let accepted =
         tokio::time::timeout(dial::DIAL_TIMEOUT, TlsAcceptor::from(Arc::new(config)).accept(first));
-    let accepted = accepted.await.unwrap_or_else(|late| Err(late.into()))?;
+    let accepted = accepted.await.unwrap_or_else(|late| Err(late.into()));
+    let (upstream, accepted) = match connected {
+        Ok(upstream) => (upstream, accepted?),
+        Err(error) => {
+            if let Ok(accepted) = accepted {
+                web::fail(accepted, &error).await;
+            }
+            return Err(error);
+        }
+    };
     let site = Site { name: name.clone(), port: flow.port, termination: Some(Rc::clone(termination)) };
     if chosen.as_deref() == Some(HTTP_2) {
         web::serve_http2(gateway, flow, site, accepted, upstream).await

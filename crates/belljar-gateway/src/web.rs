@@ -169,7 +169,7 @@ async fn answer(
             }
             answer
         }
-        Err(error) => said(version, StatusCode::BAD_GATEWAY, format!("the gateway cannot reach it: {error}")),
+        Err(error) => said(version, StatusCode::BAD_GATEWAY, unreachable(&error)),
     }
 }
 
@@ -177,12 +177,25 @@ fn broken(error: hyper::Error) -> Failed {
     Failed::Broken(io::Error::other(error))
 }
 
-/// Answers every request with the reason why the host is not reached.
+/// Answers every request with the reason why the host must not be reached.
 pub(crate) async fn refuse(stream: Resets, reason: &str) {
+    always(stream, StatusCode::FORBIDDEN, reason).await;
+}
+
+/// Answers every request with the reason why the host cannot be reached.
+pub(crate) async fn fail(stream: impl Stream + 'static, error: &Failed) {
+    always(stream, StatusCode::BAD_GATEWAY, &unreachable(error)).await;
+}
+
+async fn always(stream: impl Stream + 'static, status: StatusCode, reason: &str) {
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(said(request.version(), StatusCode::FORBIDDEN, reason.to_owned()))
+        Ok::<_, Infallible>(said(request.version(), status, reason.to_owned()))
     });
     let _ = builder().serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn unreachable(error: &Failed) -> String {
+    format!("the gateway cannot reach it: {error}")
 }
 
 fn builder() -> server::Builder {

@@ -75,6 +75,7 @@ export type {
   Network,
   NetworkPolicy,
   NetworkRecord,
+  NetworkSecret,
   OnTimeout,
   Outcome,
   PortInfo,

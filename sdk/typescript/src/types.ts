@@ -156,6 +156,18 @@ export interface NetworkPolicy {
   allow?: string[];
   /** Rules of the same form, which no other overrides. */
   deny?: string[];
+  /** Secrets that the gateway puts into requests, by the variables in which code finds placeholders for them. */
+  secrets?: Record<string, NetworkSecret>;
+}
+
+/** A secret for one header of requests to one host. */
+export interface NetworkSecret {
+  /** The host, which gets it over HTTPS on port 443. */
+  host: string;
+  /** The header, such as `authorization`. */
+  header: string;
+  /** The value. Answers do not have it. */
+  value?: string;
 }
 
 /** A mode alone (`disabled`, `open`), or a policy in full. */

@@ -12,6 +12,7 @@ use crate::world::{Done, World};
 
 cases![
     n23_a_secret_reaches_its_host_in_its_header_alone,
+    n12_a_request_for_another_host_does_not_go_through,
     n23_a_secret_is_for_one_host,
     n23_an_impostor_gets_no_secret,
     n23_a_secret_that_comes_back_is_redacted,
@@ -79,6 +80,15 @@ print(https('good.example', Authorization='Basic ' + base64.b64encode(('me:' + K
     assert_eq!(requests[2]["headers"]["authorization"], "Basic bWU6czNjcmV0LXZhbHVl");
 }
 
+fn n12_a_request_for_another_host_does_not_go_through(world: &World) {
+    let code = "
+print(https('good.example', Host='other.example')[0], https('good.example', 'https://other.example/')[0])
+print(https('good.example', Host='good.example:443')[0])
+";
+    assert_eq!(run(world, "", code).stdout, "403 403\n200\n");
+    assert_eq!(requests(world).len(), 1);
+}
+
 fn n23_a_secret_is_for_one_host(world: &World) {
     // As after a redirect that a client follows with all its headers.
     let code =
@@ -94,8 +104,14 @@ fn n23_a_secret_is_for_one_host(world: &World) {
 
 fn n23_an_impostor_gets_no_secret(world: &World) {
     let code = "print(https('impostor.example', Authorization=os.environ['IMPOSTOR']))";
-    let done = run(world, "", code);
-    assert!(done.stdout.contains("Error"), "{done:?}");
+    assert_eq!(run(world, "", code).stdout, "(502, None)\n");
+    // Why is told where the program looks.
+    let done = run(
+        world,
+        "",
+        "import subprocess; print(subprocess.run(['curl', '-s', 'https://impostor.example'], capture_output=True, text=True).stdout)",
+    );
+    assert!(done.stdout.contains("impostor.example is not trusted over TLS: "), "{done:?}");
     assert!(requests(world).is_empty(), "{:?}", requests(world));
     run(world, "gateway-verify", code);
     assert_eq!(requests(world)[0]["headers"]["authorization"], "1mpostor-value");

@@ -33,13 +33,15 @@ class NetworkPolicy(TypedDict, total=False):
     """What a sandbox may reach. `whitelist` is meant where presets or `allow` name something and no mode is given.
 
     `presets` are lists for package managers such as `pip` and `npm`; `allow` and `deny` are rules such as `api.example.com`,
-    `*.example.com:443` and `192.0.2.0/24:5432`.
+    `*.example.com:443` and `192.0.2.0/24:5432`. `secrets` are put into requests by the gateway: by the variables in which code
+    finds placeholders, each with `host`, `header` and `value`; answers do not have the values.
     """
 
     mode: Literal["disabled", "whitelist", "open"]
     presets: Sequence[str]
     allow: Sequence[str]
     deny: Sequence[str]
+    secrets: Mapping[str, Mapping[str, str]]
 
 
 Network = Union[str, NetworkPolicy]
