@@ -1,11 +1,13 @@
 //! A home, and commands in it.
 
+use std::cell::RefCell;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -15,6 +17,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// A home. When it is dropped, its sandboxes end, and then the server in its background does by itself.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
+    /// Its servers, which a test that fails leaves to the home to end.
+    servers: RefCell<Vec<OwnedFd>>,
 }
 
 /// A command that has ended.
@@ -32,7 +36,7 @@ impl Home {
 
     pub(crate) fn configured(text: &str) -> Self {
         use std::os::unix::fs::DirBuilderExt as _;
-        let home = Self { dir: TempDir::new().unwrap() };
+        let home = Self { dir: TempDir::new().unwrap(), servers: RefCell::default() };
         std::fs::DirBuilder::new().mode(0o700).create(home.path()).unwrap();
         std::fs::write(home.path().join("belljar.toml"), text).unwrap();
         home
@@ -148,12 +152,19 @@ impl Home {
             assert_eq!(child.try_wait().unwrap(), None, "{said} {log}");
             if said.contains("Belljar serves") && said.ends_with('\n') { Ok(said) } else { Err(log) }
         });
+        let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        self.servers.borrow_mut().push(pidfd.unwrap());
         (child, said)
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for server in self.servers.take() {
+                let _ = rustix::process::pidfd_send_signal(&server, Signal::KILL);
+            }
+        }
         if !self.is_held() {
             return;
         }
