@@ -128,25 +128,37 @@ impl Keeper {
             ..LimitsChange::default()
         };
         let network = update.network.map(NetworkFile::resolve).transpose()?;
-        let Some(policy) = network.filter(|policy| *policy != spec.network) else {
-            return self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;
+        let replaced = match network.filter(|policy| *policy != spec.network) {
+            Some(policy) => {
+                policy.check_available()?;
+                check_secrets(&spec.network, &policy)?;
+                self.check_network(caller, &policy)?;
+                let sandbox = entry.running("changing its network policy")?;
+                sandbox.set_network(&policy).await?;
+                Some((sandbox, std::mem::replace(&mut spec.network, policy)))
+            }
+            None => None,
         };
-        policy.check_available()?;
-        check_secrets(&spec.network, &policy)?;
-        self.check_network(caller, &policy)?;
-        let sandbox = entry.running("changing its network policy")?;
-        sandbox.set_network(&policy).await?;
-        let old = std::mem::replace(&mut spec.network, policy);
-        let done = self.carry_out(caller, entry, &limits, (labels, spec, settings)).await;
-        if done.is_err() {
+        let written = self.write_change(caller, entry, &limits, (labels, spec, settings)).await;
+        if let (Err(_), Some((sandbox, old))) = (&written, replaced) {
             // What is enforced is what is written.
             sandbox.set_network(&old).await?;
         }
-        done
+        written?;
+        let sandbox = {
+            let live = entry.live();
+            live.sandbox.clone().filter(|_| live.row.state == SandboxState::Running)
+        };
+        // Whether whoever holds the walls ends it depends on what is to happen when its time is over.
+        if let Some(sandbox) = sandbox {
+            self.set_deadlines(entry, &sandbox).await?;
+        }
+        entry.changed.notify_one();
+        Ok(())
     }
 
     /// Changes the limits, and writes what the sandbox is to be from now on.
-    async fn carry_out(
+    async fn write_change(
         &self,
         caller: &Caller,
         entry: &Arc<Entry>,
@@ -180,17 +192,9 @@ impl Keeper {
             row.settings = settings_text;
         })
         .await?;
-        let sandbox = {
-            let mut live = entry.live();
-            live.spec = Arc::new(spec);
-            live.settings = settings;
-            live.sandbox.clone().filter(|_| live.row.state == SandboxState::Running)
-        };
-        // Whether whoever holds the walls ends it depends on what is to happen when its time is over.
-        if let Some(sandbox) = sandbox {
-            self.set_deadlines(entry, &sandbox).await?;
-        }
-        entry.changed.notify_one();
+        let mut live = entry.live();
+        live.spec = Arc::new(spec);
+        live.settings = settings;
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::world::{PRELUDE, World};
 
 cases![
     a_policy_changes_while_connections_are_open,
+    a_change_that_fails_leaves_the_policy,
     every_decision_is_told,
     a_policy_outlives_its_server,
     ceilings_bound_what_policies_reach,
@@ -67,6 +68,30 @@ print(talk('good.example'), talk('other.example')[:6])
     home.run(&format!("sandbox net {none} set --net open")).refused(125, &["made without one", "whitelist"]);
     home.run(&format!("sandbox net {none} log")).refused(125, &["made without one"]);
     assert!(!world.was_reached("93.184.216.99"));
+}
+
+fn a_change_that_fails_leaves_the_policy(_: &World) {
+    let home = home();
+    let (server, said) = home.serve(&[]);
+    let id = home.create("--allow good.example:5432 --memory 256m");
+    python(&home, &id, "open('/tmp/held', 'wb').write(bytes(64 << 20))");
+    let key = home.json("key create --role admin")["key"].as_str().unwrap().to_owned();
+    // The policy can be set; the limit, which comes after it, cannot.
+    let body = json!({"network": {"allow": ["other.example:5432"]}, "limits": {"memory": "32m"}}).to_string();
+    let head = format!(
+        "PATCH /v1/sandboxes/{id} HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n",
+        body.len()
+    );
+    let answer = ask(address(&said), &head, &body);
+    assert!(answer.starts_with("HTTP/1.1 409 ") && answer.contains("failed_precondition"), "{answer}");
+    assert_eq!(home.json(&format!("sandbox net {id} get"))["allow"], json!(["good.example:5432"]));
+    assert_eq!(
+        python(&home, &id, "print(talk('good.example')[:6], talk('other.example'))"),
+        "banner gaierror\n"
+    );
+    home.good(&format!("sandbox kill {id}"));
+    crate::home::stop(server);
 }
 
 fn every_decision_is_told(_: &World) {
@@ -172,7 +197,7 @@ fn ceilings_bound_what_policies_reach(_: &World) {
     let of_admin = home.good("key ls --format json");
     let of_admin = of_admin.lines().find(|line| line.contains("npm")).unwrap();
     let of_admin: Value = serde_json::from_str(of_admin).unwrap();
-    let ceiling = json!({"mode": "whitelist", "presets": ["npm"], "allow": ["x.example"]});
+    let ceiling = json!({"presets": ["npm"], "allow": ["x.example"]});
     assert_eq!(of_admin["quotas"]["network"], ceiling);
     let id = of_admin["id"].as_str().unwrap();
     home.good(&format!("key set {id} --max-network whitelist"));
@@ -192,11 +217,10 @@ pub(crate) fn address(said: &str) -> &str {
     address.expect(said).trim_end_matches('/')
 }
 
-/// What a server counts.
-fn metrics(said: &str) -> String {
-    let address = address(said);
+/// The answer to a request whose head's begin and whose body are given.
+fn ask(address: &str, head: &str, body: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{head}Host: {address}\r\nConnection: close\r\n\r\n{body}").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -243,7 +267,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
     assert_eq!(records[0]["details"]["address"], "93.184.216.34");
     let end = &records[4]["details"];
     assert_eq!((&end["allowed"], &end["denied"], &end["lost"]), (&json!(4), &json!(2), &json!(0)));
-    let counted = metrics(&said);
+    let counted = ask(address(&said), "GET /metrics HTTP/1.1\r\n", "");
     for line in [
         "belljar_network_verdicts_total{verdict=\"allowed\"} 4".to_owned(),
         "belljar_network_verdicts_total{verdict=\"denied\"} 2".to_owned(),
