@@ -1,6 +1,7 @@
 //! What opens a port, and how it is taken out before the request goes inside.
 
 use axum::extract::Request;
+use belljar_keeper::{E2B_KEY_PREFIX, KEY_PREFIX};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::guard;
@@ -21,7 +22,7 @@ const NAME: &str = "belljar_token";
 const HOST_NAME: &str = "__Host-belljar_token";
 
 /// What each key and token of the server begins with.
-const PREFIXES: [&str; 2] = ["bj_", "bjs_"];
+const PREFIXES: [&str; 3] = [KEY_PREFIX, E2B_KEY_PREFIX, "bjs_"];
 
 /// Where a credential was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,6 +189,7 @@ mod tests {
             ("/?belljar%5Ftoken=t", &[], Some("t"), Source::Query),
             ("/", &[("authorization", "Bearer bj_x")], Some("bj_x"), Source::Header),
             ("/", &[("x-api-key", "bjs_x")], Some("bjs_x"), Source::Header),
+            ("/", &[("x-api-key", "e2b_x")], Some("e2b_x"), Source::Header),
             // The program's own.
             ("/", &[("authorization", "Bearer eyJhbGciOi")], None, Source::None),
             ("/", &[("cookie", "a=b; belljar_token=t")], Some("t"), Source::Cookie),
@@ -250,6 +252,10 @@ mod tests {
         strip(&mut headers);
         assert_eq!(headers.len(), 2, "{headers:?}");
         assert_eq!(headers["cookie"], "a=b; c=d");
+        let other_spelling = [("authorization", "Bearer e2b_secret"), ("x-api-key", "e2b_secret")];
+        let mut headers = request("/", &other_spelling).headers().clone();
+        strip(&mut headers);
+        assert_eq!(headers.keys().filter(|name| *name != "host").count(), 0, "{headers:?}");
         let mut own =
             request("/", &[("authorization", "Bearer jwt"), ("x-api-key", "k"), ("referer", "http://x/")])
                 .headers()
