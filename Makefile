@@ -111,6 +111,21 @@ $(TARGET_DIR)/e2b-python/made: tests/e2b/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
+# E2B's newest client needs Node 20.
+HAS_NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null
+
+e2b-javascript: ## Runs E2B's published JavaScript clients against a server.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_NODE_20); then $(MAKE) --no-print-directory e2b-javascript-clients; else echo "SKIPPED the JavaScript clients of E2B: need Node 20 or later"; fi
+
+e2b-javascript-clients: tests/e2b/javascript/node_modules/made
+	@echo "== Running E2B's JavaScript clients"
+	@BELLJAR_BIN=$(DEBUG)/belljar node tests/e2b/javascript/run.mjs
+
+tests/e2b/javascript/node_modules/made: tests/e2b/javascript/package.json tests/e2b/javascript/package-lock.json
+	@npm ci --prefix $(dir $<) --no-audit --no-fund
+	@touch $@
+
 # End of the stages.
 
 # Runs of three callers, each of which takes some seconds more than it is given.
@@ -189,4 +204,4 @@ bench-service-peers: ## The same, and against `docker run` (root, Debian).
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz

@@ -39,6 +39,7 @@ STAGES: Dict[str, List[str]] = {
     "sdk-typescript": ["test-build"],
     "openapi": ["test-build"],
     "e2b-python": ["test-build"],
+    "e2b-javascript": ["test-build"],
 }
 
 # What needs time, clocks, new seeds or the machine for itself.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::domain::Domain;
 use super::error::{json_answer, not_offered};
 use super::network::NetworkBody;
 use super::templates;
@@ -76,21 +77,27 @@ async fn elsewhere(uri: Uri) -> Problem {
 }
 
 /// The sandbox with the token that opens it.
-async fn opened(shared: &Shared, caller: &Caller, info: &SandboxInfo) -> Result<Sandbox, Problem> {
+async fn opened(
+    shared: &Shared,
+    caller: &Caller,
+    domain: &Domain,
+    info: &SandboxInfo,
+) -> Result<Sandbox, Problem> {
     let token = shared.keeper.issue_access_token(caller, info.id.as_str()).await?;
-    Ok(Sandbox::new(info, token, shared.config.domain.as_deref()))
+    Ok(Sandbox::new(info, token, domain.0.clone()))
 }
 
 async fn create<const GENERATION: usize>(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    domain: Domain,
     IdempotentJson { value, idempotency }: IdempotentJson<NewSandbox>,
 ) -> Result<Response, Problem> {
     let template = templates::find(&shared, &caller, &value.template_id).await?;
     let default = DEFAULT_TIMEOUTS.get(GENERATION).copied().unwrap_or_default();
     let request = value.into_request(&template, default, shared.config.e2b_internet, idempotency)?;
     let created = shared.keeper.create(&caller, request).await?;
-    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &created.info).await?))
+    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &domain, &created.info).await?))
 }
 
 #[derive(Deserialize)]
@@ -193,14 +200,19 @@ async fn list_running(
     }
 }
 
-async fn detail(State(shared): State<Shared>, Auth(caller): Auth, Id(id): Id) -> Result<Response, Problem> {
+async fn detail(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    domain: Domain,
+    Id(id): Id,
+) -> Result<Response, Problem> {
     let info = shared.keeper.get(&caller, &id).await?;
     let token = match shared.keeper.access_token(&caller, &id).await {
         // A key that may only look sees all but what opens it.
         Err(KeeperError::Forbidden { .. }) => None,
         token => Some(token?),
     };
-    Ok(json_answer(StatusCode::OK, &Detail::new(&info, token, shared.config.domain.as_deref())))
+    Ok(json_answer(StatusCode::OK, &Detail::new(&info, token, domain.0)))
 }
 
 async fn kill(State(shared): State<Shared>, Auth(caller): Auth, Id(id): Id) -> Result<StatusCode, Problem> {
@@ -265,6 +277,7 @@ fn check_memory(memory: Option<bool>) -> Result<(), Problem> {
 async fn connect(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    domain: Domain,
     Id(id): Id,
     Json(body): Json<ResumeBody>,
 ) -> Result<Response, Problem> {
@@ -273,13 +286,14 @@ async fn connect(
     let timeout = Duration::from_secs(body.timeout.unwrap_or(DEFAULT_TIMEOUTS[1]));
     let info = shared.keeper.resume(&caller, &id, Some(timeout)).await?;
     let status = if was_paused { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_answer(status, &opened(&shared, &caller, &info).await?))
+    Ok(json_answer(status, &opened(&shared, &caller, &domain, &info).await?))
 }
 
 /// Resumes a sandbox that is paused, as clients before `connect` do it.
 async fn resume(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    domain: Domain,
     Id(id): Id,
     Json(body): Json<ResumeBody>,
 ) -> Result<Response, Problem> {
@@ -294,7 +308,7 @@ async fn resume(
     }
     let timeout = Duration::from_secs(body.timeout.unwrap_or(DEFAULT_TIMEOUTS[0]));
     let info = shared.keeper.resume(&caller, &id, Some(timeout)).await?;
-    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &info).await?))
+    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &domain, &info).await?))
 }
 
 #[derive(Deserialize)]
@@ -322,6 +336,7 @@ struct ForkBody {
 async fn fork(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    domain: Domain,
     Id(id): Id,
     Json(body): Json<ForkBody>,
 ) -> Result<Response, Problem> {
@@ -335,7 +350,7 @@ async fn fork(
     let mut all: Vec<Value> = Vec::new();
     for fork in forks {
         let made = match fork {
-            Ok(info) => opened(&shared, &caller, &info).await,
+            Ok(info) => opened(&shared, &caller, &domain, &info).await,
             Err(error) => Err(error.into()),
         };
         all.push(match made {

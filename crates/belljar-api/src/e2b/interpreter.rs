@@ -1,6 +1,7 @@
 //! E2B's code interpreter: code in contexts, told line by line.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
@@ -274,8 +275,20 @@ fn untold(done: &CodeExecution) -> Option<Value> {
     Some(json!({"type": "error", "name": name, "value": value, "traceback": format!("{name}: {value}")}))
 }
 
+/// A line of ASCII alone: the JavaScript client decodes each piece of the answer by itself, wherever it was cut.
 fn line(value: &Value) -> Bytes {
-    format!("{value}\n").into()
+    let mut text = String::new();
+    for character in format!("{value}\n").chars() {
+        if character.is_ascii() {
+            text.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\u{unit:04x}");
+        }
+    }
+    text.into()
 }
 
 fn printed(name: &str, piece: Piece) -> Bytes {
@@ -373,6 +386,15 @@ mod tests {
                 "data": {"a": [1, 2], "b": ["x", "y"]}, "extra": {"application/x-own": "x"},
             })
         );
+    }
+
+    #[test]
+    fn lines_are_ascii_and_say_the_same() {
+        let value = json!({"text": "aü\u{1f600}\n\u{2028}"});
+        let line = line(&value);
+        assert!(line.is_ascii());
+        assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), value);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 
     #[test]

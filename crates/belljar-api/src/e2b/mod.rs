@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   E2b-Sandbox-Id, or {49983|49999}-{id}.{domain} ─► data plane: envd (files, processes) and the code interpreter
-//!   /sandboxes, /v2, /v3, /templates, …            ─► control plane, behind the API key
+//!   /sandboxes, /v2, /v3, /templates, …            ─► control plane, behind the API key; its host name is api.{domain}
 //! ```
 //!
 //! The facade decodes, asks the keeper and encodes. docs/e2b.md says what works, what differs and what is not offered.
@@ -10,6 +10,7 @@
 mod access;
 mod connect;
 mod control;
+mod domain;
 mod entry;
 mod envd;
 mod error;
@@ -46,6 +47,9 @@ const ENVD_VERSION: &str = "0.6.13";
 
 const SANDBOX_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
+
+/// The label of the control plane's own host name, below the domain.
+pub(crate) const CONTROL_LABEL: &str = "api";
 
 /// What a request of the data plane is for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -108,7 +108,7 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
-    pub(super) fn new(info: &SandboxInfo, token: String, domain: Option<&str>) -> Self {
+    pub(super) fn new(info: &SandboxInfo, token: String, domain: Option<String>) -> Self {
         let template = templates::public_name(&info.template).to_owned();
         Self {
             template_id: template.clone(),
@@ -118,7 +118,7 @@ impl Sandbox {
             envd_version: ENVD_VERSION,
             traffic_access_token: token.clone(),
             envd_access_token: token,
-            domain: domain.map(str::to_owned),
+            domain,
         }
     }
 }
@@ -189,12 +189,12 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    pub(super) fn new(info: &SandboxInfo, token: Option<String>, domain: Option<&str>) -> Self {
+    pub(super) fn new(info: &SandboxInfo, token: Option<String>, domain: Option<String>) -> Self {
         let lifetime = &info.lifetime;
         Self {
             listed: info.into(),
             envd_access_token: token,
-            domain: domain.map(str::to_owned),
+            domain,
             allow_internet_access: info.spec.network.mode() != belljar_model::NetworkMode::Disabled,
             lifecycle: json!({"autoResume": lifetime.auto_resume, "onTimeout": lifetime.on_timeout.as_str()}),
         }

@@ -8,6 +8,7 @@ use http::{HeaderMap, Uri, header};
 
 use super::client::Peer;
 use crate::api::ApiConfig;
+use crate::e2b::CONTROL_LABEL;
 use crate::problem::{Code, Problem};
 
 /// Whom a request is for.
@@ -48,6 +49,9 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
     {
         if let Some(port) = port_host(label) {
             return Ok(HostName::Port(port));
+        }
+        if config.e2b && label == CONTROL_LABEL {
+            return Ok(HostName::Own);
         }
         // The domain may be one of the server's own names as well, such as localhost.
         if !config.hosts.contains(&host) {
@@ -193,6 +197,15 @@ mod tests {
         assert_eq!(check_host("http://evil.example/", &["localhost"]), Err(Code::HostNotAllowed));
         assert_eq!(check_host("http://localhost/", &["localhost"]), Ok(HostName::Own));
         assert_eq!(check_host("http://localhost/", &[]), Ok(HostName::Own));
+    }
+
+    #[test]
+    fn the_control_plane_of_e2bs_clients_has_a_name_of_its_own() {
+        let mut request = Request::new(axum::body::Body::empty());
+        request.headers_mut().insert(header::HOST, "API.box.test:8443".parse().unwrap());
+        let served = |e2b| check(&ApiConfig { e2b, ..config() }, &request).map_err(|problem| problem.code());
+        assert_eq!(served(true), Ok(HostName::Own));
+        assert_eq!(served(false), Err(Code::NotFound));
     }
 
     #[test]
