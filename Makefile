@@ -102,11 +102,14 @@ e2b-python: ## Runs E2B's published Python clients against a server.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-python-clients; else echo "SKIPPED the Python clients of E2B: need Python 3.11 or later"; fi
 
-e2b-python-clients: $(TARGET_DIR)/e2b-python/made
-	@echo "== Running E2B's Python clients"
-	@BELLJAR_BIN=$(DEBUG)/belljar $(TARGET_DIR)/e2b-python/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_FLAGS) tests/e2b
+# The newest clients run the tests; the oldest are there for one program each.
+E2B_VENVS = $(patsubst tests/e2b/requirements-%.txt,$(TARGET_DIR)/e2b-python-%/made,$(wildcard tests/e2b/requirements-*.txt))
 
-$(TARGET_DIR)/e2b-python/made: tests/e2b/requirements.txt
+e2b-python-clients: $(E2B_VENVS)
+	@echo "== Running E2B's Python clients"
+	@BELLJAR_BIN=$(DEBUG)/belljar E2B_VENVS=$(TARGET_DIR) $(TARGET_DIR)/e2b-python-newest/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_FLAGS) tests/e2b
+
+$(TARGET_DIR)/e2b-python-%/made: tests/e2b/requirements-%.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
@@ -118,11 +121,11 @@ e2b-javascript: ## Runs E2B's published JavaScript clients against a server.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_NODE_20); then $(MAKE) --no-print-directory e2b-javascript-clients; else echo "SKIPPED the JavaScript clients of E2B: need Node 20 or later"; fi
 
-e2b-javascript-clients: tests/e2b/javascript/node_modules/made
+e2b-javascript-clients: tests/e2b/javascript/node_modules/made tests/e2b/javascript/oldest/node_modules/made
 	@echo "== Running E2B's JavaScript clients"
 	@BELLJAR_BIN=$(DEBUG)/belljar node tests/e2b/javascript/run.mjs
 
-tests/e2b/javascript/node_modules/made: tests/e2b/javascript/package.json tests/e2b/javascript/package-lock.json
+%/node_modules/made: %/package.json %/package-lock.json
 	@npm ci --prefix $(dir $<) --no-audit --no-fund
 	@touch $@
 

@@ -25,6 +25,7 @@ pub use example::example;
 pub use file::MAX_FILE_BYTES;
 pub use home::{config_candidates, home_dir};
 pub use origin::Origin;
+pub use resolve::is_domain;
 pub use said::{Changed, Said};
 pub use secret::Secret;
 pub use setting::{Form, Setting};

@@ -364,7 +364,9 @@ fn audit(reader: &mut Reader<'_>) -> AuditConfig {
     }
 }
 
-fn is_domain(text: &str) -> bool {
+/// Whether a text is a domain name in ASCII, as `server.domain` may be one: labels of letters, digits and hyphens.
+#[must_use]
+pub fn is_domain(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

@@ -11,7 +11,7 @@ use crate::message::Quit;
 use crate::service::args::{
     AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
 };
-use crate::{code, config, doctor, languages, net, run, serve, service, shell};
+use crate::{cert, code, config, doctor, languages, net, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,6 +60,13 @@ Examples:
 
 SIGHUP reads the configuration again; SIGTERM stops the server, and its sandboxes live on for the next one.";
 
+const CERT_EXAMPLES: &str = "\
+Examples:
+  belljar cert sandboxes.localhost          in the home; prints how a server uses it
+  belljar cert sandboxes.localhost --dir ./tls
+
+Its authority is made for it and good for the domain alone; the authority's key is kept nowhere.";
+
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
   belljar completion bash > ~/.local/share/bash-completion/completions/belljar
@@ -94,6 +101,9 @@ enum Command {
     /// Check, show or begin the service's configuration
     #[command(subcommand)]
     Config(Box<ConfigCommand>),
+    /// Make a certificate for a domain and the host names below it, for TLS on this machine
+    #[command(after_help = CERT_EXAMPLES)]
+    Cert(CertArgs),
     /// Create and manage long-lived sandboxes
     Sandbox(Box<SandboxCommandArgs>),
     /// Create, list and revoke API keys
@@ -216,6 +226,20 @@ pub(crate) struct ServiceArgs {
     /// Any setting by its key; `belljar config example` has them all
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// Arguments of `belljar cert`.
+#[derive(Debug, Args)]
+pub(crate) struct CertArgs {
+    /// Domain of the server, of at least two labels
+    #[arg(value_name = "DOMAIN")]
+    pub(crate) domain: String,
+    /// Directory for the files, which replace earlier ones [default: tls in the home]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Directory for the service's files [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    pub(crate) home: Option<PathBuf>,
 }
 
 /// The commands of `belljar config`.
@@ -385,6 +409,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Languages(args) => languages::languages(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Config(command) => config::config(&command),
+        Command::Cert(args) => cert::cert(&args),
         Command::Sandbox(args) => service::sandbox(&args),
         Command::Key(args) => service::key(&args),
         Command::Template(args) => service::template(&args),

@@ -1,6 +1,7 @@
 //! `belljar`: runs untrusted code in a sandbox.
 
 mod bring_out;
+mod cert;
 mod cli;
 mod code;
 mod config;

@@ -18,11 +18,25 @@ START_SECONDS = 30.0
 
 
 class Service:
-    """A server with a home of its own, on a free port, until it is closed. With `on_exit="keep"` sandboxes outlive a stop."""
+    """A server with a home of its own, on a free port, until it is closed. With `on_exit="keep"` sandboxes outlive a stop.
 
-    def __init__(self, program: str, on_exit: str = "end", arguments: Sequence[str] = (), without: str = "") -> None:
+    With `certificates`, which is what `belljar cert` has made for the domain, it speaks TLS.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        on_exit: str = "end",
+        arguments: Sequence[str] = (),
+        without: str = "",
+        domain: str = "localhost",
+        certificates: str = "",
+    ) -> None:
         self.home = tempfile.mkdtemp(prefix="belljar-sdk-")
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{_free_port()}"
+        self.url = f"{'https' if certificates else 'http'}://{self.address}"
+        self._domain = domain
+        self._certificates = certificates
         self._log = open(os.path.join(self.home, "server.log"), "w+b")
         self._program = program
         self._arguments = arguments
@@ -35,10 +49,12 @@ class Service:
         environment["BELLJAR_HOME"] = self.home
         # A wall that is taken away, to show that it matters.
         environment["BELLJAR_TEST_WITHOUT"] = self._without
-        address = self.url[len("http://") :]
         # Several tenants on the machine's own tree: the tests mean no harm to each other.
-        command = [self._program, "serve", "--listen", address, "--domain", "localhost", "--on-exit", on_exit]
+        command = [self._program, "serve", "--listen", self.address, "--domain", self._domain, "--on-exit", on_exit]
         command += ["--set", "sandboxes.share_host_tree=true", *self._arguments]
+        if self._certificates:
+            for key, file in (("tls_certificate", "certificate.pem"), ("tls_key", "key.pem")):
+                command += ["--set", f"server.{key}={os.path.join(self._certificates, file)}"]
         self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
         try:
             self.key = self._wait()
@@ -102,7 +118,8 @@ class Service:
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/ready", trust_env=False).status_code == 200
+            # By its address, for which no certificate is.
+            return httpx.get(f"{self.url}/ready", trust_env=False, verify=False).status_code == 200
         except httpx.HTTPError:
             return False
 

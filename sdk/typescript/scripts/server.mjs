@@ -16,11 +16,16 @@ async function freePort() {
   return port;
 }
 
-/** Starts a server on a free port with an empty home, and resolves when it is ready. */
-export async function startServer(program, more = []) {
+/**
+ * Starts a server on a free port with an empty home, and resolves when it is ready. With `certificates`, the directory that
+ * `belljar cert` has made for the domain, it speaks TLS.
+ */
+export async function startServer(program, more = [], { domain = "localhost", certificates } = {}) {
   const home = await mkdtemp(join(tmpdir(), "belljar-sdk-home-"));
-  const url = `http://127.0.0.1:${await freePort()}`;
-  const server = spawn(program, ["serve", "--listen", url.slice("http://".length), "--on-exit", "end", "--set", "sandboxes.share_host_tree=true", "--domain", "localhost", ...more], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
+  const address = `127.0.0.1:${await freePort()}`;
+  const url = `${certificates ? "https" : "http"}://${address}`;
+  const tls = certificates ? ["--set", `server.tls_certificate=${join(certificates, "certificate.pem")}`, "--set", `server.tls_key=${join(certificates, "key.pem")}`] : [];
+  const server = spawn(program, ["serve", "--listen", address, "--on-exit", "end", "--set", "sandboxes.share_host_tree=true", "--domain", domain, ...tls, ...more], { env: { ...process.env, BELLJAR_HOME: home }, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   let ended = false;
   const exit = new Promise((resolve) => {
@@ -46,9 +51,9 @@ export async function startServer(program, more = []) {
 
   const deadline = Date.now() + START_DEADLINE_MS;
   for (;;) {
-    // It prints its first key once.
+    // It prints its first key once, when it listens. With TLS there is no certificate for its address to ask it by.
     const key = /\bbj_[0-9a-f]{64}\b/.exec(output)?.[0];
-    const ready = key !== undefined && (await fetch(`${url}/ready`).then((answer) => answer.ok, () => false));
+    const ready = key !== undefined && (certificates !== undefined || (await fetch(`${url}/ready`).then((answer) => answer.ok, () => false)));
     if (ready) {
       return { url, key, stop, output: () => output };
     }

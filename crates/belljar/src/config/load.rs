@@ -98,7 +98,8 @@ impl<'a> Sources<'a> {
         Ok((Loaded { home, file, said, config }, errors))
     }
 
-    fn home(&self) -> Result<PathBuf, LoadError> {
+    /// The service's directory, an absolute path.
+    pub(crate) fn home(&self) -> Result<PathBuf, LoadError> {
         let is_root = rustix::process::geteuid().is_root();
         let variable = |name: &str| std::env::var_os(name);
         let path = match &self.args.home {

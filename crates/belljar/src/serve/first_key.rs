@@ -1,12 +1,19 @@
 //! The first key: a server without any makes one, and tells it once.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
+use belljar_config::ServerConfig;
 use belljar_keeper::{Caller, E2B_KEY_PREFIX, KEY_PREFIX, Keeper, KeeperError, NewKey, Quotas};
 use belljar_model::Role;
 
 use super::listen::Listening;
+use crate::cert::{AUTHORITY_FILE, BUNDLE_FILE};
+
+/// The port of addresses that name none.
+const HTTPS_PORT: u16 = 443;
 
 /// Why there is no first key.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +32,58 @@ pub(crate) enum FirstKeyError {
     Write(#[source] io::Error),
 }
 
+/// How E2B's clients get here.
+#[derive(Debug, Clone)]
+pub(crate) enum E2bWay {
+    /// By the server's one address.
+    Address,
+    /// By host names of a domain, with TLS.
+    Domain {
+        domain: String,
+        /// The directory of the server's certificate.
+        certificates: PathBuf,
+    },
+}
+
+impl E2bWay {
+    /// The way of a configuration; `None` if they are not served.
+    pub(crate) fn of(server: &ServerConfig) -> Option<Self> {
+        let way = server.domain.clone().zip(server.tls.as_ref()).map_or(Self::Address, |(domain, tls)| {
+            let certificates = tls.certificate.parent().map(Path::to_owned).unwrap_or_default();
+            Self::Domain { domain, certificates }
+        });
+        server.e2b.then_some(way)
+    }
+
+    /// The variables for it, but for the key.
+    fn variables(&self, url: &str, port: u16) -> String {
+        match self {
+            Self::Address => {
+                let names = ["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"];
+                names.map(|name| format!("export {name}={url}\n")).concat()
+            }
+            Self::Domain { domain, certificates } => {
+                let port = if port == HTTPS_PORT { String::new() } else { format!(":{port}") };
+                let mut text = format!("export E2B_DOMAIN={domain}{port}\n");
+                // An operator's own certificate is one that clients trust anyway.
+                let files = [("SSL_CERT_FILE", BUNDLE_FILE), ("NODE_EXTRA_CA_CERTS", AUTHORITY_FILE)];
+                for (name, file) in files {
+                    let path = certificates.join(file);
+                    if path.is_file() {
+                        let _ = writeln!(text, "export {name}={}", path.display());
+                    }
+                }
+                text
+            }
+        }
+    }
+}
+
 /// What a newcomer is told.
 pub(crate) struct Welcome {
     key: Option<(String, String)>,
-    /// Whether E2B's clients are served.
-    e2b: bool,
+    /// How E2B's clients get here, if they are served.
+    e2b: Option<E2bWay>,
 }
 
 impl Welcome {
@@ -37,7 +91,7 @@ impl Welcome {
     pub(crate) async fn prepare(
         keeper: &Keeper,
         listening: &Listening,
-        e2b: bool,
+        e2b: Option<E2bWay>,
     ) -> Result<Self, FirstKeyError> {
         if keeper.has_keys().await? {
             return Ok(Self { key: None, e2b });
@@ -86,14 +140,16 @@ impl Welcome {
             ),
             None => format!("Belljar serves {place}\n"),
         };
-        match listening.url().filter(|_| self.e2b) {
-            Some(url) => text + &self.e2b_variables(&url),
-            None => text,
+        match (listening.url(), listening.addresses.first(), &self.e2b) {
+            (Some(url), Some(address), Some(way)) => {
+                text + &way.variables(&url, address.port()) + &self.e2b_key()
+            }
+            _ => text,
         }
     }
 
-    /// The variables that point E2B's clients here. A key that was told before is not known any more.
-    fn e2b_variables(&self, url: &str) -> String {
+    /// The key as E2B's clients spell it. One that was told before is not known any more.
+    fn e2b_key(&self) -> String {
         let secret = self.key.as_ref().and_then(|(_, secret)| secret.strip_prefix(KEY_PREFIX));
         let key = match secret {
             Some(hex) => format!("{E2B_KEY_PREFIX}{hex}"),
@@ -101,9 +157,7 @@ impl Welcome {
                 "{E2B_KEY_PREFIX}…  # a key of this server, with {E2B_KEY_PREFIX} in place of {KEY_PREFIX}"
             ),
         };
-        format!(
-            "export E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_VOLUME_API_URL={url}\nexport E2B_API_KEY={key}\n"
-        )
+        format!("export E2B_API_KEY={key}\n")
     }
 }
 

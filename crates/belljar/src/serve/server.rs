@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::background::{Background, End};
-use super::first_key::Welcome;
+use super::first_key::{E2bWay, Welcome};
 use super::home::Home;
 use super::listen::{Listening, Passed};
 use super::log::Log;
@@ -128,7 +128,10 @@ impl Server {
         // Nobody reads what a server in the background says, and the operator's socket needs no key.
         let welcome = match self.background {
             Some(_) => None,
-            None => Some(Welcome::prepare(&self.keeper, &self.listening, loaded.config.server.e2b).await?),
+            None => {
+                let e2b = E2bWay::of(&loaded.config.server);
+                Some(Welcome::prepare(&self.keeper, &self.listening, e2b).await?)
+            }
         };
         for listener in std::mem::take(&mut self.listening.listeners) {
             let (api, stopping) = (Arc::clone(&self.api), self.stopping.clone());

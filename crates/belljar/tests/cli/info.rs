@@ -22,6 +22,7 @@ fn help_and_version() {
       languages   List the languages that can be run here, with versions
       serve       Turn this machine into a sandbox service that programs use over the network
       config      Check, show or begin the service's configuration
+      cert        Make a certificate for a domain and the host names below it, for TLS on this machine
       sandbox     Create and manage long-lived sandboxes
       key         Create, list and revoke API keys
       template    List what sandboxes can start from
