@@ -1,5 +1,7 @@
 """What older clients send, and what no client should."""
 
+import base64
+import json
 import os
 import struct
 
@@ -121,6 +123,44 @@ def test_metrics_and_envs_of_the_daemon(envd):
     assert envd.get("/metrics").json()["mem_total"] > 0
     assert envd.get("/envs").json() == {}
     assert envd.post("/init", json={}).status_code == 404
+
+
+def call(envd, procedure, message):
+    return envd.post(f"/process.Process/{procedure}", json=message)
+
+
+def test_processes_are_found_by_their_tags(envd, sbx):
+    headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
+    config = {"cmd": "/bin/bash", "args": ["-c", "read line; echo got $line"]}
+    started = frame(json.dumps({"process": config, "tag": "the reader", "stdin": True}).encode())
+    selector = {"process": {"tag": "the reader"}}
+    with envd.stream("POST", "/process.Process/Start", content=started, headers=headers) as first:
+        next(first.iter_raw())
+        listed = {one.get("tag"): one["pid"] for one in call(envd, "List", {}).json()["processes"]}
+        assert listed["the reader"] > 0
+        with envd.stream("POST", "/process.Process/Connect", content=frame(json.dumps(selector).encode()), headers=headers) as second:
+            typed = base64.b64encode(b"input\n").decode()
+            assert call(envd, "SendInput", {**selector, "input": {"stdin": typed}}).status_code == 200
+            told = b"".join(second.iter_raw())
+    assert f'"pid":{listed["the reader"]}'.encode() in told
+    assert base64.b64encode(b"got input\n") in told
+    until(lambda: "the reader" not in [one.get("tag") for one in call(envd, "List", {}).json()["processes"]], "the end")
+    missing = call(envd, "SendSignal", {"process": {"tag": "none"}, "signal": "SIGNAL_SIGKILL"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    long = frame(json.dumps({"process": config, "tag": "x" * 257}).encode())
+    refused = envd.post("/process.Process/Start", content=long, headers=headers)
+    assert b'"invalid_argument"' in refused.content and b"tag" in refused.content
+
+
+def test_a_tag_is_of_one_sandbox(envd):
+    with Sandbox.create() as other:
+        started = {"process": {"cmd": "/bin/sleep", "args": ["1000"]}, "tag": "elsewhere"}
+        token = other.connection_config.sandbox_headers["X-Access-Token"]
+        headers = {"Content-Type": "application/connect+json", "E2b-Sandbox-Id": other.sandbox_id, "X-Access-Token": token}
+        with envd.stream("POST", "/process.Process/Start", content=frame(json.dumps(started).encode()), headers=headers) as stream:
+            next(stream.iter_raw())
+            foreign = call(envd, "SendSignal", {"process": {"tag": "elsewhere"}, "signal": "SIGNAL_SIGKILL"})
+            assert foreign.status_code == 404
 
 
 def frame(message, flags=0, length=None):

@@ -90,6 +90,7 @@ pub(crate) struct Inner {
     pub(crate) streams: StreamSlots,
     /// What E2B's clients watch and ask for.
     pub(crate) e2b_watchers: e2b::Watchers,
+    pub(crate) e2b_tags: e2b::Tags,
     /// Bytes of answers that clients have not taken.
     pub(crate) flights: Flights,
     /// Connections on all listeners.
@@ -158,6 +159,7 @@ impl Api {
             attempts,
             streams,
             e2b_watchers: e2b::Watchers::default(),
+            e2b_tags: e2b::Tags::default(),
             flights: Flights::default(),
             connections,
             traffic,

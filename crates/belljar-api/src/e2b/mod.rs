@@ -20,6 +20,7 @@ mod interpreter;
 mod metadata;
 mod network;
 mod process;
+mod tags;
 mod templates;
 mod types;
 mod watch;
@@ -34,6 +35,7 @@ use crate::guard::{PortHost, canonical_port};
 
 pub(crate) use control::router;
 pub(crate) use error::Form;
+pub(crate) use tags::Tags;
 pub(crate) use watch::Watchers;
 
 /// The port of the daemon in E2B's sandboxes: processes and files.

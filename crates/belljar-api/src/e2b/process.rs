@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::connect;
 use super::entry::{Inside, absolute, stat};
 use super::error::Refusal;
+use super::tags::Tags;
 use crate::guard::StreamSlot;
 
 /// How often a stream that has nothing to say says so, unless the client asks for another interval.
@@ -159,28 +160,40 @@ pub(super) async fn answer(
     Ok(connect::unary(&answer, is_stream))
 }
 
-/// The process that is meant: the latest with that number, since the kernel gives numbers again.
+/// The process that is meant, by its tag or its number: the latest, since the kernel gives numbers again.
 async fn find(inside: &Inside<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
-    if selector.tag.is_some() {
-        return Err(tags());
-    }
+    let all = known(inside).await?;
+    let (tags, sandbox) = (&inside.shared.e2b_tags, inside.entered.id());
     let pid = selector.pid.unwrap_or(0);
-    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
-    let found = all.into_iter().filter(|process| process.pid == pid).max_by_key(|process| process.id);
-    found.ok_or_else(|| Refusal::new(ErrorCode::NotFound, format!("process with pid {pid} not found")))
+    let is_meant = |process: &v1::ProcessInfo| match &selector.tag {
+        Some(tag) => tags.of(sandbox, process.id).as_ref() == Some(tag),
+        None => process.pid == pid,
+    };
+    let found = all.into_iter().filter(is_meant).max_by_key(|process| process.id);
+    found.ok_or_else(|| {
+        let what = selector.tag.as_ref().map_or_else(|| format!("pid {pid}"), |tag| format!("tag {tag:?}"));
+        Refusal::new(ErrorCode::NotFound, format!("process with {what} not found"))
+    })
 }
 
-fn tags() -> Refusal {
-    Refusal::new(ErrorCode::Unimplemented, "tag: this server knows processes by their pid")
+/// All processes that the guest knows.
+async fn known(inside: &Inside<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
+    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
+    inside.shared.e2b_tags.keep(inside.entered.id(), &all);
+    Ok(all)
 }
 
 async fn list(inside: &Inside<'_>) -> Result<Value, Refusal> {
-    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
+    let all = known(inside).await?;
     let text = |argument: &Bytes| String::from_utf8_lossy(argument).into_owned();
     let processes = all.iter().filter(|process| process.running).map(|process| {
         let mut argv = process.argv.iter().map(text);
         let cmd = argv.next().unwrap_or_default();
-        json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid})
+        let mut told = json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid});
+        if let Some(tag) = inside.shared.e2b_tags.of(inside.entered.id(), process.id) {
+            told["tag"] = json!(tag);
+        }
+        told
     });
     Ok(json!({ "processes": processes.collect::<Vec<_>>() }))
 }
@@ -251,9 +264,8 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
     let StartRequest { process, pty, tag, stdin } = connect::message(request).await?;
-    if tag.is_some_and(|tag| !tag.is_empty()) {
-        return Err(tags());
-    }
+    let tag = tag.filter(|tag| !tag.is_empty());
+    Tags::check(tag.as_deref().unwrap_or_default())?;
     let cwd = process.cwd.filter(|cwd| !cwd.is_empty()).map(|cwd| absolute(&cwd)).unwrap_or_default();
     if !cwd.is_empty() {
         let is_directory = match inside.perform(stat(&cwd, true)).await {
@@ -284,6 +296,9 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
     let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
     let opened = opened.map_err(|error| inside.refusal(error))?;
     let pid = opened.get().pid;
+    if let Some(tag) = tag {
+        inside.shared.e2b_tags.set(inside.shared, inside.entered.id(), opened.get().id, tag);
+    }
     if let Some(deadline) = deadline {
         kill_at(inside, opened.get().id, deadline);
     }
