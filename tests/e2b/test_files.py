@@ -141,11 +141,6 @@ def test_remove(sbx, place):
     sbx.files.remove(f"{place}/d")
 
 
-def test_metadata_of_files_is_not_offered(sbx, place):
-    with pytest.raises(SandboxException, match="does not offer"):
-        sbx.files.write(f"{place}/a", "x", metadata={"a": "b"})
-
-
 def events_of(handle, count):
     seen = []
     until(lambda: (seen.extend(handle.get_new_events()), len(seen) >= count)[1], f"{count} events")
@@ -220,3 +215,37 @@ def test_range(sbx, place):
     sbx.files.write(f"{place}/a.txt", "0123456789")
     answer = httpx.get(sbx.download_url(f"{place}/a.txt"), headers={"Range": "bytes=2-4"})
     assert (answer.status_code, answer.text) == (206, "234")
+
+
+@pytest.mark.parametrize("octet", [False, True])
+def test_metadata(sbx, place, octet):
+    kept = {"author": "ada", "purpose": "a test"}
+    path = f"{place}/a.txt"
+    assert sbx.files.write(path, "x", metadata=kept, use_octet_stream=octet).metadata == kept
+    assert sbx.files.get_info(path).metadata == kept
+    assert [entry.metadata for entry in sbx.files.list(place)] == [kept]
+    assert sbx.files.rename(path, f"{place}/b.txt").metadata == kept
+    # What is written anew has what is said then.
+    assert sbx.files.write(f"{place}/b.txt", "y").metadata is None
+    assert sbx.files.get_info(f"{place}/b.txt").metadata is None
+
+
+def test_metadata_of_many(sbx, place):
+    entries = [{"path": f"{place}/{number}", "data": "x"} for number in range(3)]
+    written = sbx.files.write_files(entries, metadata={"of": "all"})
+    assert [info.metadata for info in written] == [{"of": "all"}] * 3
+
+
+def test_metadata_that_a_program_sets(sbx, place):
+    path = f"{place}/a.txt"
+    sbx.files.write(path, "x")
+    sbx.commands.run(f"""python3 -c "import os; os.setxattr('{path}', 'user.e2b.author', b'ada')" """)
+    sbx.commands.run(f"""python3 -c "import os; os.setxattr('{path}', 'user.other', b'x')" """)
+    assert sbx.files.get_info(path).metadata == {"author": "ada"}
+
+
+def test_metadata_that_is_too_much(sbx, place):
+    for metadata in ({"k": "x" * 5000}, {"k" * 300: "x"}):
+        with pytest.raises(SandboxException, match="metadata"):
+            sbx.files.write(f"{place}/a.txt", "x", metadata=metadata)
+    assert sbx.files.list(place) == []

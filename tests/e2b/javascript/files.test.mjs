@@ -89,6 +89,15 @@ test("info", async () => {
   assert.equal((await files.getInfo(place)).type, FileType.DIR);
 });
 
+test("metadata", async () => {
+  const metadata = { author: "ada" };
+  assert.deepEqual((await files.write(`${place}/a.txt`, "x", { metadata })).metadata, metadata);
+  assert.deepEqual((await files.getInfo(`${place}/a.txt`)).metadata, metadata);
+  assert.deepEqual((await files.list(place)).map((entry) => entry.metadata), [metadata]);
+  await files.write(`${place}/a.txt`, "y");
+  assert.equal((await files.getInfo(`${place}/a.txt`)).metadata, undefined);
+});
+
 test("a symbolic link", async () => {
   await files.write(`${place}/a.txt`, "a");
   await box.sandbox.commands.run(`ln -s a.txt ${place}/link`);

@@ -1,5 +1,7 @@
 //! Paths and entries, as E2B's daemon says them.
 
+use std::collections::BTreeMap;
+
 use belljar_engine::v1;
 use belljar_keeper::{Caller, Entered, KeeperError};
 use bytes::Bytes;
@@ -9,6 +11,9 @@ use serde::Serialize;
 use super::access::USER;
 use super::error::Refusal;
 use crate::api::Shared;
+
+/// What the names of the extended attributes begin with that are a file's metadata.
+pub(super) const METADATA: &str = "e2b.";
 
 /// The home directory inside.
 pub(super) const HOME: &str = "/home/user";
@@ -57,6 +62,8 @@ pub(super) struct EntryInfo {
     symlink_target: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_symlink: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
 }
 
 pub(super) const DIRECTORY: &str = "FILE_TYPE_DIRECTORY";
@@ -68,6 +75,14 @@ fn kind_of(kind: v1::FileKind) -> &'static str {
         v1::FileKind::FILE_KIND_SYMLINK => "FILE_TYPE_SYMLINK",
         _ => "FILE_TYPE_UNSPECIFIED",
     }
+}
+
+/// What is kept about a file, of what can be text.
+fn told(entry: &v1::Entry) -> BTreeMap<String, String> {
+    let pairs = entry.attributes.iter().filter_map(|(name, value)| {
+        Some((name.strip_prefix(METADATA)?.to_owned(), std::str::from_utf8(value).ok()?.to_owned()))
+    });
+    pairs.collect()
 }
 
 /// Permission bits as `ls` shows them.
@@ -104,6 +119,7 @@ impl EntryInfo {
             modified_time: modified,
             symlink_target: is_symlink.then(|| String::from_utf8_lossy(&entry.symlink_target).into_owned()),
             is_symlink,
+            metadata: told(target.unwrap_or(entry)),
         }
     }
 }
@@ -145,7 +161,8 @@ impl Inside<'_> {
 }
 
 pub(super) fn stat(path: &str, follow: bool) -> v1::StatRequest {
-    v1::StatRequest { path: Bytes::copy_from_slice(path.as_bytes()), follow, ..Default::default() }
+    let path = Bytes::copy_from_slice(path.as_bytes());
+    v1::StatRequest { path, follow, attributes: METADATA.to_owned(), ..Default::default() }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `/files` of E2B's daemon: whole files up and down.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use axum::body::Body;
@@ -19,8 +20,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::access::{self, Head, Signature};
-use super::entry::{absolute, name};
-use super::error::{self, Plain, json_answer, not_offered};
+use super::entry::{METADATA, absolute, name};
+use super::error::{self, Plain, json_answer};
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
 use crate::rest;
@@ -32,7 +33,11 @@ const MAX_FILES: usize = 1000;
 const MAX_INFLATED_BYTES: usize = 4 << 20;
 
 /// What a header begins with that says something about a file.
-const METADATA: &str = "x-metadata-";
+const METADATA_HEADER: &str = "x-metadata-";
+
+/// The longest key of a file's metadata, and the most bytes of all its keys and values together.
+const MAX_METADATA_KEY_BYTES: usize = 246;
+const MAX_METADATA_BYTES: usize = 4096;
 
 #[derive(Deserialize)]
 struct FilesQuery {
@@ -131,9 +136,7 @@ async fn receive(
 ) -> Result<Vec<Value>, Plain> {
     let _slot = shared.streams.take(&caller.key)?;
     let headers = request.headers();
-    if headers.keys().any(|name| name.as_str().starts_with(METADATA)) {
-        return Err(not_offered("metadata of files").into());
-    }
+    let metadata = metadata(headers)?;
     let kind = text(headers, &header::CONTENT_TYPE).to_owned();
     let is_gzip = match text(headers, &header::CONTENT_ENCODING) {
         "" | "identity" => false,
@@ -145,11 +148,38 @@ async fn receive(
     };
     let body = pieces(request.into_body(), is_gzip);
     if let Ok(boundary) = multer::parse_boundary(&kind) {
-        return form(shared, caller, entered, path, body, boundary).await;
+        return form(shared, caller, entered, path, body, boundary, &metadata).await;
     }
     let path = path.filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| Problem::field("path", "it is missing"))?;
-    Ok(vec![write(shared, caller, entered, path, body).await?])
+    Ok(vec![write(shared, caller, entered, path, body, &metadata).await?])
+}
+
+/// What a request's headers say about its files, by the names of their attributes.
+///
+/// # Errors
+/// A value that is not printable ASCII, or more than is kept.
+fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Bytes>, Problem> {
+    let mut all = BTreeMap::new();
+    let mut bytes = 0;
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix(METADATA_HEADER) else { continue };
+        let refused = |why: String| Err(Problem::field("metadata", format!("{key:?}: {why}")));
+        bytes += key.len() + value.len();
+        if key.is_empty() || key.len() > MAX_METADATA_KEY_BYTES {
+            return refused(format!("give a key of 1 to {MAX_METADATA_KEY_BYTES} bytes"));
+        }
+        if !value.as_bytes().iter().all(|byte| (b' '..=b'~').contains(byte)) {
+            return refused("give a value of printable ASCII".to_owned());
+        }
+        if bytes > MAX_METADATA_BYTES {
+            return refused(format!("all of it is more than {MAX_METADATA_BYTES} bytes"));
+        }
+        if all.insert(format!("{METADATA}{key}"), Bytes::copy_from_slice(value.as_bytes())).is_some() {
+            return refused("it is there twice".to_owned());
+        }
+    }
+    Ok(all)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
@@ -163,6 +193,7 @@ async fn form(
     path: Option<&str>,
     body: BoxStream<'static, io::Result<Bytes>>,
     boundary: String,
+    metadata: &BTreeMap<String, Bytes>,
 ) -> Result<Vec<Value>, Plain> {
     let malformed = |error: multer::Error| {
         Problem::new(Code::InvalidRequest, format!("the form cannot be read: {error}"))
@@ -197,7 +228,7 @@ async fn form(
             }
             drop(sender);
         };
-        let (file, ()) = tokio::join!(write(shared, caller, entered, &named, content), feeding);
+        let (file, ()) = tokio::join!(write(shared, caller, entered, &named, content, metadata), feeding);
         written.push(file?);
     }
     match written.is_empty() {
@@ -219,9 +250,12 @@ async fn write(
     entered: &Entered,
     path: &str,
     content: BoxStream<'static, io::Result<Bytes>>,
+    metadata: &BTreeMap<String, Bytes>,
 ) -> Result<Value, Plain> {
     let path = absolute(path);
-    let open = v1::WriteOpen { path: path.clone().into(), make_parents: true, ..Default::default() };
+    let attributes = metadata.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let open =
+        v1::WriteOpen { path: path.clone().into(), make_parents: true, attributes, ..Default::default() };
     shared.e2b_watchers.place(entered.id(), &path);
     let done = shared.keeper.perform_in(caller, entered, Write::new(open, content)).await;
     if let Err(error) = done {
@@ -237,7 +271,15 @@ async fn write(
         };
         return Err(problem.into());
     }
-    Ok(json!({"path": path, "name": name(&path), "type": "file"}))
+    let mut written = json!({"path": path, "name": name(&path), "type": "file"});
+    if !metadata.is_empty() {
+        let pairs = metadata.iter().map(|(name, value)| {
+            let key = name.strip_prefix(METADATA).unwrap_or(name);
+            (key.to_owned(), json!(String::from_utf8_lossy(value)))
+        });
+        written["metadata"] = Value::Object(pairs.collect());
+    }
+    Ok(written)
 }
 
 /// The bytes of a body, decompressed if they are compressed.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::entry::{DIRECTORY, Inside, absolute, stat};
+use super::entry::{DIRECTORY, Inside, METADATA, absolute, stat};
 use super::error::Refusal;
 use super::{connect, watch};
 
@@ -121,7 +121,8 @@ async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refu
         return Err(Refusal::invalid(format!("path is not a directory: {path}")));
     }
     let depth = depth.min(MAX_DEPTH);
-    let mut request = v1::ListRequest { path: bytes(path), depth, ..Default::default() };
+    let mut request =
+        v1::ListRequest { path: bytes(path), depth, attributes: METADATA.to_owned(), ..Default::default() };
     let mut entries = Vec::new();
     loop {
         let page = inside.perform(request.clone()).await?;

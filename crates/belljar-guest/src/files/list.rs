@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rustix::fs::{CWD, Dir, FileType};
 use rustix::io::Errno;
 
+use super::attributes;
 use super::entry::{Link, entry_at, open_dir};
 use super::path::{failure, resolve};
 
@@ -32,7 +33,14 @@ pub(super) async fn list(home: &Path, request: &v1::ListRequest) -> Result<v1::L
     let path = resolve(home, "path", &request.path)?;
     let depth = bounded("depth", request.depth, MAX_DEPTH, 1)?;
     let limit = bounded("limit", request.limit, MAX_ENTRIES, MAX_ENTRIES)?;
-    let mut page = Page { limit, after: &request.after, kept: BTreeMap::new(), bytes: 0, bound: None };
+    let mut page = Page {
+        limit,
+        attributes: &request.attributes,
+        after: &request.after,
+        kept: BTreeMap::new(),
+        bytes: 0,
+        bound: None,
+    };
     let fail = |errno| failure("list", &request.path, errno);
     let root = open_dir(CWD, &path, true).and_then(Dir::new).map_err(fail)?;
     walk(root, depth, &mut page).await.map_err(fail)?;
@@ -56,6 +64,8 @@ fn bounded(field: &str, value: u32, most: u32, default: u32) -> Result<usize, Co
 /// The smallest paths after a cursor.
 struct Page<'a> {
     limit: usize,
+    /// Which extended attributes are told.
+    attributes: &'a str,
     after: &'a [u8],
     kept: BTreeMap<Vec<u8>, v1::Entry>,
     bytes: usize,
@@ -82,22 +92,23 @@ impl Page<'_> {
     }
 
     fn add(&mut self, path: Vec<u8>, entry: v1::Entry) {
-        self.bytes += cost(&path, &entry);
+        self.bytes += cost(path.len(), &entry);
         let length = path.len();
         if let Some(old) = self.kept.insert(path, entry) {
             // A directory that changes meanwhile may name an entry twice.
-            self.bytes -= length + old.symlink_target.len() + ENTRY_BYTES;
+            self.bytes -= cost(length, &old);
         }
         while self.kept.len() > self.limit || (self.bytes > MAX_BYTES && self.kept.len() > 1) {
             let Some((path, entry)) = self.kept.pop_last() else { break };
-            self.bytes -= cost(&path, &entry);
+            self.bytes -= cost(path.len(), &entry);
             self.bound = Some(path);
         }
     }
 }
 
-fn cost(path: &[u8], entry: &v1::Entry) -> usize {
-    path.len() + entry.symlink_target.len() + ENTRY_BYTES
+fn cost(path_bytes: usize, entry: &v1::Entry) -> usize {
+    let attributes = entry.attributes.iter().map(|(name, value)| name.len() + value.len() + ENTRY_BYTES);
+    path_bytes + entry.symlink_target.len() + attributes.sum::<usize>() + ENTRY_BYTES
 }
 
 /// Goes through the tree with as many open directories as it is levels deep.
@@ -125,9 +136,10 @@ async fn walk(root: Dir, depth: usize, page: &mut Page<'_>) -> Result<(), Errno>
         let wanted = page.wants(&path);
         if wanted || unknown {
             match entry_at(dir.fd()?, name, &path, Link::Itself) {
-                Ok(entry) => {
+                Ok(mut entry) => {
                     is_dir = entry.kind == v1::FileKind::FILE_KIND_DIRECTORY;
                     if wanted {
+                        attributes::tell(dir.fd()?, name, Link::Itself, page.attributes, &mut entry)?;
                         page.add(path.clone(), entry);
                     }
                 }

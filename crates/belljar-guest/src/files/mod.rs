@@ -2,6 +2,7 @@
 //! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
 
 pub(crate) mod archive;
+mod attributes;
 mod change;
 mod entry;
 pub(crate) mod glob;
@@ -62,8 +63,9 @@ impl v1::Filesystem for Files {
         let request = request.to_owned_message();
         let path = resolve(&self.home, "path", &request.path)?;
         let link = if request.follow { Link::Follow } else { Link::Itself };
-        let entry = entry_at(CWD, &path, &request.path, link)
-            .map_err(|errno| failure("open", &request.path, errno))?;
+        let fail = |errno| failure("open", &request.path, errno);
+        let mut entry = entry_at(CWD, &path, &request.path, link).map_err(fail)?;
+        attributes::tell(CWD, &path, link, &request.attributes, &mut entry).map_err(fail)?;
         Response::ok(v1::StatResponse { entry: entry.into(), ..Default::default() })
     }
 

@@ -605,3 +605,37 @@ async fn modes_and_times_are_set() {
     assert_eq!(home.path().join("link").symlink_metadata().unwrap().mtime_nsec(), 7);
     assert_eq!(home.path().join("file").metadata().unwrap().mtime_nsec(), 0);
 }
+
+#[tokio::test]
+async fn attributes_come_with_what_is_written_and_are_told_when_asked_for() {
+    let (home, client) = start();
+    let attributes = [("own.a".to_owned(), bytes("1")), ("other".to_owned(), bytes("2"))];
+    let open = v1::WriteOpen { attributes: attributes.into_iter().collect(), ..open_request("a") };
+    match write(&client, open, vec![bytes("x")]).await {
+        Ok(_) => {}
+        // The file system of this machine has none.
+        Err(_)
+            if rustix::fs::setxattr(home.path(), "user.x", b"", rustix::fs::XattrFlags::empty()).is_err() =>
+        {
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let names = |entry: &v1::Entry| entry.attributes.keys().cloned().collect::<Vec<_>>();
+    let stat = async |attributes: &str| {
+        let request =
+            v1::StatRequest { path: bytes("a"), attributes: attributes.into(), ..Default::default() };
+        client.stat(request).await.unwrap().into_owned().entry.as_option().cloned().unwrap()
+    };
+    assert_eq!(names(&stat("own.").await), ["own.a"]);
+    assert!(names(&stat("").await).is_empty());
+    let request = v1::ListRequest { path: bytes("."), attributes: "own.".into(), ..Default::default() };
+    let listed = client.list(request).await.unwrap().into_owned();
+    assert_eq!(listed.entries[0].attributes["own.a"], bytes("1"));
+    // Written anew it has what is said then, and in place nothing is said.
+    write(&client, open_request("a"), vec![]).await.unwrap();
+    assert!(names(&stat("own.").await).is_empty());
+    let attributes = [("own.a".to_owned(), bytes("1"))].into_iter().collect();
+    let open = v1::WriteOpen { append: true, attributes, ..open_request("a") };
+    assert_eq!(write(&client, open, vec![]).await.unwrap_err().code, ErrorCode::InvalidArgument);
+}

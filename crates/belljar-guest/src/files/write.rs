@@ -11,6 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, StatxFl
 use rustix::io::{Errno, retry_on_intr};
 
 use super::ITSELF;
+use super::attributes;
 use super::change::make_parents;
 use super::entry::{entry, stat_open};
 use super::path::{failure, mode, resolve, split, split_named};
@@ -93,6 +94,10 @@ impl Target {
             check_regular(stat, "write", &open.path)?;
         }
         if open.append || open.offset.is_some() {
+            if !open.attributes.is_empty() {
+                let message = "attributes: they go with neither append nor offset";
+                return Err(ConnectError::invalid_argument(message));
+            }
             return Self::in_place(&path, open, wanted);
         }
         if existing.is_some() {
@@ -107,6 +112,7 @@ impl Target {
         let kind = if existing.is_some() { Temporary::Replacement } else { Temporary::New };
         let (file, name) = create_temporary(dir.as_fd(), kind).map_err(fail)?;
         let temporary = Unnamed { dir, name, target, mode, exclusive: open.exclusive };
+        attributes::set(&file, open.attributes.iter()).map_err(fail)?;
         Ok(Self { file, offset: None, temporary: Some(temporary) })
     }
 
