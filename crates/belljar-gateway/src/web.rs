@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use belljar_model::{Decision, DomainName};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
 use http::uri::Authority;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
@@ -41,6 +41,9 @@ const DENIED: &str = "x-belljar-denied";
 
 /// The most requests of one connection of HTTP/2 at once.
 const MAX_STREAMS: u32 = 100;
+
+/// HTTP itself, without TLS or within it. Sources: RFC 7540, 3.2; RFC 2817.
+const UNREAD_PROTOCOLS: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
 type Body = Either<Incoming, Full<Bytes>>;
 
@@ -210,11 +213,11 @@ fn said(version: Version, status: StatusCode, reason: String) -> Response<Body> 
     let mut answer = Response::new(Either::Right(Full::from(reason + "\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     if version < Version::HTTP_2 {
-        headers.insert(CONNECTION, http::HeaderValue::from_static("close"));
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    headers.insert(DENIED, http::HeaderValue::from_static("network policy"));
+    headers.insert(DENIED, HeaderValue::from_static("network policy"));
     answer
 }
 
@@ -272,6 +275,19 @@ fn is_name(asked: &str, name: &DomainName, port: u16) -> bool {
     is_port && authority.host().parse::<DomainName>().is_ok_and(|host| host == *name)
 }
 
+/// Takes away the wish for a protocol in which further requests would pass unread. Without it the host answers as usual (RFC 9110, 7.8).
+fn stay_readable(headers: &mut HeaderMap) {
+    let has_requests = |protocol: &str| {
+        let name = protocol.split('/').next().unwrap_or_default().trim();
+        UNREAD_PROTOCOLS.iter().any(|other| name.eq_ignore_ascii_case(other))
+    };
+    let is_unread = |value: &HeaderValue| value.to_str().map_or(true, |wish| wish.split(',').any(has_requests));
+    if headers.get_all(UPGRADE).iter().any(is_unread) {
+        headers.remove(UPGRADE);
+        headers.remove("http2-settings");
+    }
+}
+
 type Sender = client::SendRequest<Incoming>;
 
 /// The other side of one connection.
@@ -296,6 +312,7 @@ async fn forward(
     };
     let sender = upstream.sender.insert(sender);
     sender.ready().await.map_err(broken)?;
+    stay_readable(request.headers_mut());
     let upgrade = hyper::upgrade::on(&mut request);
     // What was asked for as a whole address is asked for by its path: its host stands in the header.
     if let Some(path) =
@@ -350,6 +367,23 @@ mod tests {
         assert_eq!(verdict("GET", "http://x.example/a", &["x.example"], Version::HTTP_11), Ok(()));
         assert_eq!(verdict("OPTIONS", "*", &["x.example"], Version::HTTP_11), Ok(()));
         assert_eq!(verdict("GET", "/", &[], Version::HTTP_10), Ok(()));
+    }
+
+    #[test]
+    fn nobody_switches_to_what_cannot_be_read() {
+        for (wish, is_kept) in [
+            ("websocket", true),
+            ("tcp", true),
+            ("SPDY/3.1", true),
+            ("h2c", false),
+            ("websocket, H2C", false),
+            ("HTTP/2.0", false),
+            ("TLS/1.2,websocket", false),
+        ] {
+            let mut headers = HeaderMap::from_iter([(UPGRADE, HeaderValue::from_static(wish))]);
+            stay_readable(&mut headers);
+            assert_eq!(headers.contains_key(UPGRADE), is_kept, "{wish}");
+        }
     }
 
     #[test]

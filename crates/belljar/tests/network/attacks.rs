@@ -105,11 +105,12 @@ for hidden in [
     b'CONNECT other.example:80 HTTP/1.1\r\nHost: good.example\r\n\r\n',
     b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
     b'GET /first HTTP/1.1\nHost: good.example\n\n' + second,
+    first + b'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n' + second,
 ]:
-    print('for /second' in ask(hidden, 'good.example'))
+    print('/second' in ask(hidden, 'good.example'))
 ";
     let done = world.run(flags, code);
-    assert_eq!(done.stdout, "False\n".repeat(8));
+    assert_eq!(done.stdout, "False\n".repeat(9));
     let others = world.said().iter().filter(|said| said["host"] == "other.example").count();
     assert_eq!(others, 0);
     let code = "print(get('good.example', asked='other.example'))";

@@ -62,8 +62,10 @@ def wheel():
     return buffer.getvalue()
 
 
-# What the package index has, by path: a type and a body.
+# What there is to be had over TLS, by path: a type and a body. A package index, and a repository of git's simpler protocol.
 INDEX = {
+    "/tiny.git/info/refs": ("text/plain", b"1" * 40 + b"\trefs/heads/main\n"),
+    "/tiny.git/HEAD": ("text/plain", b"ref: refs/heads/main\n"),
     "/simple/tiny/": ("text/html", b'<a href="https://files.pythonhosted.org/packages/tiny-1.0-py3-none-any.whl">tiny</a>'),
     "/packages/tiny-1.0-py3-none-any.whl": ("application/octet-stream", wheel()),
 }
@@ -190,12 +192,18 @@ class Tls(socketserver.BaseRequestHandler):
         context.load_cert_chain("impostor.pem" if address == IMPOSTOR else sys.argv[1], sys.argv[2])
         context.sni_callback = lambda connection, name, context: asked.append(name)
         with context.wrap_socket(self.request, server_side=True) as connection:
-            head, _, more = connection.recv(65536).partition(b"\r\n\r\n")
+            said = b""
+            while b"\r\n\r\n" not in said and (some := connection.recv(65536)):
+                said += some
+            head, _, more = said.partition(b"\r\n\r\n")
             line, *fields = head.decode("latin-1").split("\r\n")
             path = line.split(" ")[1]
             headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
+            # What is left unread at the end of a connection resets it, and with it the answer.
+            while len(more) < int(headers.get("content-length", 0)) and (some := connection.recv(65536)):
+                more += some
             say(asked=asked[0], path=path, headers=headers, more=more.decode("latin-1"))
-            kind, body = INDEX.get(path, ("text/plain", f"hello from {address} as {asked[0]}\n".encode()))
+            kind, body = INDEX.get(path.partition("?")[0], ("text/plain", f"hello from {address} as {asked[0]}\n".encode()))
             if headers.get("upgrade"):
                 connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
                 while (some := connection.recv(65536)):
