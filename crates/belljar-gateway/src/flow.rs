@@ -98,6 +98,14 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
             if let Some(termination) = gateway.termination.as_ref().filter(|one| one.ends(name)) {
                 return terminate::serve(gateway, flow, termination, stream, hello, name).await;
             }
+            // Requests that cannot be read may be any.
+            if gateway.matcher().has_requests(name) {
+                let reason =
+                    format!("requests to {name} are bound by rules that came after the sandbox's start");
+                gateway.note(flow, &Decision::of_request(reason));
+                tls::alert(&stream).await;
+                return Err(Failed::Cut);
+            }
             let upstream = dial::dial(gateway, flow).await?;
             relay::relay(flow, stream, upstream, &hello.bytes).await.map_err(Failed::from)
         }

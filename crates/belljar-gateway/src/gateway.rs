@@ -83,6 +83,7 @@ pub(crate) struct Gateway {
     exceptions: Vec<Cidr>,
     /// Walls that tests take away.
     pub(crate) looks_at_names: bool,
+    pub(crate) looks_at_requests: bool,
     looks_for_own: bool,
     /// Walls of secrets that tests take away.
     binds_hosts: bool,
@@ -116,6 +117,7 @@ impl Gateway {
             matcher: RefCell::new(Rc::new(Matcher::new(&config.policy, &exceptions))),
             exceptions,
             looks_at_names: !config.is_without("gateway-names"),
+            looks_at_requests: !config.is_without("gateway-requests"),
             looks_for_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),

@@ -1,4 +1,4 @@
-//! TLS that the gateway ends: for hosts to which secrets are bound. Towards the program it is the host, by a certificate of the
+//! TLS that the gateway ends: for hosts with secrets or rules for requests. Towards the program it is the host, by a certificate of the
 //! sandbox's own authority; towards the host it is a client that checks who answers.
 
 use std::collections::BTreeMap;
@@ -56,15 +56,12 @@ pub(crate) struct Termination {
 }
 
 impl Termination {
-    /// Prepares it for the hosts of a policy's secrets. Reads files: the authorities of the system and of the operator.
+    /// Prepares it for the hosts whose requests a policy has read. Reads files: the authorities of the system and of the operator.
     pub(crate) fn new(authority: &Authority, config: &GatewayConfig) -> Result<Self, TerminationError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut servers = BTreeMap::new();
-        for secret in config.policy.secrets().values() {
-            let host = secret.host();
-            if !servers.contains_key(host) {
-                servers.insert(host.clone(), authority.server(host, &provider)?);
-            }
+        for host in config.policy.read_hosts() {
+            servers.insert(host.clone(), authority.server(host, &provider)?);
         }
         #[cfg_attr(not(feature = "mutation"), expect(unused_mut, reason = "tests take its verifier away"))]
         let mut client = client(&provider, config.setup.ca_file.as_deref())?;

@@ -159,6 +159,13 @@ async fn answer(
         gateway.note(flow, &Decision::of_other_name(reason.clone()));
         return said(request.version(), StatusCode::FORBIDDEN, reason);
     }
+    let headers = request.headers().keys().map(http::HeaderName::as_str);
+    let denied =
+        gateway.matcher().request(&site.name, request.method().as_str(), request.uri().path(), headers);
+    if let Some(decision) = denied.filter(|_| gateway.looks_at_requests) {
+        gateway.note(flow, &decision);
+        return said(request.version(), StatusCode::FORBIDDEN, decision.reason);
+    }
     let version = request.version();
     let secrets = gateway.secrets();
     let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
@@ -226,7 +233,7 @@ fn check(request: &Request<Incoming>, name: &DomainName, port: u16) -> Result<()
     is_for(request.method(), request.uri(), request.headers(), request.version(), name, port)
 }
 
-fn is_for(
+pub(crate) fn is_for(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -281,7 +288,8 @@ fn stay_readable(headers: &mut HeaderMap) {
         let name = protocol.split('/').next().unwrap_or_default().trim();
         UNREAD_PROTOCOLS.iter().any(|other| name.eq_ignore_ascii_case(other))
     };
-    let is_unread = |value: &HeaderValue| value.to_str().map_or(true, |wish| wish.split(',').any(has_requests));
+    let is_unread =
+        |value: &HeaderValue| value.to_str().map_or(true, |wish| wish.split(',').any(has_requests));
     if headers.get_all(UPGRADE).iter().any(is_unread) {
         headers.remove(UPGRADE);
         headers.remove("http2-settings");

@@ -345,7 +345,7 @@ impl Keeper {
     }
 }
 
-/// A sandbox knows the placeholders and the certificates of the secrets that it was made with, and of no others.
+/// A sandbox knows the placeholders of the secrets and the certificates of the hosts that it was made with, and of no others.
 fn check_secrets(old: &NetworkPolicy, new: &NetworkPolicy) -> Result<()> {
     let is_known = |name: &String, host| old.secrets().get(name).is_some_and(|secret| secret.host() == host);
     match new.secrets().iter().find(|(name, secret)| !is_known(name, secret.host())) {
@@ -355,7 +355,15 @@ fn check_secrets(old: &NetworkPolicy, new: &NetworkPolicy) -> Result<()> {
                 "{name}: while a sandbox runs its secrets can be taken away and have other values; create another sandbox"
             ),
         )),
-        None => Ok(()),
+        None => match new.requests().keys().find(|host| !old.read_hosts().contains(host)) {
+            Some(host) => Err(KeeperError::field(
+                "network.requests",
+                format!(
+                    "{host}: while a sandbox runs hosts that had rules for requests can have others; create another sandbox"
+                ),
+            )),
+            None => Ok(()),
+        },
     }
 }
 

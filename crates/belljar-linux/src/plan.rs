@@ -303,6 +303,8 @@ pub enum Wall {
     GatewayVerify,
     /// The gateway's look for secrets in what comes back.
     GatewayRedact,
+    /// The gateway's look at methods and paths.
+    GatewayRequests,
 }
 
 impl Wall {
@@ -344,6 +346,7 @@ impl Wall {
         (Self::GatewaySecretHost, "gateway-secret-host"),
         (Self::GatewayVerify, "gateway-verify"),
         (Self::GatewayRedact, "gateway-redact"),
+        (Self::GatewayRequests, "gateway-requests"),
     ];
 
     const fn bit(self) -> u64 {

@@ -31,20 +31,19 @@ const BUNDLE_VARIABLES: [&str; 8] = [
 /// And of one with those to trust besides: Node, Deno.
 const MORE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// Makes the authority of a sandbox whose policy has secrets.
+/// Makes the authority of a sandbox whose policy has requests read.
 pub(crate) fn authority(
     policy: &NetworkPolicy,
     setup: &NetworkSetup,
 ) -> Result<Option<Authority>, EngineError> {
-    if policy.secrets().is_empty() {
+    let hosts = policy.read_hosts();
+    if hosts.is_empty() {
         return Ok(None);
     }
     if let Some(file) = &setup.ca_file {
         // The gateway has no words for what it cannot read.
         std::fs::File::open(file).map_err(launch("read the operator's file of certificates"))?;
     }
-    let hosts: std::collections::BTreeSet<_> =
-        policy.secrets().values().map(|secret| secret.host()).collect();
     Ok(Some(Authority::new(hosts.into_iter().cloned().collect()).map_err(failed)?))
 }
 

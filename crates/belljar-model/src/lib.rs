@@ -61,8 +61,8 @@ pub use nearest::nearest;
 pub use network::{
     ALWAYS_DENIED, Cidr, DecidedBy, Decision, DeniedRange, DomainName, DomainPattern, MAX_RULES, Matcher,
     NetworkCeiling, NetworkEvent, NetworkFile, NetworkMode, NetworkPolicy, NetworkRecord, NetworkSetup,
-    Ports, Preset, PresetHost, ProxyHost, ProxyProtocol, Rule, Secret, SecretFile, SecretSource, Target,
-    UpstreamProxy, always_denied, always_denied_name, placeholder, presets, presets_version,
+    Ports, Preset, PresetHost, ProxyHost, ProxyProtocol, RequestRule, Rule, Secret, SecretFile, SecretSource,
+    Target, UpstreamProxy, always_denied, always_denied_name, placeholder, presets, presets_version,
 };
 pub use outcome::{LimitKind, Outcome, signal_name};
 pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};

@@ -110,20 +110,15 @@ impl Fields {
 
     /// Takes a list of texts.
     pub(crate) fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, ModelError> {
-        let items = match self.take(key) {
-            Some(Node::List(items)) => items,
-            other => return self.absent_or_wrong(key, other, "a list of texts"),
-        };
         let path = join(&self.path, key);
-        let text = |(index, item)| match item {
-            Node::Text(text) => Ok(text),
-            other => Err(ModelError::WrongType {
-                key: format!("{path}[{index}]"),
-                found: other.name(),
-                wanted: "a text",
-            }),
-        };
-        items.into_iter().enumerate().map(text).collect::<Result<_, _>>().map(Some)
+        self.take(key).map(|node| texts(&path, node)).transpose()
+    }
+
+    /// Takes everything: free keys whose values are lists of texts. A null counts as absent.
+    pub(crate) fn all_texts(self) -> Result<BTreeMap<String, Vec<String>>, ModelError> {
+        let given = self.values.into_iter().filter(|(_, node)| *node != Node::Null);
+        let list = |(name, node): (String, Node)| Ok((name.clone(), texts(&join(&self.path, &name), node)?));
+        given.map(list).collect()
     }
 
     /// Takes a list of texts that has to be there.
@@ -196,6 +191,18 @@ impl Fields {
             }
         }
     }
+}
+
+/// Reads a list of texts.
+fn texts(path: &str, node: Node) -> Result<Vec<String>, ModelError> {
+    let wrong =
+        |key: String, found: &Node, wanted| ModelError::WrongType { key, found: found.name(), wanted };
+    let Node::List(items) = node else { return Err(wrong(path.to_owned(), &node, "a list of texts")) };
+    let text = |(index, item)| match item {
+        Node::Text(text) => Ok(text),
+        other => Err(wrong(format!("{path}[{index}]"), &other, "a text")),
+    };
+    items.into_iter().enumerate().map(text).collect()
 }
 
 impl<'de> Deserialize<'de> for Node {

@@ -156,6 +156,7 @@ impl NetArgs {
             presets: some(&self.presets),
             allow: some(&self.allow),
             deny: some(&self.deny),
+            requests: None,
             secrets: None,
         };
         Some(file).filter(|file| *file != NetworkFile::default())

@@ -156,6 +156,8 @@ export interface NetworkPolicy {
   allow?: string[];
   /** Rules of the same form, which no other overrides. */
   deny?: string[];
+  /** Requests that hosts may get, such as `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any. */
+  requests?: Record<string, string[]>;
   /** Secrets that the gateway puts into requests, by the variables in which code finds placeholders for them. */
   secrets?: Record<string, NetworkSecret>;
 }

@@ -146,11 +146,16 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
 
 fn network_policy(policy: &belljar_model::NetworkPolicy) -> v1::NetworkPolicy {
     let texts = |rules: &[belljar_model::Rule]| rules.iter().map(ToString::to_string).collect();
+    let of_host = |(host, rules): (&belljar_model::DomainName, &Vec<belljar_model::RequestRule>)| {
+        let rules = rules.iter().map(ToString::to_string).collect();
+        (host.to_string(), v1::NetworkRequests { rules, ..Default::default() })
+    };
     v1::NetworkPolicy {
         mode: policy.as_str().to_owned(),
         presets: policy.presets().iter().map(|&name| name.to_owned()).collect(),
         allow: texts(policy.allow()),
         deny: texts(policy.deny()),
+        requests: policy.requests().iter().map(of_host).collect(),
         ..Default::default()
     }
 }

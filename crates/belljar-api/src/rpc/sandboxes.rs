@@ -368,6 +368,8 @@ fn network(mode: Option<String>, policy: Option<v1::NetworkPolicy>) -> Result<Op
         presets: some(policy.presets),
         allow: some(policy.allow),
         deny: some(policy.deny),
+        requests: Some(policy.requests.into_iter().map(|(host, rules)| (host, rules.rules)).collect())
+            .filter(|requests: &BTreeMap<_, _>| !requests.is_empty()),
         secrets: None,
     }))
 }

@@ -111,6 +111,7 @@ impl TryFrom<NetworkFile> for NetworkCeiling {
             None => Ok(()),
         };
         refuse("network.deny", policy.deny().first().map(ToString::to_string))?;
+        refuse("network.requests", policy.requests().keys().next().map(ToString::to_string))?;
         refuse("network.secrets", policy.secrets().keys().next().cloned())?;
         let other = Some(policy.mode()).filter(|mode| *mode != NetworkMode::Whitelist);
         refuse("network.mode", other.map(|mode| mode.to_string()))?;

@@ -34,6 +34,11 @@ impl Decision {
     pub fn of_other_name(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::OtherName, reason }
     }
+
+    /// Denies a request that its host may not get.
+    pub fn of_request(reason: String) -> Self {
+        Self { allowed: false, by: DecidedBy::Requests, reason }
+    }
 }
 
 /// The rule or mode that decided about a connection. `Display` gives it as one short text, for logs.
@@ -61,6 +66,8 @@ pub enum DecidedBy {
     OwnAddress,
     /// The connection is for another name than the one that it was opened to.
     OtherName,
+    /// The rules for requests to the host deny it.
+    Requests,
     /// Mode `disabled` denies it.
     Disabled,
     /// Nothing allows it.
@@ -78,6 +85,7 @@ impl fmt::Display for DecidedBy {
             Self::MetadataName => f.write_str("always denied: metadata service"),
             Self::OwnAddress => f.write_str("always denied: this machine"),
             Self::OtherName => f.write_str("always denied: another name"),
+            Self::Requests => f.write_str("not in the requests of this host"),
             Self::Disabled => f.write_str("mode disabled"),
             Self::NoRule => f.write_str("not in the allow list"),
         }

@@ -9,15 +9,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::ModelError;
 use crate::network::matcher::Matcher;
 use crate::network::mode::NetworkMode;
+use crate::network::name::DomainName;
 use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
+use crate::network::request::{self, RequestRule};
 use crate::network::rule::{List, Rule, Target};
 use crate::network::secret::{Secret, SecretFile};
 use crate::node::{Fields, Node};
 
 /// A network policy as it was written: each value, and only those that were given.
 ///
-/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny` and `secrets`. Unknown keys and keys that are
+/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny`, `requests` and `secrets`. Unknown keys and keys that are
 /// given twice are refused; null counts as not given. A mode alone is written as a text, as all versions read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkFile {
@@ -30,6 +32,10 @@ pub struct NetworkFile {
     pub allow: Option<Vec<String>>,
     /// Rules that deny, whatever is allowed; see [`Rule`].
     pub deny: Option<Vec<String>>,
+    /// Rules for requests, by the host that gets them; see [`RequestRule`].
+    ///
+    /// [`RequestRule`]: crate::RequestRule
+    pub requests: Option<BTreeMap<String, Vec<String>>>,
     /// Secrets that the gateway puts into requests, by name.
     pub secrets: Option<BTreeMap<String, SecretFile>>,
 }
@@ -57,10 +63,11 @@ impl NetworkFile {
             presets: presets.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect(),
             allow: List::Allow.parse(&self.allow.unwrap_or_default())?,
             deny: List::Deny.parse(&self.deny.unwrap_or_default())?,
+            requests: requests(self.requests.unwrap_or_default())?,
             secrets: secrets.map(secret).collect::<Result<_, _>>()?,
         };
         refuse_contradictions(&policy)?;
-        refuse_unreachable_secrets(&policy)?;
+        refuse_unreachable(&policy)?;
         Ok(policy)
     }
 
@@ -81,11 +88,13 @@ impl NetworkFile {
             let secret = |(name, fields)| Ok((name, SecretFile::from_fields(fields)?));
             tables.into_iter().map(secret).collect::<Result<_, ModelError>>()
         });
+        let requests = fields.table("requests")?.map(Fields::all_texts).transpose()?;
         let file = Self {
             mode: fields.text("mode")?,
             presets: fields.texts("presets")?,
             allow: fields.texts("allow")?,
             deny: fields.texts("deny")?,
+            requests,
             secrets: secrets.transpose()?,
         };
         fields.finish()?;
@@ -93,8 +102,9 @@ impl NetworkFile {
     }
 
     pub(super) fn is_mode_alone(&self) -> bool {
-        let Self { mode, presets, allow, deny, secrets } = self;
-        mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && secrets.is_none()
+        let Self { mode, presets, allow, deny, requests, secrets } = self;
+        let more = requests.is_some() || secrets.is_some();
+        mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && !more
     }
 }
 
@@ -110,6 +120,7 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
             ("network.presets", preset, WHITELIST),
             ("network.allow", rule(policy.allow.first()), WHITELIST),
             ("network.deny", rule(policy.deny.first()), EITHER),
+            ("network.requests", policy.requests.keys().next().map(ToString::to_string), EITHER),
             ("network.secrets", policy.secrets.keys().next().cloned(), EITHER),
         ],
         // Ranges can be allowed: an operator may except them from what is always denied.
@@ -123,15 +134,36 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
     first.map_or(Ok(()), |(field, value, allowed)| Err(ModelError::not_allowed(field, value, allowed)))
 }
 
-fn refuse_unreachable_secrets(policy: &NetworkPolicy) -> Result<(), ModelError> {
-    if policy.secrets.is_empty() {
+/// Checks rules for requests; each host has them once.
+fn requests(
+    given: BTreeMap<String, Vec<String>>,
+) -> Result<BTreeMap<DomainName, Vec<RequestRule>>, ModelError> {
+    let mut requests = BTreeMap::new();
+    for (host, texts) in given {
+        let name = DomainName::read(&host)
+            .map_err(|allowed| ModelError::not_allowed(request::FIELD, &host, allowed))?;
+        if requests.insert(name, request::parse_all(&texts)?).is_some() {
+            return Err(ModelError::not_allowed(request::FIELD, host, "each host once"));
+        }
+    }
+    Ok(requests)
+}
+
+/// Refuses secrets and rules for hosts that nothing reaches where requests are read.
+fn refuse_unreachable(policy: &NetworkPolicy) -> Result<(), ModelError> {
+    if policy.read_hosts().is_empty() {
         return Ok(());
     }
     let matcher = Matcher::new(policy, &[]);
-    match policy.secrets.iter().find(|(_, secret)| !matcher.name(secret.host(), 443).allowed) {
-        Some((name, secret)) => {
-            let allowed = format!("a host that the policy allows on port 443; {} is none", secret.host());
-            Err(ModelError::not_allowed("network.secrets", name, allowed))
+    let is_reached = |host, port| matcher.name(host, port).allowed;
+    if let Some((name, secret)) = policy.secrets.iter().find(|(_, secret)| !is_reached(secret.host(), 443)) {
+        let allowed = format!("a host that the policy allows on port 443; {} is none", secret.host());
+        return Err(ModelError::not_allowed("network.secrets", name, allowed));
+    }
+    match policy.requests.keys().find(|host| !is_reached(host, 443) && !is_reached(host, 80)) {
+        Some(host) => {
+            let allowed = "a host that the policy allows on port 443 or 80";
+            Err(ModelError::not_allowed(request::FIELD, host.to_string(), allowed))
         }
         None => Ok(()),
     }
@@ -155,6 +187,10 @@ impl From<&NetworkPolicy> for NetworkFile {
     fn from(policy: &NetworkPolicy) -> Self {
         let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
         let some = |texts: Vec<String>| Some(texts).filter(|texts| !texts.is_empty());
+        let of_host = |(host, rules): (&DomainName, &Vec<RequestRule>)| {
+            (host.to_string(), rules.iter().map(ToString::to_string).collect())
+        };
+        let requests: BTreeMap<String, Vec<String>> = policy.requests.iter().map(of_host).collect();
         let secret = |(name, secret): (&String, &Secret)| (name.clone(), secret.into());
         let secrets: BTreeMap<String, SecretFile> = policy.secrets.iter().map(secret).collect();
         Self {
@@ -162,6 +198,7 @@ impl From<&NetworkPolicy> for NetworkFile {
             presets: some(policy.presets.iter().map(|name| (*name).to_owned()).collect()),
             allow: some(texts(&policy.allow)),
             deny: some(texts(&policy.deny)),
+            requests: Some(requests).filter(|requests| !requests.is_empty()),
             secrets: Some(secrets).filter(|secrets| !secrets.is_empty()),
         }
     }
@@ -186,6 +223,9 @@ impl Serialize for NetworkFile {
             if let Some(list) = list {
                 map.serialize_entry(key, list)?;
             }
+        }
+        if let Some(requests) = &self.requests {
+            map.serialize_entry("requests", requests)?;
         }
         if let Some(secrets) = &self.secrets {
             map.serialize_entry("secrets", secrets)?;

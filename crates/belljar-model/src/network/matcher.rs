@@ -10,6 +10,7 @@ use crate::network::name::{DomainName, DomainPattern};
 use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
 use crate::network::ranges::{always_denied, always_denied_name};
+use crate::network::request::{self, RequestRule};
 use crate::network::rule::{Ports, Rule, Target};
 
 /// The most rules that a reason names.
@@ -25,6 +26,7 @@ pub struct Matcher {
     allow: Index,
     deny: Index,
     exceptions: Vec<Cidr>,
+    requests: BTreeMap<DomainName, Vec<RequestRule>>,
     /// The allowed hosts in few words, for reasons.
     summary: String,
 }
@@ -40,12 +42,39 @@ impl Matcher {
         }
         policy.allow().iter().for_each(|rule| allow.insert(rule, DecidedBy::Allow(rule.clone())));
         policy.deny().iter().for_each(|rule| deny.insert(rule, DecidedBy::Deny(rule.clone())));
-        Self { mode: policy.mode(), allow, deny, exceptions: exceptions.to_vec(), summary: summary(policy) }
+        Self {
+            mode: policy.mode(),
+            allow,
+            deny,
+            exceptions: exceptions.to_vec(),
+            requests: policy.requests().clone(),
+            summary: summary(policy),
+        }
     }
 
     /// Decides about a connection to a name, before anything is asked of a resolver.
     pub fn name(&self, name: &DomainName, port: u16) -> Decision {
         self.decision(name.as_str(), port, self.by_name(name, port))
+    }
+
+    /// Decides about a request to a host, whose connection is allowed. Nothing is said where the host has no rules for requests.
+    pub fn request<'a>(
+        &self,
+        host: &DomainName,
+        method: &str,
+        path: &str,
+        headers: impl Iterator<Item = &'a str>,
+    ) -> Option<Decision> {
+        let reason = request::check(self.requests.get(host)?, method, path, headers).err()?;
+        let what = format!(
+            "{method} {path} is not allowed at {host}: {reason}; ask whoever created the sandbox to allow it"
+        );
+        Some(Decision::of_request(what))
+    }
+
+    /// Whether a host has rules for requests, so that nothing but requests may reach it.
+    pub fn has_requests(&self, host: &DomainName) -> bool {
+        self.requests.contains_key(host)
     }
 
     /// Decides about a connection to an address that a program gave without a name.
@@ -127,6 +156,7 @@ impl Matcher {
             return DecidedBy::MetadataName;
         }
         match self.mode {
+            _ if self.has_requests(name) && port != 443 && port != 80 => DecidedBy::Requests,
             NetworkMode::Open => DecidedBy::Open,
             _ => self.allow.name(name, port).cloned().unwrap_or(DecidedBy::NoRule),
         }
@@ -162,6 +192,9 @@ impl Matcher {
                 format!("{what} is denied in every mode, as it is the metadata service of a cloud")
             }
             // These are found out by the gateway, and have reasons of their own.
+            DecidedBy::Requests => format!(
+                "{what} is denied, as requests to {host} are bound by rules and read on ports 443 and 80 alone"
+            ),
             DecidedBy::OwnAddress | DecidedBy::OtherName => format!("{what} is denied ({by})"),
             DecidedBy::Disabled => {
                 format!(

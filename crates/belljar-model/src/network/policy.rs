@@ -1,6 +1,6 @@
 //! The network policy: checked, and in one canonical form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::ModelError;
 use crate::network::file::NetworkFile;
 use crate::network::mode::NetworkMode;
+use crate::network::name::DomainName;
+use crate::network::request::RequestRule;
 use crate::network::rule::Rule;
 use crate::network::secret::{Secret, SecretFile, SecretSource};
 
@@ -23,6 +25,7 @@ pub struct NetworkPolicy {
     pub(super) presets: Vec<&'static str>,
     pub(super) allow: Vec<Rule>,
     pub(super) deny: Vec<Rule>,
+    pub(super) requests: BTreeMap<DomainName, Vec<RequestRule>>,
     pub(super) secrets: BTreeMap<String, Secret>,
 }
 
@@ -45,6 +48,16 @@ impl NetworkPolicy {
     /// The rules that deny, sorted. They beat all that allows.
     pub fn deny(&self) -> &[Rule] {
         &self.deny
+    }
+
+    /// The requests that hosts may get, of those that have such rules.
+    pub fn requests(&self) -> &BTreeMap<DomainName, Vec<RequestRule>> {
+        &self.requests
+    }
+
+    /// Hosts whose requests the gateway reads, also within TLS: those with secrets or rules for requests.
+    pub fn read_hosts(&self) -> BTreeSet<&DomainName> {
+        self.secrets.values().map(Secret::host).chain(self.requests.keys()).collect()
     }
 
     /// Secrets that the gateway puts into requests, by name.

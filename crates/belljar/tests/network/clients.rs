@@ -12,6 +12,7 @@ cases![
     a_name_that_is_allowed_is_reached,
     any_protocol_over_tcp_goes_by_name,
     tls_goes_to_the_name_that_it_asks_for,
+    git_and_curl_go_through,
     mode_open_reaches_the_public,
     a_range_reaches_addresses,
     an_exception_of_the_operator_reaches_what_is_private,
@@ -45,6 +46,20 @@ fn any_protocol_over_tcp_goes_by_name(world: &World) {
 fn tls_goes_to_the_name_that_it_asks_for(world: &World) {
     let done = world.run("--allow good.example:443", "print(tls('good.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.34 as good.example"), "{done:?}");
+}
+
+fn git_and_curl_go_through(world: &World) {
+    let code = "git -c http.sslCAInfo=$PWD/ca.pem ls-remote https://good.example/tiny.git main
+curl -s --cacert ca.pem https://good.example/a
+curl -sS --cacert ca.pem https://other.example/ 2>&1 | grep -c 'access denied'; exit 0";
+    let done = world.run_bash("--allow good.example --deny other.example:443 --allow other.example:80", code);
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    let expected = [
+        format!("{}\trefs/heads/main", "1".repeat(40)),
+        "hello from 93.184.216.34 as good.example".to_owned(),
+        "1".to_owned(),
+    ];
+    assert_eq!(lines, expected, "{done:?}");
 }
 
 fn mode_open_reaches_the_public(world: &World) {

@@ -17,6 +17,7 @@ cases![
     n23_an_impostor_gets_no_secret,
     n23_a_secret_that_comes_back_is_redacted,
     n23_nothing_in_the_sandbox_has_the_secret,
+    requests_are_bound_by_rules,
     clients_trust_the_gateway,
     http_2_stays_http_2,
     connections_switch_protocols_within_tls,
@@ -34,13 +35,13 @@ def https(host, path='/', body=None, **headers):
         return answer.status, answer.getheader('X-Echo')
     except (OSError, http.client.HTTPException) as error:
         return type(error).__name__
-KEY, OTHER = os.environ['KEY'], os.environ['OTHER']
 "#;
+
+const VARIABLES: &str = "KEY, OTHER = os.environ['KEY'], os.environ['OTHER']";
 
 /// Runs a program with two secrets for two hosts.
 fn run(world: &World, wall: &str, code: &str) -> Done {
     let dir = world.dir();
-    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
     std::fs::write(dir.join("other.secret"), "0ther-value\n").unwrap();
     let spec = format!(
         r#"[network]
@@ -53,8 +54,15 @@ IMPOSTOR = {{ host = "impostor.example", header = "authorization", value = "1mpo
 "#,
         dir.join("other.secret").display()
     );
-    std::fs::write(dir.join("secrets.toml"), spec).unwrap();
-    world.run_without(wall, "--spec secrets.toml", &format!("{PRELUDE}\n{code}"))
+    run_under(world, wall, &spec, &format!("{VARIABLES}\n{code}"))
+}
+
+/// Runs a program under a policy that has requests read.
+fn run_under(world: &World, wall: &str, spec: &str, code: &str) -> Done {
+    let dir = world.dir();
+    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
+    std::fs::write(dir.join("spec.toml"), spec).unwrap();
+    world.run_without(wall, "--spec spec.toml", &format!("{PRELUDE}\n{code}"))
 }
 
 /// The requests that the world has had over TLS, each with all that was said.
@@ -142,6 +150,29 @@ print(subprocess.run(['openssl', 'x509', '-noout', '-ext', 'nameConstraints,basi
     }
 }
 
+fn requests_are_bound_by_rules(world: &World) {
+    let spec = r#"[network]
+allow = ["good.example:*", "other.example"]
+requests = { "good.example" = ["GET /v1/*"] }
+"#;
+    let code = r"
+paths = '/v1/a', '/v2', '/v1/../v2', '/v1/%2e%2e/v2'
+print([https('good.example', path)[0] for path in paths], https('good.example', '/v1/a', 'body')[0])
+print([get('good.example', path)[:12] for path in paths[:2]], talk('good.example'), get('other.example', '/v2')[:12])
+print(get('good.example', '/v2').splitlines()[-1])
+";
+    let done = run_under(world, "", spec, code);
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines[0], "[200, 403, 403, 403] 403", "{done:?}");
+    assert_eq!(lines[1], "['HTTP/1.1 200', 'HTTP/1.1 403'] ConnectionResetError HTTP/1.1 200", "{done:?}");
+    assert_eq!(
+        lines[2],
+        "GET /v2 is not allowed at good.example: allowed are GET /v1/*; ask whoever created the sandbox to allow it"
+    );
+    let done = run_under(world, "gateway-requests", spec, code);
+    assert!(done.stdout.starts_with("[200, 200, 200, 200] 200\n"), "{done:?}");
+}
+
 fn clients_trust_the_gateway(world: &World) {
     let code = r#"
 import subprocess
@@ -224,11 +255,7 @@ fn n23_a_server_keeps_secrets_to_itself(world: &World) {
     assert_eq!(made["network"]["secrets"], shown);
     let id = made["id"].as_str().unwrap();
     let used = || {
-        let code = format!(
-            "{}\nOTHER = ''\n{}",
-            crate::world::PRELUDE,
-            PRELUDE.replace(", os.environ['OTHER']", ", ''")
-        );
+        let code = format!("{}\n{PRELUDE}\nKEY = os.environ['KEY']", crate::world::PRELUDE);
         let code = format!("{code}\nprint(https('good.example', Authorization=KEY))");
         home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good()
     };

@@ -17,6 +17,7 @@ cases![
     a_policy_outlives_its_server,
     ceilings_bound_what_policies_reach,
     decisions_are_counted_and_recorded,
+    one_policy_has_one_verdict_everywhere,
     the_services_commands_of_the_page_work,
 ];
 
@@ -279,6 +280,71 @@ fn decisions_are_counted_and_recorded(_: &World) {
     }
     assert!(end["received_bytes"].as_u64() > Some(7), "{end}");
     crate::home::stop(server);
+}
+
+/// What is checked without running anything, what the gateway does and what the audit says are of one mind.
+fn one_policy_has_one_verdict_everywhere(_: &World) {
+    let home = home();
+    let goals = [
+        "good.example:80",
+        "good.example:5432",
+        "good.example:7",
+        "other.example:80",
+        "other.example:5432",
+        "93.184.216.34:5432",
+        "93.184.216.99:5432",
+        "10.1.2.3:5432",
+    ];
+    let policies = [
+        "--allow good.example --allow good.example:5432 --deny other.example",
+        "--net open --deny good.example:7 --deny other.example:5432 --deny 93.184.216.99/32",
+        "--allow *.example:5432 --allow 93.184.216.0/24:5432 --deny 93.184.216.99/32 --allow other.example:80",
+    ];
+    for policy in policies {
+        let checked = home.run(&format!("net check --json {policy} {}", goals.join(" ")));
+        let checked: Vec<Value> =
+            checked.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let id = home.create(policy);
+        let list = goals.join(" ");
+        let code = format!(
+            "for goal in '{list}'.split():\n  host, port = goal.rsplit(':')\n  said = get(host) if port == '80' else talk(host, \
+             int(port))\n  print('denied' if 'error' in said.lower() or ' 403 ' in said else 'told')"
+        );
+        let done = python(&home, &id, &code);
+        let log = home.good(&format!("sandbox net {id} log --format json"));
+        let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let audit = home.good("audit tail -n 100 --format json");
+        let audit: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for ((goal, checked), inside) in goals.iter().zip(&checked).zip(done.lines()) {
+            let (host, port) = goal.rsplit_once(':').unwrap();
+            let port: u16 = port.parse().unwrap();
+            assert_eq!(checked["host"], *goal);
+            let allowed = checked["allowed"].as_bool().unwrap();
+            assert_eq!(inside, if allowed { "told" } else { "denied" }, "{policy}: {goal}: {checked}");
+            // A name that is not resolved is decided then, for no port.
+            let is_of = |record: &&Value, port_key: &Value| {
+                record["host"] == host && (*port_key == json!(port) || record["event"] == "lookup")
+            };
+            let decided = |record: &&Value| record["event"] == "connection" || record["event"] == "lookup";
+            let logged = log.iter().filter(decided).find(|record| is_of(record, &record["port"]));
+            let logged = logged.unwrap_or_else(|| panic!("{policy}: {goal} is not in the log: {log:?}"));
+            assert_eq!(logged["allowed"].as_bool().unwrap_or(false), allowed, "{policy}: {logged}");
+            if logged["event"] == "connection" {
+                assert_eq!(logged["rule"], checked["by"], "{policy}: {goal}");
+            }
+            let action = if allowed { "network.allow" } else { "network.deny" };
+            let recorded = audit.iter().any(|record| {
+                let details = &record["details"];
+                let is_port = details["port"] == json!(port) || details["port"].is_null();
+                record["sandbox"] == json!(id)
+                    && record["action"] == action
+                    && details["host"] == host
+                    && is_port
+            });
+            assert!(recorded, "{policy}: {goal} is not in the audit as {action}: {audit:?}");
+        }
+        home.good(&format!("sandbox kill {id}"));
+    }
 }
 
 fn the_services_commands_of_the_page_work(_: &World) {

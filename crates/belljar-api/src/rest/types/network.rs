@@ -35,6 +35,9 @@ pub(crate) struct NetworkPolicyBody {
     allow: Option<Vec<String>>,
     /// What may not, whatever is allowed.
     deny: Option<Vec<String>>,
+    /// Requests that hosts may get, by host: `GET /v1/*`, `* /status`. Hosts without an entry may get any.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Vec<String>>>)]
+    requests: Option<UniqueMap<Vec<String>>>,
     /// Secrets by the names of the variables in which code finds placeholders for them.
     #[schema(value_type = Option<std::collections::BTreeMap<String, NetworkSecretBody>>)]
     secrets: Option<UniqueMap<Object<NetworkSecretBody>>>,
@@ -70,11 +73,12 @@ impl NetworkBody {
     pub(crate) fn into_file(self) -> NetworkFile {
         match self {
             Self::Mode(mode) => NetworkFile { mode: Some(mode), ..NetworkFile::default() },
-            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, secrets }) => {
+            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, requests, secrets }) => {
+                let requests = requests.map(|UniqueMap(requests)| requests);
                 let secrets = secrets.map(|UniqueMap(secrets)| {
                     secrets.into_iter().map(|(name, Object(secret))| (name, secret.into())).collect()
                 });
-                NetworkFile { mode, presets, allow, deny, secrets }
+                NetworkFile { mode, presets, allow, deny, requests, secrets }
             }
         }
     }

@@ -92,7 +92,7 @@ fn what_is_empty_or_missing_reaches_nothing() {
 
 #[test]
 fn wrong_keys_and_types_are_refused_with_their_path() {
-    let keys = "allowed here: allow, deny, mode, presets, secrets";
+    let keys = "allowed here: allow, deny, mode, presets, requests, secrets";
     let cases = [
         ("7", "\"network\": a number is not allowed; give a text or a table".to_owned()),
         ("[]", "\"network\": a list is not allowed; give a text or a table".to_owned()),

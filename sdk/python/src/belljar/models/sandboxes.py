@@ -34,13 +34,15 @@ class NetworkPolicy(TypedDict, total=False):
 
     `presets` are lists for package managers such as `pip` and `npm`; `allow` and `deny` are rules such as `api.example.com`,
     `*.example.com:443` and `192.0.2.0/24:5432`. `secrets` are put into requests by the gateway: by the variables in which code
-    finds placeholders, each with `host`, `header` and `value`; answers do not have the values.
+    finds placeholders, each with `host`, `header` and `value`; answers do not have the values. `requests` are those that a host
+    may get, such as `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any.
     """
 
     mode: Literal["disabled", "whitelist", "open"]
     presets: Sequence[str]
     allow: Sequence[str]
     deny: Sequence[str]
+    requests: Mapping[str, Sequence[str]]
     secrets: Mapping[str, Mapping[str, str]]
 
 
