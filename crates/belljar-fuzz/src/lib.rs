@@ -18,6 +18,7 @@ mod kernel;
 mod language;
 mod messages;
 mod mounts;
+mod network;
 mod result;
 mod run;
 mod seccomp;
@@ -140,4 +141,14 @@ targets! {
     bundle_head in template;
     /// The documents of an OCI image.
     oci_documents in template;
+    /// A network policy, and names that are asked for under it.
+    network_policy in network;
+    /// A domain name.
+    network_name in network;
+    /// A query to the resolver of a sandbox.
+    dns_query in network;
+    /// The first flight of TLS.
+    client_hello in network;
+    /// The head of a request in HTTP/1.1.
+    request_head in network;
 }

@@ -147,6 +147,7 @@ properties! {
     command_template script result_json event_json stream_output collector hint seccomp_policy launch_report
     cgroup_tables cgroup_number proc_stat tcp_table guest_path archive_tar archive_zip glob guest_config message guest_frames guest_answer guest_run
     copy_out file_pair terminal_text users template_file bundle_head oci_documents
+    network_policy network_name dns_query client_hello request_head
 }
 
 #[test]

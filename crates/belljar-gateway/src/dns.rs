@@ -66,7 +66,7 @@ pub(crate) async fn serve_stream(gateway: &Gateway, mut stream: TcpStream) {
 }
 
 /// The answer to a query. What is none, and what comes too fast, gets none.
-fn answer(gateway: &Gateway, bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn answer(gateway: &Gateway, bytes: &[u8]) -> Option<Vec<u8>> {
     if gateway.budget.queries.check().is_err() {
         return None;
     }

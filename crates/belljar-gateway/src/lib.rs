@@ -19,6 +19,8 @@ mod control;
 mod dial;
 mod dns;
 mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gateway;
 mod host;
 mod log;

@@ -44,6 +44,7 @@ pub(crate) enum NotResolved {
 }
 
 /// What the machine knows of names.
+#[derive(Default)]
 pub(crate) struct Resolver {
     servers: Vec<SocketAddrV4>,
     hosts: HashMap<DomainName, Vec<Ipv4Addr>>,

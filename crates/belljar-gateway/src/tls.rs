@@ -58,13 +58,33 @@ pub(crate) async fn hello(stream: &TcpStream, name: &DomainName) -> Result<Hello
     }
 }
 
-/// Reads until the ClientHello is whole. Hands back the name in it, and the protocols that it offers.
-async fn read_hello(
-    stream: &TcpStream,
-    name: &DomainName,
-    bytes: &mut Vec<u8>,
-) -> Result<(Option<String>, Vec<Vec<u8>>), NoHello> {
-    let mut acceptor = Acceptor::default();
+/// What a ClientHello asks for: the server's name, and the protocols that it offers.
+pub(crate) type Asked = (Option<String>, Vec<Vec<u8>>);
+
+/// A ClientHello as it comes.
+#[derive(Default)]
+pub(crate) struct Reader(Acceptor);
+
+impl Reader {
+    /// Takes more of it; `None` if that was not the last.
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<Option<Asked>, NotTls> {
+        while !bytes.is_empty() {
+            self.0.read_tls(&mut bytes).map_err(|_| NotTls)?;
+        }
+        let Some(accepted) = self.0.accept().map_err(|_| NotTls)? else { return Ok(None) };
+        let hello = accepted.client_hello();
+        let protocols = hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect();
+        Ok(Some((hello.server_name().map(str::to_owned), protocols)))
+    }
+}
+
+/// What does not begin as TLS does.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotTls;
+
+/// Reads until the ClientHello is whole.
+async fn read_hello(stream: &TcpStream, name: &DomainName, bytes: &mut Vec<u8>) -> Result<Asked, NoHello> {
+    let mut reader = Reader::default();
     let mut chunk = [0; 4096];
     while bytes.len() < MAX_HELLO {
         stream.readable().await?;
@@ -74,19 +94,10 @@ async fn read_hello(
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error.into()),
         };
-        let mut read = &chunk[..length];
+        let read = &chunk[..length];
         bytes.extend_from_slice(read);
-        while !read.is_empty() {
-            acceptor.read_tls(&mut read)?;
-        }
-        match acceptor.accept() {
-            Ok(None) => {}
-            Ok(Some(accepted)) => {
-                let hello = accepted.client_hello();
-                let protocols = hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect();
-                return Ok((hello.server_name().map(str::to_owned), protocols));
-            }
-            Err(_) => return Err(NoHello::NotTls { name: name.clone() }),
+        if let Some(asked) = reader.read(read).map_err(|NotTls| NoHello::NotTls { name: name.clone() })? {
+            return Ok(asked);
         }
     }
     Err(NoHello::TooSlow { name: name.clone() })

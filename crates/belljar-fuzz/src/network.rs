@@ -1,0 +1,197 @@
+//! The network: policies, and what the gateway reads of programs. Other parsers of the same formats have to agree.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use belljar_gateway::fuzzing;
+use belljar_model::{DomainName, Matcher, NetworkMode, NetworkPolicy, Rule};
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::{Name, RData};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+use crate::data::{Input, check_refusal, check_words, text};
+
+/// A policy as JSON, and on each line after it a name with a port that is asked for.
+pub(crate) fn network_policy(data: &[u8]) {
+    let text = text(data);
+    let (policy, asked) = text.split_once('\n').unwrap_or((&text, ""));
+    let policy: NetworkPolicy = match serde_json::from_str(policy) {
+        Ok(policy) => policy,
+        // Errors of the format are those of the library.
+        Err(error) if error.is_data() && error.to_string().contains("network") => {
+            return check_refusal(&error.to_string(), &["network"]);
+        }
+        Err(_) => return,
+    };
+    let stored = serde_json::to_string(&policy).expect("a policy can be written");
+    let again: NetworkPolicy = serde_json::from_str(&stored).expect("what was written can be read");
+    assert_eq!((again.canonical_json(), &again), (policy.canonical_json(), &policy));
+    let matcher = Matcher::new(&policy, &[]);
+    for line in asked.lines() {
+        let Some((name, port)) = line.rsplit_once(':') else { continue };
+        let (Ok(name), Ok(port)) = (name.parse::<DomainName>(), port.parse::<u16>()) else { continue };
+        let decision = matcher.name(&name, port);
+        check_words(&decision.reason);
+        let listed =
+            |rules: &[Rule], web| rules.iter().any(|rule| covers(&rule.to_string(), web, &name, port));
+        let denied = listed(policy.deny(), false);
+        if denied || policy.mode() == NetworkMode::Disabled {
+            assert!(!decision.allowed, "{name}:{port}: {}", decision.reason);
+        } else if policy.mode() == NetworkMode::Whitelist && policy.presets().is_empty() {
+            let allowed = listed(policy.allow(), true);
+            assert!(allowed || !decision.allowed, "{name}:{port}: {}", decision.reason);
+            // Names of metadata services are denied whatever is allowed.
+            assert!(
+                decision.allowed || !allowed || name.as_str().contains("metadata"),
+                "{}",
+                decision.reason
+            );
+        }
+        assert!(!decision.allowed || matcher.may_resolve(&name), "{name}:{port}");
+    }
+}
+
+/// Whether the text of a rule names a host and port, read as the documentation has it and in no other way.
+fn covers(rule: &str, is_web: bool, name: &DomainName, port: u16) -> bool {
+    let (pattern, ports) = rule.split_once(':').unwrap_or((rule, ""));
+    let is_port = match ports {
+        "" if is_web => port == 80 || port == 443,
+        "" | "*" => true,
+        one => one == port.to_string(),
+    };
+    let is_host = match pattern.strip_prefix('*') {
+        Some(suffix) => name.as_str().len() > suffix.len() && name.as_str().ends_with(suffix),
+        None => name.as_str() == pattern,
+    };
+    is_port && is_host
+}
+
+/// A name: what is taken for one is the same name to a browser's, a resolver's, a web server's and a TLS library's parser.
+pub(crate) fn network_name(data: &[u8]) {
+    let text = text(data);
+    let name = match text.parse::<DomainName>() {
+        Ok(name) => name,
+        Err(error) => return check_words(&error.to_string()),
+    };
+    let host = url::Host::parse(&text).map(|host| host.to_string());
+    assert_eq!(
+        host.as_deref().map(|host| host.strip_suffix('.').unwrap_or(host)),
+        Ok(name.as_str()),
+        "{text:?}"
+    );
+    let resolved = Name::from_ascii(name.as_str()).expect("a resolver can be asked for it");
+    assert_eq!(resolved.to_ascii().trim_end_matches('.'), name.as_str());
+    let authority = name.as_str().parse::<http::uri::Authority>().expect("it is the host of an address");
+    assert_eq!((authority.host(), authority.port_u16()), (name.as_str(), None));
+    let server = rustls::pki_types::ServerName::try_from(name.as_str());
+    assert!(matches!(server, Ok(rustls::pki_types::ServerName::DnsName(_))), "{name}");
+    assert!(name.as_str().parse::<std::net::IpAddr>().is_err());
+}
+
+/// A query to the resolver in a sandbox that may reach some names.
+pub(crate) fn dns_query(data: &[u8]) {
+    let policy = r#"{"allow": ["a.example", "*.b.example:22"], "deny": ["x.b.example"]}"#;
+    let policy = serde_json::from_str(policy).expect("it is a policy");
+    let Some(bytes) = fuzzing::resolve(policy, data) else { return };
+    assert!(bytes.len() <= 4096, "{} bytes for {}", bytes.len(), data.len());
+    let answer = Message::from_vec(&bytes).expect("what is answered can be read");
+    assert_eq!(answer.metadata.message_type, MessageType::Response);
+    assert_eq!(Some(answer.metadata.id.to_be_bytes().as_slice()), data.get(..2));
+    assert!(answer.answers.len() <= 1 && answer.authorities.is_empty());
+    for record in &answer.answers {
+        let name = record.name.to_ascii().to_ascii_lowercase();
+        let name = name.trim_end_matches('.');
+        let is_allowed = name == "a.example" || (name.ends_with(".b.example") && name != "x.b.example");
+        assert!(is_allowed, "{name} has an address");
+        let RData::A(address) = &record.data else { panic!("{record} is no address") };
+        let range = Ipv4Addr::new(198, 18, 0, 0).to_bits();
+        assert_eq!(address.0.to_bits() & (u32::MAX << 17), range, "{address} is not made up");
+    }
+}
+
+/// A first flight of TLS; the first byte is the length of the pieces in which it comes.
+pub(crate) fn client_hello(data: &[u8]) {
+    let mut input = Input(data);
+    let length = usize::from(input.byte()).max(1);
+    let Some(name) = fuzzing::server_name([input.0]) else { return };
+    let in_pieces = fuzzing::server_name(input.0.chunks(length));
+    assert_eq!(in_pieces, Some(name.clone()), "it is another one in pieces of {length}");
+    let handshake = handshake(input.0);
+    // Capitals do not count, and an address is no name (RFC 6066, 3).
+    let other = sni(&handshake).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
+    let other = other.filter(|name| name.parse::<IpAddr>().is_err());
+    assert_eq!(name.map(|name| name.to_ascii_lowercase()), other, "another parser reads another name");
+}
+
+/// Takes a piece whose length stands in some bytes before it.
+fn piece<'a>(bytes: &mut &'a [u8], length_bytes: usize) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_at_checked(length_bytes)?;
+    let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    let (piece, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    Some(piece)
+}
+
+/// What is in whole records (RFC 8446, 5.1).
+fn handshake(mut records: &[u8]) -> Vec<u8> {
+    let mut handshake = Vec::new();
+    while let Some((_, mut rest)) = records.split_at_checked(3) {
+        let Some(fragment) = piece(&mut rest, 2) else { break };
+        handshake.extend_from_slice(fragment);
+        records = rest;
+    }
+    handshake
+}
+
+/// The server's name in a handshake that begins with a ClientHello (RFC 8446, 4.1.2; RFC 6066, 3).
+fn sni(handshake: &[u8]) -> Option<&[u8]> {
+    let mut message = handshake.get(1..)?;
+    let mut hello = piece(&mut message, 3)?.get(34..)?;
+    // The session, the ciphers, the compression.
+    for length_bytes in [1, 2, 1] {
+        piece(&mut hello, length_bytes)?;
+    }
+    let mut extensions = piece(&mut hello, 2)?;
+    while let Some((kind, mut rest)) = extensions.split_at_checked(2) {
+        let mut extension = piece(&mut rest, 2)?;
+        if kind == [0, 0] {
+            let mut host = piece(&mut extension, 2)?.get(1..)?;
+            return piece(&mut host, 2);
+        }
+        extensions = rest;
+    }
+    None
+}
+
+/// The head of a request to `x.example` on port 80.
+pub(crate) fn request_head(data: &[u8]) {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut head = httparse::Request::new(&mut headers);
+    if !matches!(head.parse(data), Ok(httparse::Status::Complete(_))) {
+        return;
+    }
+    let (Some(method), Some(path), Some(version)) = (head.method, head.path, head.version) else { return };
+    let (Ok(method), Ok(uri)) = (method.parse::<Method>(), path.parse::<Uri>()) else { return };
+    let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let mut map = HeaderMap::new();
+    for header in head.headers.iter() {
+        let value = HeaderValue::from_bytes(header.value);
+        let (Ok(name), Ok(value)) = (header.name.parse::<HeaderName>(), value) else { return };
+        map.append(name, value);
+    }
+    let name: DomainName = "x.example".parse().expect("it is a name");
+    if !fuzzing::is_for(&method, &uri, &map, version, &name) {
+        return;
+    }
+    // Whatever a server takes for the host, it is this one.
+    let hosts: Vec<_> =
+        head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host")).collect();
+    assert!(hosts.len() == 1 || (hosts.is_empty() && version == Version::HTTP_10), "{hosts:?}");
+    assert_ne!(method, Method::CONNECT);
+    let in_headers = hosts.iter().map(|host| String::from_utf8_lossy(host.value).into_owned());
+    for asked in in_headers.chain(uri.authority().map(ToString::to_string)) {
+        let url = url::Url::parse(&format!("http://{asked}/")).expect("a browser can read it");
+        let host = url.host_str().map(|host| host.trim_end_matches('.'));
+        assert_eq!((host, url.port_or_known_default()), (Some("x.example"), Some(80)), "{asked:?}");
+        assert_eq!((url.username(), url.password()), ("", None), "{asked:?}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Doors to what is private, for the checks of `belljar-fuzz`.
+
+use belljar_model::{DomainName, NetworkPolicy, NetworkSetup};
+use http::{HeaderMap, Method, Uri, Version};
+
+use crate::config::GatewayConfig;
+use crate::gateway::Gateway;
+use crate::resolve::Resolver;
+use crate::tls::Reader;
+
+/// What the resolver in a sandbox answers to one query under this policy.
+pub fn resolve(policy: NetworkPolicy, query: &[u8]) -> Option<Vec<u8>> {
+    let config = GatewayConfig {
+        policy,
+        setup: NetworkSetup::default(),
+        authority: None,
+        user: None,
+        #[cfg(feature = "mutation")]
+        without: Vec::new(),
+    };
+    crate::dns::answer(&Gateway::new(&config, Resolver::default(), None), query)
+}
+
+/// The server's name, if any, in a ClientHello that comes in pieces; `None` if it is none, or not whole.
+pub fn server_name<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Option<String>> {
+    let mut reader = Reader::default();
+    let mut read = pieces.into_iter().map(|piece| reader.read(piece));
+    read.find_map(Result::transpose)?.ok().map(|(name, _)| name)
+}
+
+/// Whether a request goes through to this host on port 80.
+pub fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap, version: Version, name: &DomainName) -> bool {
+    crate::web::is_for(method, uri, headers, version, name, 80).is_ok()
+}
