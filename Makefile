@@ -166,6 +166,9 @@ release: build ## Checks that the release binary has no way to take a wall away.
 golden: ## Compares the system calls of a launch with those that are checked in.
 	@$(NEXTEST) -E 'package(belljar) & binary(launch)'
 
+registries: ## Installs packages with pip, npm, cargo and apt from their registries, in sandboxes.
+	@$(NEXTEST) -E 'package(belljar) & binary(registries)'
+
 properties: ## Runs the property tests with new seeds and many more cases.
 	@PROPTEST_CASES=$(or $(CASES),5000) BELLJAR_PROPERTY_CASES=$(or $(CASES),5000) $(NEXTEST) -E 'binary(properties) | test(/propert|agree|canonical|chain/) | test(no_request_makes_a_5xx)'
 
@@ -189,6 +192,13 @@ bench-service: build ## Measures the service: first command done, bursts, files,
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/service.py --write $(BENCH_FLAGS)
 
+bench-network: build ## Measures the network: a download, connections, requests, start, memory (root).
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/network.py --write $(BENCH_FLAGS)
+
+bench-network-peers: ## The same, and against pasta and slirp4netns (root, Debian).
+	@$(MAKE) --no-print-directory bench-network PEERS=1
+
 bench-interpreter: build ## Measures code in contexts: new sandboxes, live cells, pandas, pictures, idle contexts.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),BELLJAR_IPYKERNEL=$(TARGET_DIR)/bench-ipykernel/bin/python bench/peers.sh) /usr/bin/python3 bench/interpreter.py --write $(BENCH_FLAGS)
@@ -207,4 +217,4 @@ bench-service-peers: ## The same, and against `docker run` (root, Debian).
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients schemathesis long hostile conformance timing release golden properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-interpreter bench-interpreter-peers fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers fuzz

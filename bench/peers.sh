@@ -93,7 +93,7 @@ get_tools() {
   [ -e "$kept/docker.io.done" ] && [ -e "$kept/runsc.done" ] || apt-get -qq update || return
   local package
   # Debian 12's own runsc is from 2022; that of the backports is the one to measure.
-  for package in docker.io runc crun mmdebstrap "runsc/$release-backports"; do
+  for package in docker.io runc crun mmdebstrap passt slirp4netns "runsc/$release-backports"; do
     unpack "$package" || say "$package could not be got with apt-get"
   done
   unset APT_CONFIG

@@ -51,6 +51,7 @@ LONG: Dict[str, List[str]] = {
     "timing": ["test-build"],
     "release": ["build", "test-build"],
     "golden": ["test-build"],
+    "registries": ["test-build"],
     "hostile": ["build"],
     "leaks": ["test-build"],
     "crash": ["test-build"],
@@ -60,6 +61,7 @@ LONG: Dict[str, List[str]] = {
     "schemathesis": ["test-build"],
     "bench": ["build"],
     "bench-service": ["build"],
+    "bench-network": ["build"],
     "bench-interpreter": ["build"],
 }
 
