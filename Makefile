@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 SCHEMATHESIS ?=
 
 # With the features that nextest gives to the crates it tests: `-p belljar` alone would build most of them a second time.
-DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --test store
+DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --bin belljar-guest --test store
 
 NEXTEST = $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 
@@ -47,7 +47,7 @@ help: ## Says what can be made.
 build: ## Builds the release binary.
 	@echo "== Building belljar (release; a first build takes some minutes)"
 	@$(CARGO) build --release --locked -p belljar
-	@echo "== Built $(RELEASE)"
+	@echo "== Built $(RELEASE), and belljar-guest beside it"
 
 demo: ## Installs what is missing, builds, and runs the examples.
 	@scripts/install-deps.sh demo
@@ -71,7 +71,7 @@ lint: ## Checks lints.
 # The binary without test features shares nearly all of its crates with the tests.
 test-build: # Builds all tests, and a debug binary with a release's features.
 	@$(DEBUG_BUILD)
-	@install -D $(DEBUG)/belljar $(PLAIN)
+	@install -D --target-directory $(dir $(PLAIN)) $(DEBUG)/belljar $(DEBUG)/belljar-guest
 	@$(CARGO) nextest run --no-run --workspace --locked $(TEST_FEATURES)
 
 test-rust: ## Runs the tests in Rust that belong to the gate.

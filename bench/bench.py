@@ -105,9 +105,7 @@ def main():
     if not belljar:
         sys.exit("set BELLJAR to the binary to be measured")
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
-        # As it is installed, by a copy: what a linker has written lies in the page cache in small pieces, and each start would
-        # pay for that.
-        installed = shutil.copy(belljar, os.path.join(directory, "belljar"))
+        installed = str(measure.install(belljar, directory))
         try:
             text = report.render(measure_all(installed, options))
         except measure.Failed as error:

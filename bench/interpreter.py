@@ -276,7 +276,7 @@ def main():
     belljar = os.environ.get("BELLJAR") or sys.exit("BELLJAR names the program to measure")
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
-        installed = shutil.copy(belljar, directory)
+        installed = str(measure.install(belljar, directory))
         text = render(measure_all(installed, options.rounds), load, options.rounds)
     print(text)
     if options.write:

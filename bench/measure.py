@@ -3,6 +3,8 @@
 import ctypes
 import dataclasses
 import os
+import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,6 +18,17 @@ PR_SET_CHILD_SUBREAPER = 36
 if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
     sys.exit(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}")
 REST_SECONDS = 0.2
+
+
+def install(belljar, directory):
+    """Copies the program, and the guest's beside it, as they are installed; returns the copy's path.
+
+    What a linker has written lies in the page cache in small pieces, and each start would pay for that.
+    """
+    guest = pathlib.Path(belljar).with_name("belljar-guest")
+    if guest.exists():
+        shutil.copy(guest, directory)
+    return shutil.copy(belljar, pathlib.Path(directory, "belljar"))
 
 
 @dataclasses.dataclass(frozen=True)

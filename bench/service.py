@@ -508,8 +508,7 @@ def main():
     belljar = os.environ.get("BELLJAR") or sys.exit("BELLJAR names the program to measure")
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
-        # As it is installed: what the linker wrote lies in the page cache in smaller pieces.
-        installed = shutil.copy(belljar, directory)
+        installed = str(measure.install(belljar, directory))
         text = render(measure_all(installed, options), load, options.rounds)
     print(text)
     if options.write:

@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     // The sandboxes' guest is this very program.
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve())
 }

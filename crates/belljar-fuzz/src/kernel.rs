@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use belljar_guest::GuestConfig;
 use belljar_guest::fuzzing as guest;
+use belljar_guest_config::GuestConfig;
 use belljar_linux::fuzzing as linux;
 use belljar_linux::{CONTROLLERS, CgroupLimits, REPORT_LEN, Report};
 

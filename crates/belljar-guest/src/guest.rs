@@ -6,13 +6,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_linux::{LandlockError, OomMark};
+use belljar_guest_config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+use belljar_linux::{LandlockError, LandlockRules, OomMark};
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::{GuestConfig, WatchedLimits, WhenAlone};
 use crate::connections::{self, Arrivals, Connections, Services};
 use crate::process::Table;
 use crate::spawner::{Spawner, Surroundings};
@@ -23,14 +23,6 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the last events may take to reach the host after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// How many threads the guest has, each of which counts against a limit of processes.
-///
-/// As the first process of its namespace it has one more, that starts user code; see `spawner.rs`.
-#[must_use]
-pub const fn guest_threads(is_first_process: bool) -> u32 {
-    if is_first_process { 2 } else { 1 }
-}
 
 /// Everything that the services share.
 pub(crate) struct Guest {
@@ -58,7 +50,7 @@ pub(crate) struct Terms {
 
 /// Why the guest could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum GuestError {
+pub(crate) enum GuestError {
     /// The argument is not the configuration that this version of the guest knows.
     #[error("the guest's configuration cannot be read")]
     Config(#[source] serde_json::Error),
@@ -87,7 +79,7 @@ pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) ->
 ///
 /// # Errors
 /// See [`GuestError`]: a guest that cannot build its walls serves nobody.
-pub fn run() -> Result<(), GuestError> {
+pub(crate) fn run() -> Result<(), GuestError> {
     belljar_linux::forget_fault_handlers();
     let config =
         belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
@@ -125,10 +117,10 @@ impl Guest {
             belljar_linux::become_subreaper().map_err(setup("become the parent of orphans"))?;
         }
         let domain = config.landlock.as_ref().filter(|_| !config.is_without("landlock"));
-        let ruleset = domain.map(|domain| domain.rules().build()).transpose()?;
+        let ruleset = domain.map(|domain| rules(domain).build()).transpose()?;
         if let (Some(domain), true) = (domain, config.confine_guest) {
             // The guest makes terminals for user code, which gets their descriptors and must not open any itself.
-            let mut own = domain.rules();
+            let mut own = rules(domain);
             own.write.extend(["/dev/ptmx", "/dev/pts"].map(Into::into));
             belljar_linux::restrict_landlock(own.build()?.as_fd())
                 .map_err(|errno| LandlockError::Enter(errno.into()))?;
@@ -332,6 +324,12 @@ impl Guest {
             ..Default::default()
         }
     }
+}
+
+/// The rules of a domain.
+fn rules(domain: &Domain) -> LandlockRules {
+    let Domain { read, write, tcp, least_abi } = domain.clone();
+    LandlockRules { read, write, tcp, least_abi }
 }
 
 /// Length of a clock tick in `/proc/PID/stat`: the kernel shows user space 100 a second (time(7)).

@@ -2,8 +2,8 @@
 //! `proto/belljar/v1` with it over one stream. It holds no secret and no privilege: whatever it may do, user code in the
 //! same sandbox may do as well, so the host believes nothing it says without bounds.
 
-mod config;
 mod connections;
+mod enter;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -21,14 +21,13 @@ mod tree;
 mod warm_parent;
 mod watch;
 
-pub use config::{Domain, GuestConfig, WarmParentConfig, WatchedLimits, WhenAlone};
+#[cfg(feature = "mutation")]
+pub use belljar_linux::ForkGuard;
 pub use connections::MAX_CONNECTIONS;
+pub use enter::enter;
 /// Archives on the host: trees on their way into sandboxes, and out of them.
 pub mod archive {
     pub use crate::files::archive::{
         ArchiveError, LinkEntry, Packing, UnpackRules, Unpacked, Unpacker, pack_links,
     };
 }
-
-pub use guest::{GuestError, guest_threads, run};
-pub use warm_parent::run_warm_parent;

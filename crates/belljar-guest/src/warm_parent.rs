@@ -9,15 +9,15 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use belljar_guest_config::WarmParentConfig;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 
-use crate::config::WarmParentConfig;
 use crate::guest::{GuestError, setup};
 
 /// Becomes the parent. Returns only the reason why not.
 #[must_use]
-pub fn run_warm_parent() -> GuestError {
+pub(crate) fn run_warm_parent() -> GuestError {
     match become_python() {
         Err(error) => error,
         Ok(error) => setup("start python3")(error),

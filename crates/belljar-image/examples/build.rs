@@ -16,7 +16,7 @@ fn say(text: &str) {
 }
 
 fn main() -> ExitCode {
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return ExitCode::FAILURE;

@@ -18,7 +18,7 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     // The sandboxes' guest is this very program, and so are their gateways.
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     belljar_local::enter_gateway();
     let arguments = Arguments::from_args();
     let ignored = !rustix::process::geteuid().is_root();

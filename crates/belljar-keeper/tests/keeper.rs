@@ -23,7 +23,7 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
     // The sandboxes' guest is this very program.
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();

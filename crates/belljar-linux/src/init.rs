@@ -226,9 +226,7 @@ fn open_exe_by_path(plan: &LaunchPlan) -> Result<OwnedFd, Failure> {
     let at = Failure::at(Step::GuestExe);
     match &plan.guest.exe {
         GuestExe::Fd(fd) => rustix::io::fcntl_dupfd_cloexec(fd, SAFE_FD).map_err(at),
-        GuestExe::Path(path) => {
-            rustix::fs::open(path.as_c_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(at)
-        }
+        GuestExe::Checked { path, device, inode } => find_checked(path, *device, *inode).map_err(at),
     }
 }
 
@@ -260,13 +258,10 @@ fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Fai
         GuestExe::Fd(fd) => {
             rustix::io::fcntl_dupfd_cloexec(fd, SAFE_FD).map_err(Failure::at(Step::GuestExe))?
         }
-        GuestExe::Path(path) => clone_tree(
-            rustix::fs::CWD,
-            path,
-            false,
-            kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV,
-        )
-        .map_err(Failure::at(Step::GuestExe))?,
+        GuestExe::Checked { path, device, inode } => {
+            let attributes = kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV;
+            open_checked(path, *device, *inode, attributes).map_err(Failure::at(Step::GuestExe))?
+        }
     };
     let mut mounts = [const { None }; MAX_MOUNTS];
     for ((index, step), slot) in tree.mounts.iter().enumerate().zip(&mut mounts) {
@@ -493,6 +488,11 @@ fn make_mount(
 
 /// Clones a tree of the host, and insists on the very file that the host has checked.
 fn open_checked(path: &CStr, device: u64, inode: u64, attributes: u64) -> Result<OwnedFd, Errno> {
+    let file = find_checked(path, device, inode)?;
+    clone_tree(file.as_fd(), c"", true, attributes)
+}
+
+fn find_checked(path: &CStr, device: u64, inode: u64) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let file = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
@@ -500,7 +500,7 @@ fn open_checked(path: &CStr, device: u64, inode: u64, attributes: u64) -> Result
     if stat.st_dev != device || stat.st_ino != inode {
         return Err(Errno::STALE);
     }
-    clone_tree(file.as_fd(), c"", true, attributes)
+    Ok(file)
 }
 
 fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {

@@ -55,7 +55,7 @@ pub const GUEST_CONFIG_FD: i32 = 5;
 /// The guest's program.
 #[derive(Debug)]
 pub struct GuestProgram {
-    /// The program: an `O_PATH` descriptor, best on a read-only mount of its own.
+    /// The program, best on a read-only mount of its own.
     pub exe: GuestExe,
     /// Arguments, the program's name first.
     pub argv: CStringArray,
@@ -69,8 +69,16 @@ pub struct GuestProgram {
 pub enum GuestExe {
     /// A descriptor that is safe as it is.
     Fd(OwnedFd),
-    /// A path that the sandbox's first process clones into a read-only mount itself.
-    Path(CString),
+    /// A file that the sandbox's first process clones into a read-only mount itself. The launch fails if another file lies there by
+    /// then.
+    Checked {
+        /// Its path, without links.
+        path: CString,
+        /// The device that it is on.
+        device: u64,
+        /// Its number there.
+        inode: u64,
+    },
 }
 
 /// A user id and a group id, and how they look from inside.

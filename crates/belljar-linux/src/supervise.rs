@@ -438,7 +438,7 @@ fn gateway_fd(plan: &LaunchPlan) -> i32 {
 fn program_fd(plan: &LaunchPlan) -> i32 {
     match &plan.guest.exe {
         crate::plan::GuestExe::Fd(fd) => fd.as_raw_fd(),
-        crate::plan::GuestExe::Path(_) => -1,
+        crate::plan::GuestExe::Checked { .. } => -1,
     }
 }
 

@@ -14,7 +14,7 @@ use belljar_model::{LimitsGrade, SandboxId, SandboxSpec};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     belljar_local::enter_launcher();
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<usize>());
     let mut number = |default: usize| numbers.next().transpose().map(|given| given.unwrap_or(default));

@@ -14,8 +14,8 @@ open('shout.txt', 'w').write(sys.stdin.read().upper() + sys.argv[1])
 ";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The sandbox's first process is this very program: it must get its turn before anything else happens.
-    belljar_local::enter_guest();
+    // Where there is no program for it, a sandbox's first process is this very one: it must get its turn before anything else.
+    belljar_guest::enter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run())
 }

@@ -5,6 +5,7 @@ use belljar_linux::CgroupLayout;
 use crate::LocalKind;
 use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::{GATEWAY_FIX, NAMESPACE_FIX};
+use crate::guest_program::GuestChoice;
 
 /// Stands for the command line of the program in what [`cgroup_fix`] says.
 pub const THIS_COMMAND: &str = "belljar …";
@@ -59,6 +60,7 @@ impl LocalEngine {
         vec![
             kernel(),
             user(),
+            guest(engine.config()),
             namespaces(),
             networks(),
             proc_mount(),
@@ -102,6 +104,24 @@ fn user() -> Finding {
         good("user", format!("uid {uid}: sandboxes run as this user, behind a user namespace"))
     }
 }
+
+fn guest(config: &LocalConfig) -> Finding {
+    const FIX: &str = "put belljar and belljar-guest of one build into one directory";
+    let describe = |path: &std::path::Path| format!("a program of its own, {}", path.display());
+    match &config.guest {
+        Some(path) => match GuestChoice::at(path).path() {
+            Ok(path) => good("guest", describe(path)),
+            Err(why) => bad("guest", FindingState::Missing, why, FIX),
+        },
+        None => match GuestChoice::beside().path() {
+            Ok(path) => good("guest", describe(path)),
+            Err(why) => bad("guest", FindingState::Weaker, format!("{OWN_GUEST}: {why}"), FIX),
+        },
+    }
+}
+
+/// What is said where there is no guest's program.
+pub(crate) const OWN_GUEST: &str = "this program itself, which takes longer to start";
 
 fn namespaces() -> Finding {
     match belljar_linux::try_user_namespace() {

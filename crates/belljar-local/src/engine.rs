@@ -9,7 +9,7 @@ use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
 };
 use belljar_gateway::Authority;
-use belljar_guest::WhenAlone;
+use belljar_guest_config::WhenAlone;
 use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
 use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
@@ -39,8 +39,8 @@ pub struct LocalConfig {
     pub cgroup_base: Option<PathBuf>,
     /// Whether a sandbox ends with this process or goes on until its deadline.
     pub when_alone: WhenAlone,
-    /// The program that is the guest when it is given the argument `guest`, and the gateway when it is given `gateway`: this
-    /// very program by default.
+    /// The guest's program, which must be of this build. By default it is `belljar-guest` beside this program, or, where that cannot
+    /// be used, this program itself.
     pub guest: Option<PathBuf>,
     /// What the operator says of networks.
     pub network: NetworkSetup,
@@ -82,6 +82,10 @@ impl LocalEngine {
         let layout = CgroupLayout::detect_v1();
         let can = layout.is_complete() && layout.freezer.is_some();
         can.then(|| Self { config, layout: OnceLock::from(layout) })
+    }
+
+    pub(crate) fn config(&self) -> &LocalConfig {
+        &self.config
     }
 
     /// Where control groups can be made here.
@@ -197,8 +201,7 @@ impl LocalEngine {
             return Ok(None);
         }
         let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
-        let (program, setup) = (self.config.guest.as_ref(), &self.config.network);
-        let gateway = Gateway::start(program, setup, &spec.network, authority, user, plan.without)?;
+        let gateway = Gateway::start(&self.config.network, &spec.network, authority, user, plan.without)?;
         plan.gateway = Some(GatewayPlan::new(gateway.control()?));
         Ok(Some(gateway))
     }

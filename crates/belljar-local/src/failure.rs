@@ -80,7 +80,7 @@ impl Failures {
             Step::Proc => return layer("a /proc of its own", PROC_FIX),
             Step::ProcMask => format!("cover /proc/{} in the sandbox", item(&self.masks)),
             Step::Pivot => "change the sandbox's root".to_owned(),
-            Step::GuestExe => "open Belljar's own program for the sandbox".to_owned(),
+            Step::GuestExe => "open the guest's program for the sandbox".to_owned(),
             Step::Rlimit => "set the sandbox's resource limits".to_owned(),
             Step::Capabilities => "give up capabilities".to_owned(),
             Step::NoNewPrivileges => "give up new privileges".to_owned(),

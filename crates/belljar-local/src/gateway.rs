@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -37,7 +36,6 @@ impl Gateway {
     /// Starts a gateway for this policy, as `user` where one is given. It serves nothing before its sockets come over
     /// [`Self::control`]. Needs a tokio runtime.
     pub(crate) fn start(
-        program: Option<&PathBuf>,
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
         authority: Option<Authority>,
@@ -58,8 +56,7 @@ impl Gateway {
         let file = crate::planner::memory_file(c"belljar-gateway", &config)?;
         belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd()])?;
         // The one that runs, also when another lies in its place by now.
-        let program = program.map_or(Path::new("/proc/self/exe"), PathBuf::as_path);
-        let child = Command::new(program)
+        let child = Command::new("/proc/self/exe")
             .arg(ARGUMENT)
             .env_clear()
             .current_dir("/")

@@ -1,6 +1,5 @@
 //! Directories of the host that a specification mounts: resolved once, checked, and mounted by what was checked.
 
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -127,9 +126,4 @@ impl Checked {
             Err(errno) => Err(failed(errno)),
         }
     }
-}
-
-/// The path of a program as the kernel shows it.
-pub(crate) fn program_path() -> std::io::Result<CString> {
-    Ok(c_string(std::fs::read_link("/proc/self/exe")?.as_os_str()))
 }

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_guest::{Domain, GuestConfig, WarmParentConfig, WatchedLimits, guest_threads};
+use belljar_guest_config::{
+    Domain, GUEST_ARGUMENT, GuestConfig, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits, guest_threads,
+};
 use belljar_linux::{
-    CStringArray, CgroupLayout, CgroupLimits, GuestExe, GuestProgram, Identity, LaunchPlan, MOUNT_ATTR_NODEV,
-    MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, NAMESPACES, NamespacePlan, Scratch, Wall, Without, rlimit, seccomp,
+    CStringArray, CgroupLayout, CgroupLimits, GuestProgram, Identity, LaunchPlan, NAMESPACES, NamespacePlan,
+    Scratch, Wall, Without, rlimit, seccomp,
 };
 use belljar_model::{
     LimitsGrade, Mount, MountMode, MountPolicy, NetworkMode, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
@@ -18,11 +20,12 @@ use belljar_model::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::engine::{LocalConfig, launch};
+use crate::guest_program::{GuestChoice, RunFrom};
 use crate::host_tree::{self, HostTree, c_string};
 use crate::images;
 use crate::kind::LocalKind;
 use crate::lease::Lease;
-use crate::mounts::{self, Checked};
+use crate::mounts::Checked;
 use crate::template_tree::template_tree;
 use crate::trust::Trust;
 
@@ -308,20 +311,17 @@ impl Planner<'_> {
     }
 
     fn guest_program(&self, privileged: bool) -> Result<GuestProgram, EngineError> {
-        let opened = launch("open Belljar's own program for the sandbox");
-        let exe = match (&self.config.guest, privileged && self.config.kind == LocalKind::Local) {
-            (Some(path), true) => {
-                GuestExe::Fd(read_only_program(&c_string(path.as_os_str())).map_err(opened)?)
-            }
-            // The one that runs, also when another lies in its place by now.
-            (None, true) => GuestExe::Fd(read_only_program(c"/proc/self/exe").map_err(opened)?),
-            (Some(path), false) => GuestExe::Path(c_string(path.as_os_str())),
-            (None, false) => {
-                GuestExe::Path(mounts::program_path().map_err(launch("find Belljar's own program"))?)
-            }
+        let from = match (self.config.kind, privileged) {
+            (LocalKind::Local, true) => RunFrom::Mount,
+            (LocalKind::Local, false) => RunFrom::OwnMount,
+            _ => RunFrom::File,
         };
-        let role = if self.warm.is_some() { c_string(crate::WARM_PARENT) } else { c"guest".to_owned() };
-        let argv = vec![c"belljar".to_owned(), role];
+        let exe = match &self.config.guest {
+            Some(path) => GuestChoice::at(path).exe(from)?,
+            None => GuestChoice::beside().exe(from)?,
+        };
+        let role = if self.warm.is_some() { WARM_PARENT_ARGUMENT } else { GUEST_ARGUMENT };
+        let argv = vec![c"belljar".to_owned(), c_string(role)];
         Ok(GuestProgram { exe, argv: CStringArray::new(argv), envp: CStringArray::new(Vec::new()) })
     }
 
@@ -482,15 +482,4 @@ pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::
     let file = std::fs::File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all_at(&serde_json::to_vec(content)?, 0)?;
     Ok(file.into())
-}
-
-/// The program on a read-only mount that nothing else uses, so that no writable descriptor of it can ever be got
-/// through `/proc` (CVE-2019-5736).
-fn read_only_program(path: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
-    use rustix::mount::OpenTreeFlags;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
-    let attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    belljar_linux::mount_setattr(std::os::fd::AsFd::as_fd(&tree), attributes, 0, false, None)?;
-    Ok(tree)
 }

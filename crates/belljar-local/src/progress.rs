@@ -61,12 +61,12 @@ pub(crate) fn how_ended(progress: &Progress) -> String {
                 .map_or_else(|| format!("signal {}", -status), str::to_owned);
             format!("its first process was ended by {signal}")
         }
-        Some(crate::GUEST_WITHOUT_LANDLOCK) => {
+        Some(belljar_guest_config::GUEST_WITHOUT_LANDLOCK) => {
             "its first process could not make the Landlock domain of user code; \
              use a kernel with Landlock, and \"landlock\" in its lsm= list"
                 .to_owned()
         }
-        Some(crate::GUEST_WITHOUT_SETUP) => {
+        Some(belljar_guest_config::GUEST_WITHOUT_SETUP) => {
             "its first process could not build a wall of its own, such as being closed to inspection"
                 .to_owned()
         }

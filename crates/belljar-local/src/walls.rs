@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
-use belljar_guest::guest_threads;
+use belljar_guest_config::guest_threads;
 use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
 use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;

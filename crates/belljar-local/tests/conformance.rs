@@ -26,7 +26,7 @@ static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() -> ExitCode {
     // The sandboxes' guest is this very program, and so is the launcher.
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     belljar_local::enter_launcher();
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(as_user::FLAG) {

@@ -46,7 +46,7 @@ fn page_has_the_whole_example() {
     );
     let dependencies = page.split("[dependencies]\n").nth(1).unwrap().split("```").next().unwrap();
     let named: Vec<&str> = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
-    assert_eq!(named, ["belljar-local", "tokio"]);
+    assert_eq!(named, ["belljar-guest", "belljar-local", "tokio"]);
     let used: Vec<&str> = program.lines().filter_map(|line| line.strip_prefix("use ")).collect();
     assert!(used.iter().all(|path| path.starts_with("belljar_local::")), "{used:?}");
 }

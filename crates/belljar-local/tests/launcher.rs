@@ -32,7 +32,7 @@ use setting::{Setting, Test};
 static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() -> ExitCode {
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     belljar_local::enter_launcher();
     if let Some(status) = setting::other_roles() {
         return status;

@@ -22,7 +22,7 @@ static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
     // The sandboxes' guest is this very program.
-    belljar_local::enter_guest();
+    belljar_guest::enter();
     if let Some(attack) = std::env::var_os(trials::ATTACK) {
         return attacks::carry_out(&attack.to_string_lossy());
     }

@@ -32,8 +32,8 @@ mod timings;
 static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() {
-    // A sandbox's first process is this very program: it must get its turn before anything else happens.
-    belljar_local::enter_guest();
+    // Where there is no program for it, a sandbox's first process is this very one: it must get its turn before anything else.
+    belljar_guest::enter();
     belljar_local::enter_gateway();
     belljar_local::enter_launcher();
     let begin = std::time::Instant::now();

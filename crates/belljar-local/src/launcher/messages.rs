@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::Usage;
-use belljar_guest::WhenAlone;
+use belljar_guest_config::WhenAlone;
 use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, NetworkSetup, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 

@@ -34,7 +34,7 @@ pub const LAUNCHER_GENERATION: u32 = 5;
 const ARGUMENT: &str = "launcher";
 
 /// Becomes the launcher, and never returns, if this process was started as one. Call it at the very beginning of `main`,
-/// right after [`enter_guest`](crate::enter_guest): it must never have a second thread.
+/// right after `belljar_guest::enter`: it must never have a second thread.
 pub fn enter_launcher() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().as_deref() == Some(std::ffi::OsStr::new(ARGUMENT)) {

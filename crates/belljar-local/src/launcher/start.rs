@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt as _;
 
+use crate::doctor::OWN_GUEST;
+use crate::guest_program::GuestChoice;
 use crate::launcher::ARGUMENT;
 use crate::launcher::place::Place;
 
@@ -137,6 +139,10 @@ fn run(run_dir: &Path, log_file: &Path, linger: Duration) -> Result<(), Failed> 
         let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed("cannot open /dev/null"))?;
         log(&format!("version {} listens", env!("CARGO_PKG_VERSION")));
+        // Opened now, as a newer one may lie in its place when it is needed.
+        if let Err(why) = GuestChoice::beside().path() {
+            log(&format!("the guest is {OWN_GUEST}: {why}"));
+        }
         let _ = writeln!(io::stdout(), "{READY}");
         rustix::stdio::dup2_stdout(&null).map_err(failed("cannot leave its standard output"))?;
         drop(null);

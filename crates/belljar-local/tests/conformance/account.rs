@@ -1,10 +1,13 @@
-//! The account that tests of an ordinary user run as.
+//! The account that tests of an ordinary user run as, and the programs that it can reach.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The account that the cases of an ordinary user run as.
 pub(crate) const ACCOUNT: &str = "belljar-test";
+
+/// The file name of the guest's program.
+const GUEST: &str = "belljar-guest";
 
 /// The account's uid and gid, by passwd(5).
 pub(crate) fn account() -> Option<(u32, u32)> {
@@ -14,14 +17,29 @@ pub(crate) fn account() -> Option<(u32, u32)> {
     Some((ids.next()?.parse().ok()?, ids.next()?.parse().ok()?))
 }
 
-/// Puts this program at `path`, where that account can run it: it may not be able to go where the program lies. A link costs
-/// nothing where a copy has more than a hundred megabytes.
-pub(crate) fn place_program(path: &Path) -> std::io::Result<()> {
+/// The guest's program: beside this program, or in the directory above, where Cargo puts it.
+pub(crate) fn guest_program() -> std::io::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let may_run = own.metadata()?.permissions().mode() & 0o5 == 0o5;
-    if may_run && std::fs::hard_link(&own, path).is_ok() {
+    let dirs = own.ancestors().skip(1).take(2);
+    dirs.map(|dir| dir.join(GUEST)).find(|path| path.exists()).ok_or_else(|| {
+        std::io::Error::other(
+            "there is no belljar-guest; build it with the features of the tests: cargo build --workspace",
+        )
+    })
+}
+
+/// Puts this program at `path`, and the guest's beside it, where that account can run them: it may not be able to go where they lie.
+pub(crate) fn place_program(path: &Path) -> std::io::Result<()> {
+    place(&std::env::current_exe()?, path)?;
+    place(&guest_program()?, &path.with_file_name(GUEST))
+}
+
+/// A link costs nothing where a copy has more than a hundred megabytes.
+fn place(from: &Path, to: &Path) -> std::io::Result<()> {
+    let may_run = from.metadata()?.permissions().mode() & 0o5 == 0o5;
+    if may_run && std::fs::hard_link(from, to).is_ok() {
         return Ok(());
     }
-    std::fs::copy(&own, path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+    std::fs::copy(from, to)?;
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))
 }

@@ -245,6 +245,7 @@ pub(crate) fn run_in(
     };
     let dirs = HostDirs { readable: make("readable")?, writable: make("writable")?, closed: make("closed")? };
     let mut config = LocalConfig::new(variant.kind);
+    config.guest = Some(account::guest_program()?);
     config.mount_policy.allow_read(dirs.readable.clone())?;
     config.mount_policy.allow_write(dirs.writable.clone())?;
     let spec = SandboxSpec { engine: variant.kind.name(), grade: variant.grade, ..SandboxSpec::default() };

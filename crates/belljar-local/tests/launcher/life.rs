@@ -1,5 +1,6 @@
 //! From a launcher's start to its end, and whose sandboxes it holds.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,8 @@ use belljar_engine::{Engine as _, EngineError};
 use belljar_local::{CreateRequest, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{LimitsChange, SandboxSpec};
 
-use crate::leftovers;
 use crate::setting::{SECRET, Setting, Tested, eventually, id, nothing_left, shell, spec, until, within};
+use crate::{account, leftovers};
 
 pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
     let engines: Vec<LauncherEngine> = (0..8).map(|_| setting.engine()).collect();
@@ -191,17 +192,28 @@ pub(crate) async fn ends_are_told_once(setting: &Setting) -> Tested {
     Ok(())
 }
 
-/// A newer program lies where the launcher's was: what it launches has still the launcher's own as its guest.
+/// Other programs lie where the launcher's were: what it launches has still the guest that was there when the launcher started.
 pub(crate) async fn program_can_be_replaced(setting: &Setting) -> Tested {
     let program = setting.dir.join("program");
     std::fs::copy("/proc/self/exe", &program)?;
     let mut config = setting.config(LocalKind::Local);
     config.program = Some(program.clone());
+    config.local.guest = None;
+    let guest = setting.dir.join("belljar-guest");
+    std::fs::copy(account::guest_program()?, &guest)?;
+    let inode = std::fs::metadata(&guest)?.ino();
     let engine = LauncherEngine::new(config);
     let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
-    std::fs::remove_file(&program)?;
-    std::fs::write(&program, "#!/bin/false\n")?;
+    for path in [&program, &guest] {
+        std::fs::remove_file(path)?;
+        std::fs::write(path, "#!/bin/false\n")?;
+    }
     let second = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let is_guest = |process: &std::fs::DirEntry| {
+        process.path().join("exe").metadata().is_ok_and(|exe| exe.ino() == inode)
+    };
+    let guests = std::fs::read_dir("/proc")?.flatten().filter(is_guest).count();
+    assert_eq!(guests, 2, "the guests are of the program that was there first");
     for sandbox in [first, second] {
         sandbox.guest().check().await?;
         sandbox.stop().await?;

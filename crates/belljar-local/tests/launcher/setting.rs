@@ -124,6 +124,7 @@ impl Setting {
     pub(crate) fn config(&self, kind: LocalKind) -> LauncherConfig {
         let mut config = LauncherConfig::new(self.dir.join("run"), LocalConfig::new(kind));
         config.linger = Duration::from_secs(5);
+        config.local.guest = account::guest_program().ok();
         config
     }
 

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod files;
+mod guest_program;
 mod host;
 mod info;
 mod net;

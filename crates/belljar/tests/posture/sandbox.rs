@@ -112,6 +112,7 @@ impl Sandbox {
         // Where the program lies, an ordinary user may not be able to go.
         let program = dir.path().join("belljar");
         fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), dir.path().join("belljar-guest")).unwrap();
         let mut caller = who.command(Path::new("/bin/sleep"));
         caller.arg("1000");
         let mut launcher = who.command(&program);
@@ -173,7 +174,9 @@ impl Sandbox {
         let Some(supervisor) = children(self.launcher()).first().copied() else { return false };
         self.supervisor = supervisor;
         let born = children(supervisor);
-        let Some(guest) = born.iter().copied().find(|pid| name(*pid) == "belljar") else { return false };
+        let Some(guest) = born.iter().copied().find(|pid| name(*pid) == "belljar-guest") else {
+            return false;
+        };
         self.guest = guest;
         let Some(workload) = children(guest).into_iter().find(|pid| name(*pid).starts_with("python3")) else {
             return false;

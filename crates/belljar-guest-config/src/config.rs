@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_linux::LandlockRules;
 use serde::{Deserialize, Serialize};
 
 /// The guest's configuration. It travels as JSON in a file without a name, because it holds the environment of user code,
@@ -60,19 +59,6 @@ pub struct Domain {
     pub tcp: bool,
     /// The least Landlock ABI that will do.
     pub least_abi: u32,
-}
-
-impl Domain {
-    /// The rules for belljar-linux.
-    #[must_use]
-    pub fn rules(&self) -> LandlockRules {
-        LandlockRules {
-            read: self.read.clone(),
-            write: self.write.clone(),
-            tcp: self.tcp,
-            least_abi: self.least_abi,
-        }
-    }
 }
 
 /// What happens when the host's end of the connection closes.
