@@ -81,6 +81,27 @@ struct Cli {
     command: Command,
 }
 
+/// `belljar run` alone.
+#[derive(Debug, Parser)]
+struct Run {
+    #[command(flatten)]
+    args: RunArgs,
+}
+
+impl Cli {
+    /// Reads a command line. For `run`, which is to start fast, the other commands are not worked out, unless there is help to be shown
+    /// or an error to be explained.
+    fn read(words: &[OsString]) -> Self {
+        if let Some(run @ [first, ..]) = words.get(1..)
+            && first == "run"
+            && let Ok(Run { args }) = Run::try_parse_from(run)
+        {
+            return Self { command: Command::Run(Box::new(args)) };
+        }
+        Self::parse_from(words)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run code in a sandbox
@@ -401,7 +422,8 @@ pub(crate) struct SandboxArgs {
 
 /// Does what the command line asks for, and gives the exit status. `begin` is when the program began.
 pub(crate) fn main(begin: Instant) -> u8 {
-    let done = match Cli::parse().command {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let done = match Cli::read(&words).command {
         Command::Run(args) => run::run(&args, begin),
         Command::Code(args) => code::code(&args),
         Command::Shell(args) => shell::shell(&args),
@@ -445,6 +467,21 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn run_alone_is_read_as_with_all_commands() {
+        for line in [
+            "run x.py",
+            "run -c code -- a --memory 1g",
+            "run -l python --memory 1g --timeout 5s -f a=b -q - one two",
+            "run --json --limits watched --net disabled x.py",
+        ] {
+            let words: Vec<OsString> =
+                ["belljar"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+            let whole = Cli::try_parse_from(&words).unwrap();
+            assert_eq!(format!("{:?}", Cli::read(&words)), format!("{whole:?}"), "{line}");
+        }
     }
 
     #[test]
