@@ -73,9 +73,11 @@ impl Spawner {
             .name("spawner".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
+                // The end of a child is the first thread's news. Waking this one for it takes time, and leads nowhere.
                 let ruleset = surroundings.landlock.as_ref();
-                let entered =
-                    ruleset.map_or(Ok(()), |ruleset| belljar_linux::restrict_landlock(ruleset.as_fd()));
+                let entered = belljar_linux::block_child_signal().and_then(|()| {
+                    ruleset.map_or(Ok(()), |ruleset| belljar_linux::restrict_landlock(ruleset.as_fd()))
+                });
                 let may_go_on = entered.is_ok();
                 if ready.send(entered).is_err() || !may_go_on {
                     return;

@@ -256,6 +256,21 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     Ok((pid, pidfd))
 }
 
+/// Blocks SIGCHLD in this thread: another one of the process handles it.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn block_child_signal() -> Result<(), Errno> {
+    // SAFETY: a plain set of bits, emptied before it is changed and read.
+    let error = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(error)) }
+}
+
 /// Blocks every signal of this thread until dropped.
 struct SignalMask {
     before: libc::sigset_t,

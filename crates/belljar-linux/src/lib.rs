@@ -41,9 +41,10 @@ pub use image::{ImageError, ImageMount};
 pub use jail::{JailError, enter_jail};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
-    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, children_cpu_us, cloexec_from,
-    forget_fault_handlers, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte,
-    mount_setattr, moving_calls, pidfd_kill, reap_one, reset_signals, restrict_landlock, set_dumpable,
+    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, block_child_signal, children_cpu_us,
+    cloexec_from, forget_fault_handlers, inherited_fd, install_seccomp, kill, kill_all, landlock_abi,
+    lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one, reset_signals, restrict_landlock,
+    set_dumpable,
 };
 /// The most mounts that one tree may have, the system's own included.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
