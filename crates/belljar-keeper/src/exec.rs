@@ -157,9 +157,8 @@ impl Keeper {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
         let begin = Instant::now();
-        let (before, running) =
-            futures::join!(entered.sandbox().usage(), Running::start(entered, request, timeout, false));
-        let mut running = running?;
+        let before = entered.sandbox().usage().await;
+        let mut running = Running::start(entered, request, timeout, false).await?;
         entered.entry.note("exec", Some(running.id), "");
         if let Some(events) = &events {
             let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;

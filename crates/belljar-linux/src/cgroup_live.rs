@@ -294,11 +294,18 @@ impl Freezer {
 }
 
 fn read_number(dir: &Path, file: &str) -> Option<u64> {
-    number(&std::fs::read_to_string(dir.join(file)).ok()?)
+    read(dir, file, number)
 }
 
 fn read_field(dir: &Path, file: &str, name: &str) -> Option<u64> {
-    field(&std::fs::read_to_string(dir.join(file)).ok()?, name)
+    read(dir, file, |text| field(text, name))
+}
+
+/// Reads a file of counters at once, as the kernel makes its text when it is first read. All of them fit.
+fn read(dir: &Path, file: &str, value: impl FnOnce(&str) -> Option<u64>) -> Option<u64> {
+    let mut text = [0u8; 4096];
+    let count = std::io::Read::read(&mut std::fs::File::open(dir.join(file)).ok()?, &mut text).ok()?;
+    value(std::str::from_utf8(text.get(..count)?).ok()?)
 }
 
 pub(crate) fn number(text: &str) -> Option<u64> {

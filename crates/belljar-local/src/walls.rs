@@ -402,6 +402,22 @@ impl Walls for LocalWalls {
     }
 }
 
+/// What a sandbox has used, by its control groups. `Err` has what could be read where its kills by memory are not known: the groups
+/// are gone, or cannot be seen from here.
+pub(crate) fn group_usage(layout: &CgroupLayout, id: &SandboxId, kind: LocalKind) -> Result<Usage, Usage> {
+    let group = layout.usage(id.as_str());
+    let own = u64::from(guest_threads(kind == LocalKind::Local));
+    let usage = Usage {
+        memory_bytes: group.memory,
+        peak_memory_bytes: group.peak_memory,
+        pids: group.pids.map(|pids| u32::try_from(pids.saturating_sub(own)).unwrap_or(u32::MAX)),
+        cpu: group.cpu_us.map(Duration::from_micros),
+        oom_kills: group.oom_kills.unwrap_or(0),
+        pids_denied: group.pids_denied.unwrap_or(0),
+    };
+    if group.oom_kills.is_some() { Ok(usage) } else { Err(usage) }
+}
+
 impl LocalWalls {
     /// What of the processes in its control group is the guest's own.
     fn guest_threads(&self) -> u32 {
@@ -410,17 +426,15 @@ impl LocalWalls {
 
     pub(crate) fn usage_now(&self) -> Usage {
         let Some(layout) = &self.held.cgroups else { return Usage::default() };
-        let usage = layout.usage(self.held.id.as_str());
-        let pids = usage.pids.map(|pids| pids.saturating_sub(self.guest_threads().into()));
-        Usage {
-            memory_bytes: usage.memory,
-            peak_memory_bytes: usage.peak_memory,
-            pids: pids.map(|pids| u32::try_from(pids).unwrap_or(u32::MAX)),
-            cpu: usage.cpu_us.map(Duration::from_micros),
+        group_usage(layout, &self.held.id, self.held.kind).unwrap_or_else(|usage| {
             // The groups go soon after the first process.
-            oom_kills: usage.oom_kills.unwrap_or_else(|| self.progress.borrow().oom_kills.into()),
-            pids_denied: usage.pids_denied.unwrap_or(0),
-        }
+            Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }
+        })
+    }
+
+    /// Where its control groups are.
+    pub(crate) fn cgroups(&self) -> Option<&CgroupLayout> {
+        self.held.cgroups.as_ref()
     }
 
     async fn end(&self) -> Result<(), EngineError> {

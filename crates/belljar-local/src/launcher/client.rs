@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::launcher::LAUNCHER_GENERATION;
 use crate::launcher::frame::{FrameError, FrameReader, encode, send};
 use crate::launcher::held::Held;
-use crate::launcher::messages::{Answer, Reply, Request, RequestFrame, SandboxFacts};
+use crate::launcher::messages::{Answer, Reply, Request, RequestFrame};
 use crate::launcher::server::Launcher;
 use crate::{LocalConfig, LocalEngine, LocalKind};
 
@@ -91,6 +91,9 @@ async fn write(
 /// The first generation of servers that know what the launcher tells of control groups.
 const TELLS_GROUPS: u32 = 3;
 
+/// The first generation of servers that know where the control groups of a sandbox are.
+const TELLS_PLACES: u32 = 6;
+
 async fn requests(
     number: u64,
     mut reader: FrameReader,
@@ -122,8 +125,13 @@ async fn requests(
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
         let Some(sender) = weak.upgrade() else { return Ok(()) };
-        let asking =
-            Asking { client: number, kind, launcher: Arc::clone(launcher), engine: Arc::clone(&engine) };
+        let asking = Asking {
+            client: number,
+            generation,
+            kind,
+            launcher: Arc::clone(launcher),
+            engine: Arc::clone(&engine),
+        };
         tokio::spawn(async move {
             let (reply, descriptor) = match asking.carry_out(request).await {
                 Ok((answer, descriptor)) => (Reply::Answer { number: asked, answer }, descriptor),
@@ -139,6 +147,7 @@ async fn requests(
 /// A request with what it needs.
 struct Asking {
     client: u64,
+    generation: u32,
     kind: LocalKind,
     launcher: Arc<Launcher>,
     engine: Arc<LocalEngine>,
@@ -167,13 +176,13 @@ impl Asking {
                     self.launcher.stop(&held).await?;
                     return Err(EngineError::NoSandbox { id: held.id.clone() });
                 }
-                Ok((sandbox(held.facts.clone()), Some(stream)))
+                Ok((self.sandbox(&held), Some(stream)))
             }
             Request::List => Ok((Answer::List { sandboxes: self.launcher.table.list(self.kind) }, None)),
             Request::Connect { id } => {
                 let held = get(&id)?;
                 let stream = held.walls.connection().await?;
-                Ok((sandbox(held.facts.clone()), Some(stream)))
+                Ok((self.sandbox(&held), Some(stream)))
             }
             Request::ConnectGateway { id } => {
                 Ok((Answer::Gateway, Some(get(&id)?.walls.gateway_connection()?)))
@@ -216,8 +225,10 @@ impl Asking {
             }
         }
     }
-}
 
-fn sandbox(facts: SandboxFacts) -> Answer {
-    Answer::Sandbox(Box::new(facts))
+    fn sandbox(&self, held: &Held) -> Answer {
+        let mut facts = Box::new(held.facts.clone());
+        facts.groups = facts.groups.filter(|_| self.generation >= TELLS_PLACES);
+        Answer::Sandbox(facts)
+    }
 }

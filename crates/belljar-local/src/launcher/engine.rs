@@ -13,13 +13,13 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::LocalConfig;
 use crate::launcher::link::{EndSink, Link, LinkError};
 use crate::launcher::messages::{Answer, Request, millis};
 use crate::launcher::place::Place;
 use crate::launcher::start::Start;
-use crate::launcher::walls::{LauncherWalls, known_phases};
+use crate::launcher::walls::LauncherWalls;
 use crate::sockets::stream;
+use crate::{LocalConfig, LocalKind};
 
 /// How long it is tried to reach a launcher: one that is about to exit may be in the way.
 const REACH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -144,10 +144,9 @@ impl LauncherEngine {
             Err(error) => return Err(self.shared.lost(error)),
         };
         let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
-        let phases = known_phases(&facts.phases);
-        let walls = LauncherWalls::new(Arc::clone(&self.shared), id.clone(), fate, phases, tied);
-        let home = facts.home.to_path_buf();
-        Ok(Sandbox::new(id, facts.isolation, home, GuestClient::new(stream), Box::new(walls)))
+        let (home, isolation) = (facts.home.to_path_buf(), facts.isolation.clone());
+        let walls = LauncherWalls::new(Arc::clone(&self.shared), id.clone(), fate, *facts, tied);
+        Ok(Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls)))
     }
 
     async fn list(&self) -> Result<Vec<Survivor>, EngineError> {
@@ -250,6 +249,10 @@ struct Fates {
 }
 
 impl Shared {
+    pub(crate) fn kind(&self) -> LocalKind {
+        self.config.local.kind
+    }
+
     fn fates(&self) -> parking_lot::MutexGuard<'_, Fates> {
         self.fates.lock()
     }

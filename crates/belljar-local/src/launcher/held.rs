@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::LocalKind;
 use crate::engine::Launched;
-use crate::launcher::messages::{Listed, SandboxFacts, millis};
+use crate::launcher::messages::{Groups, Listed, SandboxFacts, millis};
 use crate::walls::LocalWalls;
 
 /// How long a sandbox that was killed waits for the order to remove it, while what it used can be asked.
@@ -53,6 +53,7 @@ impl Held {
             isolation: launched.isolation,
             home: FilePath::from(launched.home.as_path()),
             phases: phases.map(|(name, time)| (name.to_owned(), nanoseconds(time))).collect(),
+            groups: launched.walls.cgroups().map(Groups::from),
         };
         let stream = launched.stream.into_std()?.into();
         let held = Self {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use belljar_engine::Usage;
 use belljar_guest_config::WhenAlone;
+use belljar_linux::CgroupLayout;
 use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, NetworkSetup, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +130,39 @@ pub(crate) struct SandboxFacts {
     pub(crate) home: FilePath,
     /// How long each phase of the launch took, in nanoseconds.
     pub(crate) phases: Vec<(String, u64)>,
+    /// Where its control groups are; told to servers of generation 6 and later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) groups: Option<Groups>,
+}
+
+/// Where a sandbox's control groups are: of [`CgroupLayout`] what it takes to read them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Groups {
+    v2: Option<FilePath>,
+    v2_limits: bool,
+    v1: Vec<(String, FilePath)>,
+}
+
+impl From<&CgroupLayout> for Groups {
+    fn from(layout: &CgroupLayout) -> Self {
+        Self {
+            v2: layout.v2.as_deref().map(FilePath::from),
+            v2_limits: layout.v2_limits,
+            v1: layout.v1.iter().map(|(name, dir)| (name.clone(), FilePath::from(dir.as_path()))).collect(),
+        }
+    }
+}
+
+impl From<Groups> for CgroupLayout {
+    fn from(groups: Groups) -> Self {
+        Self {
+            v2: groups.v2.as_ref().map(FilePath::to_path_buf),
+            v2_limits: groups.v2_limits,
+            v1: groups.v1.into_iter().map(|(name, dir)| (name, dir.to_path_buf())).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One sandbox of a list.

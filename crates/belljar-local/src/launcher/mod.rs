@@ -28,7 +28,7 @@ pub use engine::{LauncherConfig, LauncherEngine};
 
 /// The generation of the protocol between server and launcher. A launcher outlives the server that started it, so a newer
 /// server adapts: what an older launcher cannot do is refused by name.
-pub const LAUNCHER_GENERATION: u32 = 5;
+pub const LAUNCHER_GENERATION: u32 = 6;
 
 /// The first argument by which this program knows that it is to be the launcher.
 const ARGUMENT: &str = "launcher";

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
-use belljar_linux::LaunchPhase;
+use belljar_linux::{CgroupLayout, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 
 use crate::launcher::engine::{Fate, If, Shared};
 use crate::launcher::link::{Link, LinkError};
-use crate::launcher::messages::{Answer, Request, millis};
+use crate::launcher::messages::{Answer, Request, SandboxFacts, millis};
 use crate::sockets::stream;
+use crate::walls::group_usage;
 
 /// How long the news of an end may take after the guest's connection has broken.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,6 +23,8 @@ pub(crate) struct LauncherWalls {
     id: SandboxId,
     fate: Arc<Fate>,
     phases: Vec<(&'static str, Duration)>,
+    /// Its control groups, which this process can read itself; none of an older launcher.
+    groups: Option<CgroupLayout>,
     /// Whether it ends with this value.
     tied: bool,
     runtime: tokio::runtime::Handle,
@@ -32,11 +35,12 @@ impl LauncherWalls {
         shared: Arc<Shared>,
         id: SandboxId,
         fate: Arc<Fate>,
-        phases: Vec<(&'static str, Duration)>,
+        facts: SandboxFacts,
         tied: bool,
     ) -> Self {
         let runtime = tokio::runtime::Handle::current();
-        Self { shared, id, fate, phases, tied, runtime }
+        let phases = known_phases(&facts.phases);
+        Self { shared, id, fate, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
     }
 
     fn has_ended(&self) -> Option<EngineError> {
@@ -81,7 +85,7 @@ impl LauncherWalls {
 }
 
 /// The phases that this version knows by name.
-pub(crate) fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
+fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
     let names = || ["plan", "guest"].into_iter().chain(LaunchPhase::ALL.iter().map(|(_, name)| *name));
     let known = phases.iter().filter_map(|(name, nanoseconds)| {
         let name = names().find(|known| known == name)?;
@@ -93,6 +97,10 @@ pub(crate) fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Durat
 impl Walls for LauncherWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
         Box::pin(async {
+            let groups = self.groups.as_ref();
+            if let Some(Ok(usage)) = groups.map(|layout| group_usage(layout, &self.id, self.shared.kind())) {
+                return usage;
+            }
             match self.ask(Request::Usage { id: self.id.clone() }).await {
                 Ok((Answer::Usage(usage), None)) => usage.into(),
                 _ => Usage::default(),
