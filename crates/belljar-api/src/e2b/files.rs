@@ -15,7 +15,6 @@ use flate2::write::GzDecoder;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use multer::{Constraints, Multipart, SizeLimit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,6 +22,7 @@ use super::access::{self, Head, Signature};
 use super::entry::{METADATA, absolute, name};
 use super::error::{self, Plain, json_answer};
 use crate::api::Shared;
+use crate::extract::Form;
 use crate::problem::{Code, Problem};
 use crate::rest;
 
@@ -40,11 +40,28 @@ const MAX_METADATA_KEY_BYTES: usize = 246;
 const MAX_METADATA_BYTES: usize = 4096;
 
 #[derive(Deserialize)]
-struct FilesQuery {
+pub(super) struct FilesQuery {
     path: Option<String>,
     username: Option<String>,
     signature: Option<String>,
     signature_expiration: Option<i64>,
+}
+
+impl FilesQuery {
+    pub(super) fn parse(query: &str) -> Result<Self, Problem> {
+        crate::extract::parse_query(query)
+    }
+
+    /// What the address was signed for, if it was.
+    pub(super) fn signature<'a>(&'a self, operation: &'a str) -> Option<Signature<'a>> {
+        Some(Signature {
+            text: self.signature.as_deref()?,
+            path: self.path.as_deref().unwrap_or_default(),
+            operation,
+            user: self.username.as_deref().unwrap_or_default(),
+            expires: self.signature_expiration,
+        })
+    }
 }
 
 /// Answers a request. Where no sandbox is named the signature says which one is meant.
@@ -57,7 +74,7 @@ pub(super) async fn answer(shared: &Shared, id: Option<&SandboxId>, request: Req
 }
 
 async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> Result<Response, Plain> {
-    let query: FilesQuery = crate::extract::parse_query(request.uri().query().unwrap_or_default())?;
+    let query = FilesQuery::parse(request.uri().query().unwrap_or_default())?;
     let operation = match *request.method() {
         Method::GET | Method::HEAD => "read",
         Method::POST => "write",
@@ -89,17 +106,8 @@ async fn caller(
     operation: &str,
     head: Head<'_>,
 ) -> Result<Caller, Problem> {
-    match (&query.signature, id) {
-        (Some(text), _) => {
-            let signature = Signature {
-                path: query.path.as_deref().unwrap_or_default(),
-                operation,
-                user: query.username.as_deref().unwrap_or_default(),
-                expires: query.signature_expiration,
-                text,
-            };
-            access::signer(shared, id, &signature, head).await
-        }
+    match (query.signature(operation), id) {
+        (Some(signature), _) => access::signer(shared, id, &signature, head).await,
         (None, Some(id)) if access::token(head.headers).is_some() => access::caller(shared, id, head).await,
         (None, _) => Err(Problem::new(Code::Unauthenticated, "missing signature query parameter")),
     }
@@ -159,7 +167,7 @@ async fn receive(
 ///
 /// # Errors
 /// A value that is not printable ASCII, or more than is kept.
-fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Bytes>, Problem> {
+pub(super) fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Bytes>, Problem> {
     let mut all = BTreeMap::new();
     let mut bytes = 0;
     for (name, value) in headers {
@@ -195,52 +203,49 @@ async fn form(
     boundary: String,
     metadata: &BTreeMap<String, Bytes>,
 ) -> Result<Vec<Value>, Plain> {
-    let malformed = |error: multer::Error| {
-        Problem::new(Code::InvalidRequest, format!("the form cannot be read: {error}"))
-    };
-    // Lengths are bounded by the disk of the sandbox, and nothing is collected here.
-    let constraints = Constraints::new().size_limit(SizeLimit::new());
-    let mut form = Multipart::with_constraints(body, boundary, constraints);
+    let mut files = Files { form: Form::new(body, boundary), path, count: 0 };
     let mut written = Vec::new();
-    while let Some(field) = form.next_field().await.map_err(malformed)? {
-        if field.name() != Some("file") {
-            continue;
-        }
-        if written.len() == MAX_FILES || (path.is_some() && !written.is_empty()) {
-            let most = if path.is_some() { 1 } else { MAX_FILES };
-            return Err(Problem::field("file", format!("there are more than {most} files")).into());
-        }
-        let named = path.or_else(|| field.file_name()).map(str::to_owned);
-        let named = named.filter(|named| !named.is_empty());
-        let named = named.ok_or_else(|| Problem::field("file", "a file has no name"))?;
-        // The form lends its parts, and a file is written in a task of its own: pieces go through a channel.
-        let (sender, receiver) = tokio::sync::mpsc::channel(1);
-        let content = tokio_stream(receiver);
-        let feeding = async {
-            let mut field = field;
-            loop {
-                let piece = field.chunk().await.map_err(io::Error::other).transpose();
-                let Some(piece) = piece else { break };
-                let failed = piece.is_err();
-                if sender.send(piece).await.is_err() || failed {
-                    break;
-                }
-            }
-            drop(sender);
-        };
-        let (file, ()) = tokio::join!(write(shared, caller, entered, &named, content, metadata), feeding);
-        written.push(file?);
+    while let Some((named, content)) = files.next().await? {
+        written.push(write(shared, caller, entered, &named, content, metadata).await?);
     }
-    match written.is_empty() {
-        true => Err(Problem::field("file", "the form has none").into()),
-        false => Ok(written),
-    }
+    Ok(written)
 }
 
-fn tokio_stream(
-    mut receiver: tokio::sync::mpsc::Receiver<io::Result<Bytes>>,
-) -> BoxStream<'static, io::Result<Bytes>> {
-    futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+/// The files in a form, one after the other.
+pub(super) struct Files<'a> {
+    pub(super) form: Form,
+    /// The name of its one file; without it each has its own.
+    pub(super) path: Option<&'a str>,
+    pub(super) count: usize,
+}
+
+impl Files<'_> {
+    /// The next file's name and content.
+    ///
+    /// # Errors
+    /// What is no form, has no file or too many, or a file without a name.
+    pub(super) async fn next(
+        &mut self,
+    ) -> Result<Option<(String, BoxStream<'static, io::Result<Bytes>>)>, Problem> {
+        while let Some(part) = self.form.next().await? {
+            if part.name.as_deref() != Some("file") {
+                part.skip().await?;
+                continue;
+            }
+            let most = if self.path.is_some() { 1 } else { MAX_FILES };
+            if self.count == most {
+                return Err(Problem::field("file", format!("there are more than {most} files")));
+            }
+            self.count += 1;
+            let named = self.path.map(str::to_owned).or(part.file_name).filter(|named| !named.is_empty());
+            let named = named.ok_or_else(|| Problem::field("file", "a file has no name"))?;
+            return Ok(Some((named, part.content)));
+        }
+        match self.count {
+            0 => Err(Problem::field("file", "the form has none")),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Writes a file, which appears under its name when all of it has come.
@@ -283,7 +288,7 @@ async fn write(
 }
 
 /// The bytes of a body, decompressed if they are compressed.
-fn pieces(body: Body, is_gzip: bool) -> BoxStream<'static, io::Result<Bytes>> {
+pub(super) fn pieces(body: Body, is_gzip: bool) -> BoxStream<'static, io::Result<Bytes>> {
     let pieces = body.into_data_stream().map_err(io::Error::other);
     if !is_gzip {
         return pieces.boxed();

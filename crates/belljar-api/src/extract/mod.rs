@@ -2,14 +2,16 @@
 
 mod auth;
 mod body;
+mod form;
 mod json;
 mod path;
 mod query;
 
 pub(crate) use auth::Auth;
+pub(crate) use body::RawBody;
 #[cfg(test)]
-pub(crate) use body::BodyFailure;
-pub(crate) use body::{RawBody, failure_of};
+pub(crate) use body::{BodyFailure, failure_of};
+pub(crate) use form::Form;
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
 pub(crate) use path::{ContextId, Id, PathNumber, PathOf, Token};
 pub(crate) use query::{Query, parse as parse_query};

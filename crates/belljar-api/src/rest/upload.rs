@@ -1,20 +1,16 @@
 //! Many files in one request.
 
-use std::io;
-
 use axum::extract::State;
 use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use futures::TryStreamExt as _;
 use http::{HeaderMap, header};
-use multer::{Constraints, Multipart, SizeLimit};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::types::{FileEntry, path_of};
 use crate::api::Shared;
-use crate::extract::{Auth, Id, Query, RawBody, failure_of};
+use crate::extract::{Auth, Form, Id, Query, RawBody};
 use crate::problem::{Code, Problem};
 
 /// The most files of one request.
@@ -71,27 +67,22 @@ pub(super) async fn upload(
         Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type")
     })?;
     let _slot = shared.streams.take(&caller.key)?;
-    // Lengths are bounded by the disk of the sandbox, and nothing is collected here.
-    let constraints = Constraints::new().size_limit(SizeLimit::new());
-    let mut form = Multipart::with_constraints(Box::pin(body.stream()), boundary, constraints);
+    let mut form = Form::new(body.stream(), boundary);
     let mut files = Vec::new();
-    while let Some(field) = form.next_field().await.map_err(|error| malformed(&error))? {
+    while let Some(part) = form.next().await? {
         if files.len() == MAX_FILES {
             return Err(Problem::field(
                 "file",
                 format!("there are more than {MAX_FILES}; send them in several requests"),
             ));
         }
-        if field.name() != Some("file") {
-            return Err(Problem::field(
-                field.name().unwrap_or("part"),
-                "it is unknown; a part is called file",
-            ));
+        if part.name.as_deref() != Some("file") {
+            let name = part.name.as_deref().unwrap_or("part");
+            return Err(Problem::field(name, "it is unknown; a part is called file"));
         }
-        let path = below(&directory, field.file_name())?;
+        let path = below(&directory, part.file_name.as_deref())?;
         let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
-        let write = Write::new(open, field.map_err(io::Error::other));
-        files.push(shared.keeper.perform(&caller, &id, write).await?.into());
+        files.push(shared.keeper.perform(&caller, &id, Write::new(open, part.content)).await?.into());
     }
     // Without a file nobody has asked yet whether the caller may, nor whether there is such a sandbox.
     if files.is_empty() {
@@ -115,13 +106,6 @@ fn below(directory: &Bytes, name: Option<&str>) -> Result<Bytes, Problem> {
     path.put_u8(b'/');
     path.put_slice(name.as_bytes());
     Ok(path.freeze())
-}
-
-fn malformed(error: &multer::Error) -> Problem {
-    match error {
-        multer::Error::StreamReadFailed(cause) => failure_of(cause.as_ref()).problem(),
-        _ => Problem::new(Code::InvalidRequest, format!("the form is malformed: {error}")),
-    }
 }
 
 #[cfg(test)]
