@@ -161,16 +161,19 @@ pub struct ProblemBody {
     pub retry_after_s: Option<u64>,
 }
 
+/// The text of an error as it is sent: cut where it is too long.
+pub(crate) fn shorten(detail: String) -> String {
+    match detail.char_indices().nth(MAX_DETAIL_CHARS) {
+        Some((end, _)) => format!("{}…", detail.get(..end).unwrap_or_default()),
+        None => detail,
+    }
+}
+
 impl Problem {
     /// A problem of this kind. `detail` says what failed, why, and what to do.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        let detail = match detail.char_indices().nth(MAX_DETAIL_CHARS) {
-            Some((end, _)) => format!("{}…", detail.get(..end).unwrap_or_default()),
-            None => detail,
-        };
-        Self { code, status: code.status(), detail, field: None, retry_after: None }
+        Self { code, status: code.status(), detail: shorten(detail.into()), field: None, retry_after: None }
     }
 
     /// A value of a field that is refused, and why. The detail begins with the field's name.

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::error::Refusal;
-use crate::extract::RawBody;
+use crate::extract::{RawBody, parse_json};
 
 const STREAM_TYPE: &str = "application/connect+json";
 
@@ -67,10 +67,8 @@ async fn body(request: Request) -> Result<RawBody, Refusal> {
     Ok(RawBody::from_request(request, &()).await?)
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    serde_json::from_slice(bytes)
-        .map_err(|error| Refusal::invalid(format!("the message cannot be read: {error}")))
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    Ok(parse_json(if bytes.is_empty() { b"{}" } else { bytes })?)
 }
 
 fn broken(error: io::Error) -> Refusal {
@@ -78,7 +76,7 @@ fn broken(error: io::Error) -> Refusal {
 }
 
 /// The messages in the frames of a body.
-fn frames(body: RawBody) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+pub(super) fn frames(body: RawBody) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let mut pieces = body.stream().boxed();
     async_stream::stream! {
         let mut held = BytesMut::new();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::connect;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shorten};
 
 /// Says whether it is worth to send a request again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
@@ -56,7 +56,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::Error(code, message.into())
+        Self::Error(code, shorten(message.into()))
     }
 
     /// What is said of a value that is not allowed.
