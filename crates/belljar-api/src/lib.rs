@@ -16,6 +16,16 @@ mod rpc;
 mod serve;
 mod stream;
 
+/// Doors to private parsers, for the checks of `belljar-fuzz`. Not part of any release.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::e2b::fuzzing::{
+        Call, boundary, call, file_metadata, filter, frames, from_labels, is_signed, network, new_sandbox,
+        to_labels, upload,
+    };
+}
+
 pub use api::{Api, ApiConfig, TraceContext};
 pub use problem::{Code, Problem, ProblemBody};
 pub use rest::{openapi, openapi_json};

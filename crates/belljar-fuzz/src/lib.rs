@@ -13,6 +13,7 @@ mod answers;
 mod archive;
 mod cli;
 mod data;
+mod e2b;
 mod hostile;
 mod kernel;
 mod language;
@@ -151,4 +152,16 @@ targets! {
     client_hello in network;
     /// The head of a request in HTTP/1.1.
     request_head in network;
+    /// Frames of Connect, as E2B's clients send them.
+    e2b_frames in e2b;
+    /// The message of a call to E2B's daemon.
+    e2b_call in e2b;
+    /// A request to E2B's control plane for a sandbox or a network.
+    e2b_sandbox in e2b;
+    /// The query of a file's signed address.
+    e2b_signature in e2b;
+    /// Metadata of a sandbox, and a filter for it.
+    e2b_filter in e2b;
+    /// An upload of files, with its headers.
+    e2b_upload in e2b;
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Cases for each target. Some seconds at most, in a build without optimisation.
+/// Cases for each target, if `PROPTEST_CASES` does not ask for more. Some seconds at most, in a build without optimisation.
 const CASES: u32 = 4_000;
 
 fn directory(name: &str) -> PathBuf {
@@ -121,7 +121,8 @@ fn hold(name: &str, check: fn(&[u8])) {
         data
     });
     let input = prop_oneof![8 => changed, 1 => vec(any::<u8>(), 0..128)];
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let given = Config::default();
+    let config = Config { cases: given.cases.max(CASES), failure_persistence: None, ..given };
     let held = TestRunner::new(config).run(&input, |data| {
         check(&data);
         Ok(())
@@ -148,6 +149,7 @@ properties! {
     cgroup_tables cgroup_number proc_stat tcp_table guest_path archive_tar archive_zip glob guest_config message guest_frames guest_answer guest_run
     copy_out file_pair terminal_text users template_file bundle_head oci_documents
     network_policy network_name dns_query client_hello request_head
+    e2b_frames e2b_call e2b_sandbox e2b_signature e2b_filter e2b_upload
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub(super) struct Signature<'a> {
 
 impl Signature<'_> {
     /// Whether it was made with this token.
-    fn is_by(&self, token: &str) -> bool {
+    pub(super) fn is_by(&self, token: &str) -> bool {
         let Self { path, operation, user, expires, .. } = self;
         let end = expires.map(|expires| format!(":{expires}")).unwrap_or_default();
         let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));

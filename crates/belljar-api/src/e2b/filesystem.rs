@@ -18,17 +18,17 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Deserialize)]
-struct PathRequest {
+pub(super) struct PathRequest {
     #[serde(default)]
-    path: String,
+    pub(super) path: String,
 }
 
 #[derive(Deserialize)]
-struct MoveRequest {
+pub(super) struct MoveRequest {
     #[serde(default)]
-    source: String,
+    pub(super) source: String,
     #[serde(default)]
-    destination: String,
+    pub(super) destination: String,
 }
 
 #[derive(Deserialize)]

@@ -16,6 +16,8 @@ mod envd;
 mod error;
 mod files;
 mod filesystem;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod interpreter;
 mod metadata;
 mod network;

@@ -27,11 +27,40 @@ use crate::guard::StreamSlot;
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
 
 #[derive(Deserialize)]
-struct StartRequest {
+pub(super) struct StartRequest {
     process: Config,
     pty: Option<Pty>,
     tag: Option<String>,
     stdin: Option<bool>,
+}
+
+impl StartRequest {
+    /// What is asked of the guest, and the tag that the process is to have.
+    ///
+    /// # Errors
+    /// A tag that is too long.
+    pub(super) fn into_guest(self, sandbox: &str) -> Result<(v1::StartRequest, Option<String>), Refusal> {
+        let Self { process, pty, tag, stdin } = self;
+        let tag = tag.filter(|tag| !tag.is_empty());
+        Tags::check(tag.as_deref().unwrap_or_default())?;
+        let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", sandbox)];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let env = own.chain(process.envs).map(|(name, value)| v1::EnvVar {
+            name: name.into(),
+            value: value.into(),
+            ..Default::default()
+        });
+        let cwd = process.cwd.filter(|cwd| !cwd.is_empty()).map(|cwd| absolute(&cwd));
+        let asked = v1::StartRequest {
+            argv: std::iter::once(process.cmd).chain(process.args).map(Bytes::from).collect(),
+            env: env.collect(),
+            cwd: cwd.unwrap_or_default().into(),
+            stdin_open: stdin.unwrap_or(true) || pty.is_some(),
+            terminal: pty.map(|pty| pty.terminal()).into(),
+            ..Default::default()
+        };
+        Ok((asked, tag))
+    }
 }
 
 #[derive(Deserialize)]
@@ -85,13 +114,13 @@ struct UpdateRequest {
 }
 
 #[derive(Default, Deserialize)]
-struct Input {
+pub(super) struct Input {
     stdin: Option<String>,
     pty: Option<String>,
 }
 
 impl Input {
-    fn data(self) -> Result<Bytes, Refusal> {
+    pub(super) fn data(self) -> Result<Bytes, Refusal> {
         let text = self.stdin.or(self.pty).unwrap_or_default();
         let data = STANDARD.decode(text).map_err(|_| Refusal::invalid("the input is not base64"))?;
         Ok(data.into())
@@ -99,11 +128,11 @@ impl Input {
 }
 
 #[derive(Deserialize)]
-struct InputRequest {
+pub(super) struct InputRequest {
     #[serde(default)]
     process: Selector,
     #[serde(default)]
-    input: Input,
+    pub(super) input: Input,
 }
 
 #[derive(Deserialize)]
@@ -119,11 +148,25 @@ struct InputData {
 }
 
 #[derive(Deserialize)]
-struct SignalRequest {
+pub(super) struct SignalRequest {
     #[serde(default)]
     process: Selector,
     #[serde(default)]
     signal: Value,
+}
+
+impl SignalRequest {
+    /// The signal's number.
+    ///
+    /// # Errors
+    /// What is not one of the two that clients have.
+    pub(super) fn number(&self) -> Result<i32, Refusal> {
+        match (self.signal.as_str(), self.signal.as_i64()) {
+            (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => Ok(15),
+            (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => Ok(9),
+            _ => Err(Refusal::invalid("signal: give SIGNAL_SIGTERM or SIGNAL_SIGKILL")),
+        }
+    }
 }
 
 /// Answers a call.
@@ -218,11 +261,7 @@ async fn feed(inside: &Inside<'_>, input: v1::InputRequest) -> Result<Value, Ref
 }
 
 async fn signal(inside: &Inside<'_>, request: SignalRequest) -> Result<Value, Refusal> {
-    let signal = match (request.signal.as_str(), request.signal.as_i64()) {
-        (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => 15,
-        (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => 9,
-        _ => return Err(Refusal::invalid("signal: give SIGNAL_SIGTERM or SIGNAL_SIGKILL")),
-    };
+    let signal = request.number()?;
     let process = find(inside, &request.process).await?;
     let request = v1::SignalRequest { id: process.id, signal, ..Default::default() };
     if inside.perform(request).await? == 0 {
@@ -263,11 +302,10 @@ async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Re
 async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
-    let StartRequest { process, pty, tag, stdin } = connect::message(request).await?;
-    let tag = tag.filter(|tag| !tag.is_empty());
-    Tags::check(tag.as_deref().unwrap_or_default())?;
-    let cwd = process.cwd.filter(|cwd| !cwd.is_empty()).map(|cwd| absolute(&cwd)).unwrap_or_default();
-    if !cwd.is_empty() {
+    let message: StartRequest = connect::message(request).await?;
+    let (asked, tag) = message.into_guest(inside.entered.id().as_str())?;
+    if !asked.cwd.is_empty() {
+        let cwd = String::from_utf8_lossy(&asked.cwd);
         let is_directory = match inside.perform(stat(&cwd, true)).await {
             Ok(found) => found.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY),
             Err(Refusal::Error(ErrorCode::NotFound, _)) => false,
@@ -277,21 +315,6 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
             return Err(Refusal::invalid(format!("cwd '{cwd}' does not exist")));
         }
     }
-    let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", inside.entered.id().as_str())];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let env = own.chain(process.envs).map(|(name, value)| v1::EnvVar {
-        name: name.into(),
-        value: value.into(),
-        ..Default::default()
-    });
-    let asked = v1::StartRequest {
-        argv: std::iter::once(process.cmd).chain(process.args).map(Bytes::from).collect(),
-        env: env.collect(),
-        cwd: cwd.into(),
-        stdin_open: stdin.unwrap_or(true) || pty.is_some(),
-        terminal: pty.map(|pty| pty.terminal()).into(),
-        ..Default::default()
-    };
     let slot = inside.shared.streams.take(&inside.caller.key)?;
     let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
     let opened = opened.map_err(|error| inside.refusal(error))?;
