@@ -142,6 +142,19 @@ $(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
+e2b-frameworks: ## Runs what frameworks have for E2B against a server, with the frameworks' own tests (about a minute; 400 MB from PyPI).
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-frameworks-programs; else echo "SKIPPED the frameworks with E2B's clients: need Python 3.11 or later"; fi
+
+e2b-frameworks-programs: $(TARGET_DIR)/e2b-frameworks/made
+	@echo "== Running frameworks with E2B's clients"
+	@BELLJAR_BIN=$(DEBUG)/belljar $(TARGET_DIR)/e2b-frameworks/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_FLAGS) tests/e2b/frameworks
+
+$(TARGET_DIR)/e2b-frameworks/made: tests/e2b/frameworks/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" picks groups and cases.
 	@scripts/install-deps.sh hostile
 	@echo "== Building belljar with the walls that can be taken away"
@@ -217,4 +230,4 @@ bench-service-peers: ## The same, and against `docker run` (root, Debian).
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers fuzz

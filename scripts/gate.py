@@ -59,6 +59,7 @@ LONG: Dict[str, List[str]] = {
     "properties": ["test-build"],
     "fuzz": [],
     "schemathesis": ["test-build"],
+    "e2b-frameworks": ["test-build"],
     "bench": ["build"],
     "bench-service": ["build"],
     "bench-network": ["build"],
