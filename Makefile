@@ -224,10 +224,14 @@ $(TARGET_DIR)/bench-ipykernel/made: bench/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
+bench-e2b: build $(TARGET_DIR)/e2b-python-newest/made ## Measures the service through E2B's Python client: first command, first code, bursts.
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) $(TARGET_DIR)/e2b-python-newest/bin/python bench/e2b_client.py --write $(BENCH_FLAGS)
+
 bench-service-peers: ## The same, and against `docker run` (root, Debian).
 	@$(MAKE) --no-print-directory bench-service PEERS=1
 
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz

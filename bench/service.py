@@ -40,7 +40,7 @@ START_LIMIT_S = 30
 class Service:
     """A server of its own, in a home of its own."""
 
-    def __init__(self, belljar, pool, more=""):
+    def __init__(self, belljar, pool, more="", arguments=()):
         self.home = tempfile.mkdtemp(prefix="belljar-bench-")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -52,7 +52,7 @@ class Service:
         )
         environment = {**os.environ, "BELLJAR_HOME": self.home}
         self.process = subprocess.Popen(
-            [belljar, "serve", "--config", str(config)],
+            [belljar, "serve", "--config", str(config), *arguments],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=open(pathlib.Path(self.home, "stderr"), "wb"),

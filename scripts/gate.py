@@ -64,6 +64,7 @@ LONG: Dict[str, List[str]] = {
     "bench-service": ["build"],
     "bench-network": ["build"],
     "bench-interpreter": ["build"],
+    "bench-e2b": ["build"],
 }
 
 # In seconds.
