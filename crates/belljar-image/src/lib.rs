@@ -47,3 +47,4 @@ pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
 pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
 pub use error::{BuildError, DefinitionError};
 pub use layers::{Layer, Layers, Swept};
+pub use sandbox::Lines;

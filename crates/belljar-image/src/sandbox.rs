@@ -301,9 +301,9 @@ fn pieces(archive: Archive) -> Pin<Box<dyn Stream<Item = std::io::Result<Bytes>>
     }))
 }
 
-/// Output as lines, without control characters.
+/// Output as lines, without control characters and within bounds.
 #[derive(Default)]
-struct Lines {
+pub struct Lines {
     /// What has no end yet, of each stream: a shell writes one message in several pieces.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -312,7 +312,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, stream: v1::Stream, data: &[u8], log: Log<'_>) {
+    /// Takes output, and passes on the lines that it ends.
+    pub fn take(&mut self, stream: v1::Stream, data: &[u8], log: &mut (dyn FnMut(&str) + Send)) {
         for byte in data {
             let open = self.open(stream);
             match byte {
@@ -327,8 +328,14 @@ impl Lines {
         if stream == v1::Stream::STREAM_STDERR { &mut self.stderr } else { &mut self.stdout }
     }
 
-    /// Tells what had no end.
-    fn end(&mut self, log: Log<'_>) {
+    /// The last lines, of which there are at most 20.
+    #[must_use]
+    pub fn into_last(self) -> Vec<String> {
+        self.last.into()
+    }
+
+    /// Passes on what had no end.
+    pub fn end(&mut self, log: &mut (dyn FnMut(&str) + Send)) {
         self.tell(v1::Stream::STREAM_STDOUT, log);
         self.tell(v1::Stream::STREAM_STDERR, log);
     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
+use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::error::KeeperError;
@@ -58,6 +59,17 @@ pub(crate) struct BuiltRecord {
     pub(crate) warm: Vec<String>,
     #[serde(default)]
     pub(crate) workdir: Option<String>,
+    /// The build that has made it step by step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) build: Option<String>,
+}
+
+impl BuiltRecord {
+    /// That of a tree on `base` to which nothing was added.
+    pub(crate) const fn on(base: TreeBase) -> Self {
+        let (start, ready, workdir, build) = (None, None, None, None);
+        Self { base, layer: None, start, ready, warm: Vec::new(), workdir, build }
+    }
 }
 
 /// A request to build a template.
@@ -113,6 +125,11 @@ impl Origin {
     /// What a sandbox of this template has as its tree, for this tenant.
     pub(crate) fn tree(&self, layers: &Layers, tenant: &str) -> Tree {
         let Some(built) = &self.built else { return Tree::Host };
+        let is_plain = built.layer.is_none() && built.start.is_none() && built.workdir.is_none();
+        if built.base == TreeBase::Host && is_plain && built.build.is_some() {
+            // So any engine can have it.
+            return Tree::Host;
+        }
         let layer = built
             .layer
             .as_ref()
@@ -321,6 +338,7 @@ impl Keeper {
             ready: built.start.ready,
             warm: built.warm,
             workdir: built.start.workdir,
+            build: None,
         };
         self.insert_built(caller, name, &definition.description, built.spec, record).await
     }
@@ -482,7 +500,7 @@ impl Keeper {
         };
         let layer = builder.import(&header, rest).await?;
         let BundleHeader { description, base, spec, start, ready, warm, workdir, .. } = header;
-        let record = BuiltRecord { base, layer, start, ready, warm, workdir };
+        let record = BuiltRecord { base, layer, start, ready, warm, workdir, build: None };
         let note: String = description.chars().filter(|letter| !letter.is_control()).take(256).collect();
         self.insert_built(caller, &name, &note, spec, record).await
     }
@@ -515,31 +533,52 @@ impl Keeper {
 
     /// Starts what the template starts in each sandbox, and waits until it is ready.
     pub(crate) async fn start_services(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
-        let Some(built) = &origin.built else { return Ok(()) };
-        let Some(start) = &built.start else { return Ok(()) };
-        let env = origin.spec.env.clone().unwrap_or_default();
-        let variable = |(name, value): (String, String)| v1::EnvVar {
-            name: name.into_bytes().into(),
-            value: value.into_bytes().into(),
-            ..Default::default()
-        };
-        let env: Vec<v1::EnvVar> = env.into_iter().map(variable).collect();
-        let request = |line: &str, detach: bool| v1::StartRequest {
-            shell: Bytes::copy_from_slice(line.as_bytes()),
-            cwd: built.workdir.clone().unwrap_or_default().into_bytes().into(),
-            env: env.clone(),
-            detach,
-            kill_rest: !detach,
-            timeout_ms: if detach { 0 } else { 10_000 },
-            ..Default::default()
-        };
-        let guest = |error| EngineError::Guest(error);
-        drop(sandbox.guest().start(request(start, true)).await.map_err(guest)?);
-        let Some(ready) = &built.ready else { return Ok(()) };
+        let Some(services) = Services::of(origin, sandbox) else { return Ok(()) };
+        match services.start().await? {
+            Some(_) => services.wait_until_ready().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a template starts in a sandbox.
+pub(crate) struct Services<'a> {
+    name: &'a str,
+    built: &'a BuiltRecord,
+    env: Vec<v1::EnvVar>,
+    sandbox: &'a Sandbox,
+}
+
+impl<'a> Services<'a> {
+    /// Those of a template that has a tree of its own, or starts something.
+    pub(crate) fn of(origin: &'a Origin, sandbox: &'a Sandbox) -> Option<Self> {
+        let built = origin.built.as_ref()?;
+        let env = origin.spec.env.as_ref().map(variables).unwrap_or_default();
+        Some(Self { name: &origin.name, built, env, sandbox })
+    }
+
+    /// Starts the command `start`, and returns its number; `None` if there is no such command.
+    pub(crate) async fn start(&self) -> Result<Option<u64>> {
+        let Some(start) = &self.built.start else { return Ok(None) };
+        let request = v1::StartRequest { detach: true, ..self.request(start) };
+        let started = self.sandbox.guest().start(request).await.map_err(EngineError::Guest)?;
+        Ok(Some(started.id))
+    }
+
+    /// Waits until the command `ready` has succeeded, if there is one.
+    pub(crate) async fn wait_until_ready(&self) -> Result<()> {
+        let Some(ready) = &self.built.ready else { return Ok(()) };
         let begin = Instant::now();
-        while begin.elapsed() < READY_TIMEOUT {
-            let mut execution = sandbox.guest().start(request(ready, false)).await.map_err(guest)?;
-            while let Some(event) = execution.next().await.map_err(guest)? {
+        loop {
+            let left = READY_TIMEOUT.saturating_sub(begin.elapsed());
+            let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            if timeout_ms == 0 {
+                let (template, seconds) = (self.name.to_owned(), READY_TIMEOUT.as_secs());
+                return Err(KeeperError::NotReady { template, seconds });
+            }
+            let request = v1::StartRequest { kill_rest: true, timeout_ms, ..self.request(ready) };
+            let mut execution = self.sandbox.guest().start(request).await.map_err(EngineError::Guest)?;
+            while let Some(event) = execution.next().await.map_err(EngineError::Guest)? {
                 if let ProcessEvent::Exited(exited) = event
                     && exited.signal == 0
                     && exited.code == 0
@@ -549,7 +588,15 @@ impl Keeper {
             }
             tokio::time::sleep(READY_EVERY).await;
         }
-        Err(KeeperError::NotReady { template: origin.name.clone(), seconds: READY_TIMEOUT.as_secs() })
+    }
+
+    fn request(&self, line: &str) -> v1::StartRequest {
+        v1::StartRequest {
+            shell: Bytes::copy_from_slice(line.as_bytes()),
+            cwd: self.built.workdir.clone().unwrap_or_default().into_bytes().into(),
+            env: self.env.clone(),
+            ..Default::default()
+        }
     }
 }
 

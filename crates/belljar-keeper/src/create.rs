@@ -59,6 +59,7 @@ pub(crate) struct Order {
     pub(crate) files: Vec<NewFile>,
     pub(crate) origin: Origin,
     pub(crate) idempotency: Option<String>,
+    pub(crate) for_build: bool,
 }
 
 impl Keeper {
@@ -68,12 +69,24 @@ impl Keeper {
     /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.create_to_its_end(&caller, request).await }).await
+        to_its_end(&self.inner.tasks, async move { keeper.create_to_its_end(&caller, request, false).await })
+            .await
     }
 
-    async fn create_to_its_end(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+    /// Makes a sandbox in which a template is built. It ends with this server.
+    pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        self.create_to_its_end(caller, request, true).await
+    }
+
+    async fn create_to_its_end(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+        for_build: bool,
+    ) -> Result<Created> {
         self.check_reserve("make a sandbox").await?;
-        let outcome = self.create_once(caller, request).instrument(step!("keeper.create")).await;
+        let creating = self.create_once(caller, request, for_build);
+        let outcome = creating.instrument(step!("keeper.create")).await;
         let (sandbox, details) = match &outcome {
             Ok(created) if created.existing => return outcome,
             Ok(created) => (Some(created.info.id.clone()), policy_details(&created.info)),
@@ -87,7 +100,7 @@ impl Keeper {
         outcome
     }
 
-    async fn create_once(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+    async fn create_once(&self, caller: &Caller, request: CreateSandbox, for_build: bool) -> Result<Created> {
         self.require(caller, Role::User, "making a sandbox")?;
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);
@@ -111,7 +124,7 @@ impl Keeper {
                 return Ok(Created { info: entry.info(), existing: true });
             }
         }
-        let order = self.order(caller, request).await?;
+        let order = Order { for_build, ..self.order(caller, request).await? };
         let entry = self.make(caller, order).await?;
         if let Some(claim) = once {
             claim.finish(entry.id.as_str().as_bytes()).await?;
@@ -146,6 +159,7 @@ impl Keeper {
             files: request.files,
             origin,
             idempotency: request.idempotency.map(|idempotency| idempotency.key),
+            for_build: false,
         })
     }
 
@@ -489,6 +503,7 @@ fn settings(order: &Order, begin: Instant, pooled: bool) -> Settings {
         pooled,
         start_us: micros(begin.elapsed()),
         idempotency: order.idempotency.clone(),
+        for_build: order.for_build,
     }
 }
 

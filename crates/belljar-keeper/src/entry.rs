@@ -324,6 +324,7 @@ pub(crate) fn info(
         isolation: sandbox.map(|sandbox| sandbox.isolation.clone().with_limits(&spec.limits)),
         home: sandbox.map(|sandbox| sandbox.home.clone()).unwrap_or_default(),
         ports,
+        for_build: settings.for_build,
         pooled: settings.pooled,
         start: Duration::from_micros(settings.start_us),
     }
@@ -389,8 +390,13 @@ mod tests {
             log: String::new(),
             generation: 0,
         };
-        let settings =
-            Settings { lifetime: Lifetime::default(), pooled: false, start_us: 0, idempotency: None };
+        let settings = Settings {
+            lifetime: Lifetime::default(),
+            pooled: false,
+            start_us: 0,
+            idempotency: None,
+            for_build: false,
+        };
         let events = Arc::new(Events::new().expect("random numbers"));
         Entry::new(row, Arc::new(SandboxSpec::default()), settings, None, &events)
     }

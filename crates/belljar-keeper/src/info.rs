@@ -57,6 +57,8 @@ pub struct SandboxInfo {
     pub home: PathBuf,
     /// Published ports.
     pub ports: Vec<u16>,
+    /// Whether it was made to build a template in.
+    pub for_build: bool,
     /// Whether it had been made ahead.
     pub pooled: bool,
     /// How long its caller waited for it.
@@ -146,6 +148,8 @@ pub struct TemplateInfo {
     pub created_at: Timestamp,
     /// A note.
     pub note: Option<String>,
+    /// The build that has made it step by step.
+    pub build: Option<String>,
 }
 
 /// An engine of the server, and what it can do here.

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::audit::KILL;
+use crate::builds::Builds;
 use crate::caller::Caller;
 use crate::collect::Archives;
 use crate::config::Current;
@@ -34,6 +35,7 @@ use crate::quota::{Share, Spent};
 use crate::request::TimeoutAction;
 use crate::steps::{step, to_its_end};
 use crate::token::Tokens;
+use crate::uploads::Links;
 use crate::warm::Coders;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
@@ -65,6 +67,9 @@ pub(crate) struct Inner {
     pub(crate) archives: Archives,
     /// Whose code was run lately.
     pub(crate) coders: Coders,
+    /// Builds that go step by step, and links for their files.
+    pub(crate) builds: Builds,
+    pub(crate) links: Links,
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     pub(crate) closing: AtomicBool,

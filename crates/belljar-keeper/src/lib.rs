@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod build_steps;
+mod builds;
 mod built;
 mod caller;
 mod code;
@@ -27,6 +29,7 @@ mod metrics;
 mod network;
 pub mod operation;
 mod outputs;
+mod plan;
 mod pool;
 mod ports;
 mod program;
@@ -35,13 +38,18 @@ mod reconcile;
 mod request;
 mod snapshot;
 mod steps;
+mod tags;
 mod templates;
 mod token;
+mod uploads;
 mod warm;
 
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
 pub use belljar_store::{AuditFilter, AuditRecord, Head, ServiceWall, TemplateKind, Verification};
+pub use builds::{
+    BASE_STEP, BuildLine, BuildReport, BuildStatus, FINAL_STEP, LogLevel, RequestedBuild, StepFailure,
+};
 pub use built::{BuildProgress, BuildTemplate, Exported, MAX_BUILD_FILE_BYTES, TemplateBuild};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
@@ -59,6 +67,9 @@ pub use info::{
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, NewKey};
 pub use look::{MAX_PAGE, Page};
+pub use plan::{
+    BuildPlan, CopyFiles, CopySource, DEFAULT_TAG, FilesHash, MAX_PLAN_STEPS, NewBuild, PlanStep, TaggedName,
+};
 pub use ports::{FileOperation, IssuedToken, SignedFile};
 pub use reconcile::Leave;
 pub use request::{
@@ -67,4 +78,6 @@ pub use request::{
     MAX_LIFETIME, NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 pub use snapshot::{Forks, MAX_FORKS};
+pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
+pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};

@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
+use crate::builds::Builds;
 use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
 use crate::denials::Denials;
@@ -37,6 +38,7 @@ use crate::quota::Spent;
 use crate::request::{Settings, resolve};
 use crate::templates::default_origin;
 use crate::token::Tokens;
+use crate::uploads::Links;
 use crate::warm::Coders;
 
 /// How long requests whose callers are gone may go on once the keeper is closed.
@@ -77,6 +79,8 @@ impl Keeper {
             metrics: Metrics::new(),
             archives: Archives::default(),
             coders: Coders::default(),
+            builds: Builds::default(),
+            links: Links::default(),
             building: Arc::default(),
             closing: AtomicBool::new(false),
             crowd_changed: tokio::sync::Notify::new(),
@@ -90,7 +94,9 @@ impl Keeper {
             engines,
         });
         keeper.sweep_archives().await?;
+        keeper.sweep_uploads(false, false)?;
         keeper.reconcile().await?;
+        keeper.end_builds().await;
         keeper.sweep_layers(false).await?;
         keeper.count_tenants().await?;
         keeper.register_own_metrics();
@@ -263,6 +269,7 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
+        self.sweep_uploads(true, false)?;
         store.shrink().await?;
         store.restore_reserve().await;
         for entry in self.entries() {
@@ -275,6 +282,15 @@ impl Keeper {
         Ok(())
     }
 
+    /// Ends the sandboxes in which templates were built. Nobody would go on with a build that another server has begun.
+    async fn end_builds(&self) {
+        for entry in self.entries().into_iter().filter(|entry| entry.live().settings.for_build) {
+            if let Err(error) = self.end(&entry, "the server that built a template in it has ended").await {
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot end a build");
+            }
+        }
+    }
+
     /// Ends the keeper, and with it the audit: every record that was begun is written when this returns, but for those of
     /// requests that take longer than [`FINISH`]. Requests that come after this are refused.
     ///
@@ -283,6 +299,7 @@ impl Keeper {
     pub async fn close(&self, leave: Leave) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
         self.inner.crowd_changed.notify_one();
+        self.end_builds().await;
         self.inner.tasks.close();
         if tokio::time::timeout(FINISH, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!(requests = self.inner.tasks.len(), "requests without a caller are cut off");

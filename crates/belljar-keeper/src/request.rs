@@ -326,6 +326,9 @@ pub(crate) struct Settings {
     /// The idempotency key that it was asked for with. A keeper that is cut off before the answer is kept finds it here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idempotency: Option<String>,
+    /// Whether a template is built in it. It ends with the server that builds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) for_build: bool,
 }
 
 /// What the template says, with what the request says laid over it, checked.

@@ -40,13 +40,13 @@ const MAX_NOTE_BYTES: usize = 1024;
 const ARCHIVE_OVERHEAD_BYTES: u64 = 256 << 20;
 
 /// An archive on disk; it is removed when this is dropped, unless it is kept.
-struct Archive {
+pub(crate) struct Archive {
     /// Until the store knows of it, or it is gone.
     _busy: Busy,
     path: PathBuf,
-    bytes: u64,
-    digest: String,
-    kept: bool,
+    pub(crate) bytes: u64,
+    pub(crate) digest: String,
+    pub(crate) kept: bool,
 }
 
 impl Drop for Archive {
@@ -107,6 +107,7 @@ impl Model {
                 built: record_of(&self.spec.tree),
             },
             idempotency: None,
+            for_build: false,
         }
     }
 }
@@ -270,7 +271,7 @@ impl Keeper {
     }
 
     /// Packs the home directory into a file.
-    async fn pack(&self, entered: &Entered, path: PathBuf) -> Result<Archive> {
+    pub(crate) async fn pack(&self, entered: &Entered, path: PathBuf) -> Result<Archive> {
         self.check_disk()?;
         let failed = |action, path: &Path| {
             let path = path.to_owned();
@@ -346,7 +347,7 @@ fn built_json(tree: &Tree) -> Result<String> {
 }
 
 /// What its template was built as.
-fn record_of(tree: &Tree) -> Option<BuiltRecord> {
+pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
     let Tree::Template(tree) = tree else { return None };
     let layer = tree.layer.as_ref().map(|layer| Layer {
         digest: layer.digest.clone(),
@@ -359,15 +360,21 @@ fn record_of(tree: &Tree) -> Option<BuiltRecord> {
         ready: tree.start.ready.clone(),
         warm: tree.warm.clone(),
         workdir: tree.start.workdir.clone(),
+        build: None,
     })
 }
 
 /// What the template says of walls and limits: what the sandbox had, but for the host's directories.
 fn template_spec(entered: &Entered) -> Result<String> {
+    serde_json::to_string(&spec_file(entered)).map_err(|error| KeeperError::field("spec", error.to_string()))
+}
+
+/// The same as a value.
+pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
     let spec = entered.spec();
     let limits = &spec.limits;
     let text = |value: &dyn std::fmt::Display| Some(value.to_string());
-    let file = SpecFile {
+    SpecFile {
         engine: text(&spec.engine),
         grade: text(&spec.grade),
         // A template is for others too: it has no secrets.
@@ -387,6 +394,5 @@ fn template_spec(entered: &Entered) -> Result<String> {
             open_files: text(&limits.open_files),
         },
         ..SpecFile::default()
-    };
-    serde_json::to_string(&file).map_err(|error| KeeperError::field("spec", error.to_string()))
+    }
 }

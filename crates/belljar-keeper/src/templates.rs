@@ -152,6 +152,7 @@ fn default_template() -> TemplateInfo {
         bytes: 0,
         created_at: Timestamp::UNIX_EPOCH,
         note: Some("an empty home in the machine's own tree".to_owned()),
+        build: None,
     }
 }
 
@@ -162,6 +163,7 @@ pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
         name: row.name.clone(),
         kind: row.kind,
         base: built.as_ref().map_or("host", |built| built.base.as_str()),
+        build: built.as_ref().and_then(|built| built.build.clone()),
         warm: built.map(|built| built.warm).unwrap_or_default(),
         source: row.source_sandbox.as_ref().map(ToString::to_string),
         digest: row.digest.clone(),

@@ -1,14 +1,15 @@
 //! Built templates, and sandboxes of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_keeper::{
-    BuildProgress, BuildTemplate, Caller, CreateSandbox, ForkRequest, KeeperConfig, KeeperError, Labels,
-    SnapshotRequest, TemplateInfo, TemplateKind,
+    BuildPlan, BuildProgress, BuildStatus, BuildTemplate, Caller, CreateSandbox, ForkRequest, KeeperConfig,
+    KeeperError, Labels, LogLevel, NewBuild, PlanStep, SnapshotRequest, TaggedName, TemplateInfo,
+    TemplateKind,
 };
-use belljar_model::Role;
+use belljar_model::{LimitsFile, Role};
 
-use crate::world::{World, plain, text, user};
+use crate::world::{PATIENCE, World, plain, text, user};
 
 const ONE: &str = r#"
 name = "one"
@@ -102,6 +103,60 @@ pub(crate) async fn on_another(world: World) {
     let made = world.keeper.create(&caller, of("three")).await.unwrap().info;
     let said = world.sh(&caller, made.id.as_str(), "cat ~/log").await;
     assert_eq!(text(&said), "mine\n", "{said:?}");
+}
+
+/// Whoever may make sandboxes builds on what an administrator has built, and keeps its tree for as long as is needed.
+pub(crate) async fn step_by_step(world: World) {
+    build(&world, &admin("acme"), ONE).await.unwrap();
+    let caller = user("acme");
+    let new = NewBuild {
+        name: "two:v1".parse().unwrap(),
+        tags: vec!["v2".to_owned()],
+        limits: LimitsFile { memory: Some("300m".to_owned()), ..LimitsFile::default() },
+    };
+    let requested = world.keeper.request_build(&caller, new).await.unwrap();
+    let plan = BuildPlan {
+        base: "one".to_owned(),
+        steps: vec![
+            PlanStep::Workdir("work".to_owned()),
+            PlanStep::Env(vec![("BOTH".to_owned(), "$GREETING you".to_owned())]),
+            PlanStep::Run("cat /opt/template/made > copied; echo $BOTH >> copied".to_owned()),
+        ],
+        start: None,
+        ready: None,
+        network: None,
+    };
+    let name: TaggedName = "two".parse().unwrap();
+    world.keeper.start_build(&caller, &name, &requested.id, Ok(plan)).unwrap();
+    let part = (0, 100, LogLevel::Debug);
+    let until = Instant::now() + PATIENCE;
+    let report = loop {
+        let report = world.keeper.build_report(&caller, &name, &requested.id, part).await.unwrap();
+        if !matches!(report.status, BuildStatus::Waiting | BuildStatus::Building) {
+            break report;
+        }
+        assert!(Instant::now() < until, "{report:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!((report.status, report.failure), (BuildStatus::Ready, None));
+    // The sandbox that built is gone, and its share of the quotas with it.
+    assert!(world.keeper.is_empty());
+    let foreign = world.keeper.build_report(&user("other"), &name, &requested.id, part).await;
+    assert_eq!(foreign.unwrap_err().code(), "not_found");
+    // The layer goes with the last template that has it.
+    world.keeper.remove_template(&admin("acme"), "one").await.unwrap();
+    for template in ["two:v1", "two:v2"] {
+        let made = world.keeper.create(&caller, of(template)).await.unwrap().info;
+        assert_eq!(made.spec.limits.memory.to_string(), "300 MiB");
+        let said =
+            world.sh(&caller, made.id.as_str(), "cat /opt/template/made work/copied; echo $BOTH").await;
+        assert_eq!(text(&said), "made\nmade\nhello you\nhello you\n", "{said:?}");
+        world.keeper.kill(&caller, made.id.as_str()).await.unwrap();
+    }
+    assert!(world.keeper.remove_tagged(&caller, &name).await.unwrap());
+    assert!(!world.keeper.remove_tagged(&caller, &name).await.unwrap());
+    let archives = std::fs::read_dir(world.config.state_dir.join("templates")).unwrap();
+    assert_eq!(archives.filter(|entry| entry.as_ref().unwrap().path().is_file()).count(), 0);
 }
 
 /// Steps that were not used for long are left over, with the layers that nothing else is made of.

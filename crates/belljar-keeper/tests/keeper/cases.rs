@@ -36,6 +36,7 @@ cases![
     built::refused,
     built::file,
     built::on_another,
+    built::step_by_step,
     engines::a_second_engine_needs_nothing_but_its_name,
     engines::templates_are_built_where_they_can_have_a_tree,
     copies::a_snapshot_is_a_template,

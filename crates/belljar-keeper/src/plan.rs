@@ -1,0 +1,304 @@
+//! What a template is built of where its steps come one by one, and not in a file: checked before anything starts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use belljar_model::{LimitsFile, NetworkFile};
+
+use crate::error::KeeperError;
+use crate::templates::DEFAULT_TEMPLATE;
+
+/// The tag of a name that has none.
+pub const DEFAULT_TAG: &str = "default";
+
+/// The longest name, and the longest tag, in bytes.
+const MAX_NAME_BYTES: usize = 63;
+
+/// The most steps of a plan.
+pub const MAX_PLAN_STEPS: usize = 256;
+
+/// A template's name and tag, as `NAME` or `NAME:TAG`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaggedName {
+    name: String,
+    tag: Option<String>,
+}
+
+impl TaggedName {
+    /// The name without the tag.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tag that was given.
+    #[must_use]
+    pub fn given_tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The tag; [`DEFAULT_TAG`] if none was given.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        self.tag.as_deref().unwrap_or(DEFAULT_TAG)
+    }
+
+    /// The name under which the template with this tag is stored.
+    pub(crate) fn stored(&self) -> String {
+        stored_name(&self.name, self.tag())
+    }
+}
+
+/// The name under which a template with a tag is stored: that with [`DEFAULT_TAG`] has the plain name.
+pub(crate) fn stored_name(name: &str, tag: &str) -> String {
+    if tag == DEFAULT_TAG { name.to_owned() } else { format!("{name}:{tag}") }
+}
+
+/// The tag of what is stored under a name, if it is one of the template `name`.
+pub(crate) fn tag_of<'s>(name: &str, stored: &'s str) -> Option<&'s str> {
+    match stored.strip_prefix(name)? {
+        "" => Some(DEFAULT_TAG),
+        rest => rest.strip_prefix(':'),
+    }
+}
+
+impl FromStr for TaggedName {
+    type Err = KeeperError;
+
+    fn from_str(text: &str) -> Result<Self, KeeperError> {
+        let (name, tag) = match text.split_once(':') {
+            Some((name, tag)) => (name, Some(tag)),
+            None => (text, None),
+        };
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+        let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if name.len() > MAX_NAME_BYTES || !starts_well || !name.bytes().all(allowed) {
+            let reason = format!(
+                "invalid name: give 1 to {MAX_NAME_BYTES} characters from a to z, 0 to 9, - and _, the first a letter or digit"
+            );
+            return Err(KeeperError::field("name", reason));
+        }
+        if name == DEFAULT_TEMPLATE {
+            let reason = "default is the template that comes with Belljar; give another";
+            return Err(KeeperError::field("name", reason));
+        }
+        tag.map(check_tag).transpose()?;
+        Ok(Self { name: name.to_owned(), tag: tag.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for TaggedName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.stored())
+    }
+}
+
+/// Checks a tag.
+///
+/// # Errors
+/// It is empty or too long, or has characters that no tag has.
+pub(crate) fn check_tag(tag: &str) -> Result<(), KeeperError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if (1..=MAX_NAME_BYTES).contains(&tag.len()) && tag.bytes().all(allowed) {
+        return Ok(());
+    }
+    let reason =
+        format!("invalid tag: give 1 to {MAX_NAME_BYTES} characters from A to Z, a to z, 0 to 9, -, _ and .");
+    Err(KeeperError::field("tags", reason))
+}
+
+/// What the files of a copy are known by: 64 hexadecimal digits that the client has worked out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FilesHash(String);
+
+impl FilesHash {
+    /// The hash as text, which no file name could lead anywhere with.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for FilesHash {
+    type Err = KeeperError;
+
+    fn from_str(text: &str) -> Result<Self, KeeperError> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 64 && text.bytes().all(is_digit) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(KeeperError::field("filesHash", "invalid hash: give a SHA-256 as 64 hexadecimal digits"))
+    }
+}
+
+/// How a template is built.
+#[derive(Debug, Clone)]
+pub struct BuildPlan {
+    /// The template that it starts from.
+    pub base: String,
+    /// What is done, in order.
+    pub steps: Vec<PlanStep>,
+    /// A command that is started in each sandbox and goes on.
+    pub start: Option<String>,
+    /// A command that succeeds as soon as a sandbox can be used.
+    pub ready: Option<String>,
+    /// What the steps reach; sandboxes of the template do not inherit it.
+    pub network: Option<NetworkFile>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanStep {
+    /// Runs a command line in bash.
+    Run(String),
+    /// Sets environment variables, for later steps and for sandboxes. `$NAME` in a value stands for a variable's value.
+    Env(Vec<(String, String)>),
+    /// Makes a directory, in which later steps and the commands of sandboxes run.
+    Workdir(String),
+    /// Names the user, which is the sandbox's own.
+    User,
+    /// Copies files that were uploaded.
+    Copy(CopyFiles),
+}
+
+/// A step that copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyFiles {
+    /// The upload.
+    pub hash: FilesHash,
+    /// What of it.
+    pub source: CopySource,
+    /// Where to: absolute, or below the working directory. With a slash at the end it is a directory.
+    pub target: String,
+    /// Permission bits of all that is copied; its own, if not given.
+    pub mode: Option<u32>,
+}
+
+/// What of an upload is copied: a file or directory in it, without the patterns by which its files were chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopySource(String);
+
+impl FromStr for CopySource {
+    type Err = KeeperError;
+
+    fn from_str(text: &str) -> Result<Self, KeeperError> {
+        let refuse = |reason: &str| Err(KeeperError::field("source", format!("{text:?}: {reason}")));
+        if text.is_empty() || text.len() > 4096 || text.contains('\0') {
+            return refuse("give 1 to 4096 bytes without NUL");
+        }
+        if text.starts_with('/') {
+            return refuse("it is absolute; give a path relative to the build's directory");
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        for part in text.split('/') {
+            match part {
+                "" | "." => {}
+                ".." if parts.pop().is_none() => return refuse("it leads out of the build's directory"),
+                ".." => {}
+                // What matches a pattern has been chosen by the client.
+                pattern if pattern.contains(['*', '?', '[', '{', '\\']) => break,
+                part => parts.push(part),
+            }
+        }
+        Ok(Self(if parts.is_empty() { ".".to_owned() } else { parts.join("/") }))
+    }
+}
+
+impl CopySource {
+    /// The path in the upload: relative, without `..`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PlanStep {
+    /// The step's kind, as its author has written it.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "RUN",
+            Self::Env(_) => "ENV",
+            Self::Workdir(_) => "WORKDIR",
+            Self::User => "USER",
+            Self::Copy(_) => "COPY",
+        }
+    }
+
+    /// What it does, on one line, without the values of environment variables.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        first_line(&match self {
+            Self::Run(line) => line.clone(),
+            Self::Env(pairs) => pairs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" "),
+            Self::Workdir(path) => path.clone(),
+            Self::User => "user".to_owned(),
+            Self::Copy(copy) => format!("{} {}", copy.source.as_str(), copy.target),
+        })
+    }
+}
+
+/// The first line of a text, for a message: at most 200 characters, without control characters.
+pub(crate) fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|letter| !letter.is_control()).take(200).collect()
+}
+
+/// A request to build a template, before its steps are known.
+#[derive(Debug, Clone)]
+pub struct NewBuild {
+    /// Its name, with a tag if it is to have one.
+    pub name: TaggedName,
+    /// Tags beside that of the name.
+    pub tags: Vec<String>,
+    /// Limits of the sandbox in which it is built, and of those that are made of it.
+    pub limits: LimitsFile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_tags() {
+        let name: TaggedName = "my_app-1:v1.2".parse().unwrap();
+        assert_eq!((name.name(), name.tag(), name.stored().as_str()), ("my_app-1", "v1.2", "my_app-1:v1.2"));
+        let name: TaggedName = "app:default".parse().unwrap();
+        assert_eq!((name.given_tag(), name.stored().as_str()), (Some("default"), "app"));
+        assert_eq!("app".parse::<TaggedName>().unwrap().tag(), DEFAULT_TAG);
+        for bad in ["", "default", "-a", "A", "a/b", "a:", "a:b:c", "a b", "a:b c", &"x".repeat(64)] {
+            assert!(bad.parse::<TaggedName>().is_err(), "{bad:?}");
+        }
+        assert_eq!(tag_of("app", "app"), Some("default"));
+        assert_eq!(tag_of("app", "app:v1"), Some("v1"));
+        assert_eq!(tag_of("app", "apple"), None);
+        assert_eq!(tag_of("app", "other"), None);
+    }
+
+    #[test]
+    fn patterns_of_sources_are_left_out() {
+        let source = |text: &str| text.parse::<CopySource>().map(|source| source.as_str().to_owned());
+        for (text, expected) in [
+            ("a.txt", "a.txt"),
+            ("./a/b/", "a/b"),
+            ("folder/*", "folder"),
+            ("folder/**/x", "folder"),
+            ("*.py", "."),
+            (".", "."),
+            ("a/../b", "b"),
+        ] {
+            assert_eq!(source(text).unwrap(), expected, "{text}");
+        }
+        for bad in ["", "/etc", "..", "a/../../b", "a\0"] {
+            assert!(source(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn hashes_are_hexadecimal() {
+        assert!("a1".repeat(32).parse::<FilesHash>().is_ok());
+        for bad in ["", "A1", &"A1".repeat(32), &"../".repeat(22), &"0".repeat(65)] {
+            assert!(bad.parse::<FilesHash>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Files that come for builds: archives that the steps of a template copy from.
+//!
+//! ```text
+//! DIR/uploads/<tenant>/<hash>           an archive, under what its client has worked out of the files
+//! DIR/uploads/<tenant>/part-<random>    one that is coming
+//! ```
+//!
+//! Nothing of the server looks into an archive: it is unpacked in a sandbox. A hash is its tenant's own affair, and leads to
+//! nothing of another's. What was not used for a day is removed.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use belljar_model::Role;
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::caller::Caller;
+use crate::collect::Leftover;
+use crate::create::fill_random;
+use crate::error::KeeperError;
+use crate::keeper::{Keeper, Result};
+use crate::keys::{Denied, caller as caller_of, check_row};
+use crate::plan::{FilesHash, TaggedName};
+
+/// The largest archive, in bytes.
+pub const MAX_UPLOAD_BYTES: u64 = 512 << 20;
+
+/// The most bytes of all archives of one tenant.
+const MAX_TENANT_BYTES: u64 = 4 << 30;
+
+/// How long an archive is kept after its last use.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a link can be used.
+const LINK_LIFE: Duration = Duration::from_secs(3600);
+
+/// The most links of one tenant at once. The oldest gives way.
+const MAX_LINKS: usize = 512;
+
+/// The name that a file has while it is coming.
+const PART: &str = "part-";
+
+/// After how many bytes the room is looked at again.
+const CHECK_EVERY: u64 = 4 << 20;
+
+/// Links that were given out, by the SHA-256 of their tokens.
+#[derive(Default)]
+pub(crate) struct Links(Mutex<HashMap<[u8; 32], Link>>);
+
+#[derive(Clone)]
+struct Link {
+    key: String,
+    tenant: String,
+    hash: FilesHash,
+    since: Instant,
+}
+
+/// Whether files are there, and the token of a link by which they can be sent.
+#[derive(Debug)]
+pub struct UploadLink {
+    /// Whether they came before.
+    pub present: bool,
+    /// 256 random bits: whoever has them may send these files, once or again, for an hour.
+    pub token: String,
+}
+
+/// Who may send which files.
+pub struct OpenUpload {
+    /// Who.
+    pub caller: Caller,
+    hash: FilesHash,
+}
+
+impl Links {
+    fn add(&self, digest: [u8; 32], link: Link) {
+        let mut all = self.0.lock();
+        all.retain(|_, link| link.since.elapsed() < LINK_LIFE);
+        let of_tenant = all.iter().filter(|(_, known)| known.tenant == link.tenant);
+        if of_tenant.clone().count() >= MAX_LINKS
+            && let Some(oldest) = of_tenant.min_by_key(|(_, known)| known.since).map(|(digest, _)| *digest)
+        {
+            all.remove(&oldest);
+        }
+        all.insert(digest, link);
+    }
+
+    fn find(&self, token: &str) -> Option<Link> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        self.0.lock().get(&digest).filter(|link| link.since.elapsed() < LINK_LIFE).cloned()
+    }
+}
+
+/// An archive that is coming. What is dropped before its end leaves nothing.
+struct Part {
+    path: PathBuf,
+    done: bool,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeeperError {
+    let path = path.to_owned();
+    move |source| KeeperError::File { action, path, source }
+}
+
+impl Keeper {
+    fn uploads(&self) -> PathBuf {
+        self.inner.config.now().state_dir.join("uploads")
+    }
+
+    fn uploads_of(&self, tenant: &str) -> PathBuf {
+        let digest = hex::encode(Sha256::digest(tenant));
+        self.uploads().join(digest.get(..32).unwrap_or(&digest))
+    }
+
+    /// Where the files of a copy are.
+    pub(crate) fn upload_path(&self, tenant: &str, hash: &FilesHash) -> PathBuf {
+        self.uploads_of(tenant).join(hash.as_str())
+    }
+
+    /// A link by which the files of a build that waits can be sent.
+    ///
+    /// # Errors
+    /// No build of this template waits.
+    pub fn upload_link(&self, caller: &Caller, name: &TaggedName, hash: &FilesHash) -> Result<UploadLink> {
+        self.require(caller, Role::User, "sending files for a build")?;
+        if !self.inner.builds.waits(&caller.tenant, name.name()) {
+            return Err(KeeperError::NotFound { what: "build", id: name.name().to_owned() });
+        }
+        let mut random = [0u8; 32];
+        fill_random(&mut random)?;
+        let token = hex::encode(random);
+        self.inner.links.add(
+            Sha256::digest(&token).into(),
+            Link {
+                key: caller.key.clone(),
+                tenant: caller.tenant.clone(),
+                hash: hash.clone(),
+                since: Instant::now(),
+            },
+        );
+        let path = self.upload_path(&caller.tenant, hash);
+        // What is told as being there stays for the build.
+        let present =
+            std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).is_ok();
+        Ok(UploadLink { present, token })
+    }
+
+    /// Who may send files with the token of a link.
+    ///
+    /// # Errors
+    /// It is none of this server's, its time is over, or its key works no more. All of these look alike.
+    pub async fn open_upload(
+        &self,
+        token: &str,
+        client: &str,
+        request_id: &str,
+    ) -> std::result::Result<OpenUpload, Denied> {
+        let denied = |why| {
+            self.note_denied(why, None, client, request_id);
+            why
+        };
+        let link = self.inner.links.find(token).ok_or_else(|| denied(Denied::Unknown))?;
+        let row = self.key_row(&link.key).await.map_err(denied)?;
+        check_row(&row).map_err(denied)?;
+        let caller = caller_of(&row, None, client, request_id);
+        Ok(OpenUpload { caller: Caller { tenant: link.tenant, ..caller }, hash: link.hash })
+    }
+
+    /// Takes the files of a build: all of them, or nothing is left.
+    ///
+    /// # Errors
+    /// They are too large, the tenant has too many or the disk is too full, or they did not come whole.
+    pub async fn receive_upload(
+        &self,
+        upload: &OpenUpload,
+        length: Option<u64>,
+        content: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
+    ) -> Result<()> {
+        let OpenUpload { caller, hash } = upload;
+        let received = self.receive(caller, hash, length, content).await;
+        let mut details = vec![("files", hash.as_str().to_owned())];
+        if let Ok((bytes, digest)) = &received {
+            details.extend([("bytes", bytes.to_string()), ("sha256", digest.clone())]);
+        }
+        self.audit(caller, "template.upload", None, &received, details).await?;
+        received.map(drop)
+    }
+
+    async fn receive(
+        &self,
+        caller: &Caller,
+        hash: &FilesHash,
+        length: Option<u64>,
+        mut content: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
+    ) -> Result<(u64, String)> {
+        self.check_upload(caller, length.unwrap_or(0))?;
+        let dir = self.uploads_of(&caller.tenant);
+        tokio::fs::create_dir_all(&dir).await.map_err(failed("make", &dir))?;
+        let mut random = [0u8; 8];
+        fill_random(&mut random)?;
+        let mut part = Part { path: dir.join(format!("{PART}{}", hex::encode(random))), done: false };
+        let mut options = tokio::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&part.path).await.map_err(failed("make", &part.path))?;
+        let (mut bytes, mut digest) = (0u64, Sha256::new());
+        while let Some(piece) = content.next().await {
+            let piece =
+                piece.map_err(|error| KeeperError::from(belljar_engine::GuestError::Source(error)))?;
+            let before = bytes;
+            bytes += piece.len() as u64;
+            check_size(bytes)?;
+            if before / CHECK_EVERY != bytes / CHECK_EVERY {
+                // Others write at the same time.
+                self.check_upload(caller, 0)?;
+            }
+            digest.update(&piece);
+            file.write_all(&piece).await.map_err(failed("write", &part.path))?;
+        }
+        if let Some(length) = length.filter(|length| *length != bytes) {
+            return Err(KeeperError::field(
+                "Content-Length",
+                format!("{bytes} bytes came instead of {length}"),
+            ));
+        }
+        file.sync_all().await.map_err(failed("write", &part.path))?;
+        let path = self.upload_path(&caller.tenant, hash);
+        tokio::fs::rename(&part.path, &path).await.map_err(failed("put into place", &path))?;
+        part.done = true;
+        Ok((bytes, hex::encode(digest.finalize())))
+    }
+
+    /// Checks that there is room for so many bytes more.
+    fn check_upload(&self, caller: &Caller, more: u64) -> Result<()> {
+        check_size(more)?;
+        let used: u64 = files(&self.uploads_of(&caller.tenant)).map(|(_, metadata)| metadata.len()).sum();
+        let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
+        if used.saturating_add(more) > quota {
+            let retry_after = None;
+            return Err(KeeperError::Quota { quota: "upload_bytes", used, limit: quota, retry_after });
+        }
+        let config = self.inner.config.now();
+        crate::head_room::Left::look(&config.state_dir).check(&config.head_room)
+    }
+
+    /// Removes files that were not used for a day, and those whose coming was cut off, unless some may be coming now; or only says which.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub(crate) fn sweep_uploads(&self, keep_parts: bool, dry_run: bool) -> Result<Vec<Leftover>> {
+        let mut leftovers = Vec::new();
+        for (path, bytes) in find_unused(&self.uploads(), keep_parts) {
+            match if dry_run { Ok(()) } else { std::fs::remove_file(&path) } {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &path)(error));
+                }
+                _ => leftovers.push(Leftover { kind: "upload".into(), path: Some(path), bytes, count: 1 }),
+            }
+        }
+        Ok(leftovers)
+    }
+}
+
+/// Files of all tenants that nobody uses, and their sizes.
+fn find_unused(uploads: &Path, keep_parts: bool) -> Vec<(PathBuf, u64)> {
+    let dirs = std::fs::read_dir(uploads).into_iter().flatten().flatten();
+    let all = dirs.flat_map(|dir| files(&dir.path()).collect::<Vec<_>>());
+    let is_unused = |(path, metadata): &(PathBuf, std::fs::Metadata)| {
+        let age = metadata.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+        let is_part = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PART));
+        age > KEEP || is_part && !keep_parts
+    };
+    all.filter(is_unused).map(|(path, metadata)| (path, metadata.len())).collect()
+}
+
+/// Regular files right below a directory.
+fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, std::fs::Metadata)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        metadata.is_file().then(|| (entry.path(), metadata))
+    })
+}
+
+fn check_size(bytes: u64) -> Result<()> {
+    if bytes <= MAX_UPLOAD_BYTES {
+        return Ok(());
+    }
+    Err(KeeperError::field("files", format!("too large: {bytes} bytes > limit {MAX_UPLOAD_BYTES}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_used_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let tenant = dir.path().join("tenant");
+        std::fs::create_dir(&tenant).unwrap();
+        let file = |name: &str, age: Duration| {
+            let path = tenant.join(name);
+            std::fs::write(&path, "content").unwrap();
+            std::fs::File::open(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            (path, 7)
+        };
+        let _used = file("used", KEEP / 2);
+        let old = file("old", KEEP * 2);
+        let part = file("part-0", Duration::ZERO);
+        assert_eq!(find_unused(dir.path(), true), std::slice::from_ref(&old));
+        let mut all = find_unused(dir.path(), false);
+        all.sort();
+        assert_eq!(all, [old, part]);
+    }
+
+    #[test]
+    fn a_tenant_has_so_many_links_and_no_more() {
+        let links = Links::default();
+        let link = |tenant: &str| Link {
+            key: "k".to_owned(),
+            tenant: tenant.to_owned(),
+            hash: "0".repeat(64).parse().unwrap(),
+            since: Instant::now(),
+        };
+        let digest = |token: &str| -> [u8; 32] { Sha256::digest(token).into() };
+        links.add(digest("other"), link("other"));
+        for number in 0..=MAX_LINKS {
+            links.add(digest(&number.to_string()), link("t"));
+        }
+        assert!(links.find("0").is_none() && links.find("1").is_some() && links.find("other").is_some());
+        assert!(links.find("forged").is_none());
+    }
+}
