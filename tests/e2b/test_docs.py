@@ -22,6 +22,12 @@ def blocks(heading, kind):
     return [text for named, text in fenced if named == kind]
 
 
+def test_the_program_that_builds(server):
+    (program,) = blocks("Building templates", "python")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=NET_SECONDS)
+    assert done.stdout == "/home/user/app\nhello\n\n", done.stderr
+
+
 @pytest.mark.parametrize("heading", ["One address", "Host names with TLS"])
 def test_commands_and_program(heading, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:

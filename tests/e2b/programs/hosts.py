@@ -1,8 +1,10 @@
 """A program that reaches a server by host names with TLS, as its variables say. PROXY leads all names of the domain there."""
 
 import os
+import tempfile
 
 import httpx
+from e2b import Template
 from e2b_code_interpreter import Sandbox
 
 proxy = os.environ["PROXY"]
@@ -37,4 +39,10 @@ with Sandbox.create(proxy=proxy, metadata={"by": "names"}) as sandbox:
     again = Sandbox.connect(sandbox.sandbox_id, proxy=proxy)
     assert again.files.read("a.txt") == "content"
     assert [info.metadata for info in Sandbox.list(proxy=proxy).next_items()] == [{"by": "names"}]
+with tempfile.TemporaryDirectory() as context:
+    with open(f"{context}/a.txt", "w") as file:
+        file.write("uploaded")
+    Template.build(Template(file_context_path=context).from_base_image().copy("a.txt", "a.txt"), "by-names", proxy=proxy)
+with Sandbox.create("by-names", proxy=proxy) as sandbox:
+    assert sandbox.files.read("a.txt") == "uploaded"
 print("done")

@@ -19,8 +19,8 @@ use std::time::Duration;
 use super::domain::Domain;
 use super::error::{json_answer, not_offered};
 use super::network::NetworkBody;
-use super::templates;
 use super::types::{Detail, Listed, Metric, NewSandbox, Sandbox, log_entry};
+use super::{builds, templates};
 use super::{metadata, templates::SnapshotBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
@@ -49,11 +49,18 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/v2/sandboxes/{id}/logs", get(logs))
         .route("/snapshots", get(templates::snapshots))
         .route("/templates", get(templates::list).post(elsewhere))
-        .route("/v2/templates", get(templates::list).post(elsewhere))
+        .route("/v2/templates", get(templates::list).post(builds::request))
+        .route("/v3/templates", post(builds::request))
         .route("/templates/{id}", delete(templates::remove).fallback(elsewhere))
         .route("/templates/aliases/{id}", get(templates::alias))
-        .route("/v3/templates", any(elsewhere))
-        .route("/v2/templates/{*rest}", any(elsewhere))
+        .route("/templates/tags", post(templates::tag).delete(templates::untag))
+        .route("/templates/{id}/tags", get(templates::tags))
+        .route("/templates/{id}/files/{hash}", get(builds::files))
+        .route("/uploads/{token}", put(builds::upload))
+        .route("/v2/templates/{id}/builds/{build}", post(builds::start))
+        .route("/templates/{id}/builds/{build}/status", get(builds::status))
+        .route("/v2/templates/{id}", any(elsewhere))
+        .route("/v2/templates/{id}/{*rest}", any(elsewhere))
         .route("/templates/{id}/{*rest}", any(elsewhere))
         .route("/volumes", any(elsewhere))
         .route("/volumes/{*rest}", any(elsewhere))
@@ -70,7 +77,7 @@ pub(crate) fn router(shared: &Shared) -> Router {
 async fn elsewhere(uri: Uri) -> Problem {
     let what = uri.path().split('/').find(|part| !matches!(*part, "" | "v2" | "v3")).unwrap_or_default();
     not_offered(match what {
-        "templates" => "building templates through E2B's clients (use belljar template build)",
+        "templates" => "this deed with templates",
         "secrets" => "secrets",
         _ => "volumes",
     })
@@ -158,7 +165,8 @@ async fn list(
     let page = shared.keeper.list(&caller, asked).await?;
     let wanted = |info: &&SandboxInfo| {
         let started = info.started_at.unwrap_or(info.created_at);
-        query.started_after.is_none_or(|after| started > after)
+        !info.for_build
+            && query.started_after.is_none_or(|after| started > after)
             && query.template.as_deref().is_none_or(|name| {
                 templates::public_name(&info.template) == templates::public_name(name)
                     || info.template == name
@@ -192,7 +200,7 @@ async fn list_running(
     let mut all = Vec::new();
     loop {
         let page = shared.keeper.list(&caller, asked.clone()).await?;
-        all.extend(page.items.iter().map(Listed::from));
+        all.extend(page.items.iter().filter(|info| !info.for_build).map(Listed::from));
         asked.cursor = page.next_cursor;
         if asked.cursor.is_none() {
             return Ok(json_answer(StatusCode::OK, &all));

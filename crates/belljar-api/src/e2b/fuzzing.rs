@@ -98,6 +98,7 @@ pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem
         bytes: 0,
         created_at: Timestamp::UNIX_EPOCH,
         note: None,
+        build: None,
     };
     parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, None)
 }

@@ -8,6 +8,7 @@
 //! The facade decodes, asks the keeper and encodes. docs/e2b.md says what works, what differs and what is not offered.
 
 mod access;
+mod builds;
 mod connect;
 mod control;
 mod domain;
@@ -104,10 +105,18 @@ pub(crate) fn may_be_silent(path: &str) -> bool {
     path == "/process.Process/StreamInput"
 }
 
+/// What the paths begin with that take files for builds.
+const UPLOADS: &str = "/uploads/";
+
+/// Whether a path needs no key, since what is in it vouches for the request.
+pub(crate) fn is_open(path: &str) -> bool {
+    path.starts_with(UPLOADS)
+}
+
 /// Whether a path is one of the control plane.
 fn is_control(path: &str) -> bool {
-    const PREFIXES: [&str; 7] =
-        ["/sandboxes", "/v2/", "/v3/", "/templates", "/snapshots", "/volume", "/secrets"];
+    const PREFIXES: [&str; 8] =
+        ["/sandboxes", "/v2/", "/v3/", "/templates", UPLOADS, "/snapshots", "/volume", "/secrets"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 

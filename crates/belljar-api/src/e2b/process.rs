@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::{ErrorCode, Execution, ProcessEvent, v1};
 use belljar_keeper::operation::{Feed, Opened};
+use belljar_model::Tree;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::HeaderMap;
@@ -303,7 +304,12 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
     let message: StartRequest = connect::message(request).await?;
-    let (asked, tag) = message.into_guest(inside.entered.id().as_str())?;
+    let (mut asked, tag) = message.into_guest(inside.entered.id().as_str())?;
+    if asked.cwd.is_empty()
+        && let Tree::Template(tree) = &inside.entered.spec().tree
+    {
+        asked.cwd = tree.start.workdir.clone().unwrap_or_default().into_bytes().into();
+    }
     if !asked.cwd.is_empty() {
         let cwd = String::from_utf8_lossy(&asked.cwd);
         let is_directory = match inside.perform(stat(&cwd, true)).await {

@@ -2,20 +2,25 @@
 
 use axum::Json;
 use axum::extract::State;
-use belljar_keeper::{Caller, DEFAULT_TEMPLATE, KeeperError, TemplateInfo, TemplateKind};
+use axum::response::Response;
+use belljar_keeper::{
+    Caller, DEFAULT_TEMPLATE, KeeperError, TaggedName, TemplateInfo, TemplateKind, TemplateTag,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
+use super::error::json_answer;
 use crate::api::Shared;
-use crate::extract::{Auth, Id, Query};
+use crate::extract::{self, Auth, Id, Query};
 use crate::problem::Problem;
 
 /// The name that E2B's clients give if their user gives none.
-const BASE: &str = "base";
+pub(super) const BASE: &str = "base";
 
 /// The same of the code interpreter.
-const CODE_INTERPRETER: &str = "code-interpreter-v1";
+pub(super) const CODE_INTERPRETER: &str = "code-interpreter-v1";
 
 /// What stands for a name for which there is no template.
 fn substitutes(name: &str) -> &'static [&'static str] {
@@ -84,6 +89,7 @@ pub(super) async fn snapshots(
     let mut all = shared.keeper.templates(&caller).await?;
     all.retain(|info| {
         info.kind == TemplateKind::Snapshot
+            && info.build.is_none()
             && query.sandbox_id.as_ref().is_none_or(|id| info.source.as_ref() == Some(id))
             && query.name.as_ref().is_none_or(|name| info.name.as_ref() == Some(name) || info.id == *name)
     });
@@ -142,8 +148,14 @@ pub(super) async fn remove(
     Auth(caller): Auth,
     Id(id): Id,
 ) -> Result<StatusCode, Problem> {
-    let id = id.strip_suffix(":default").unwrap_or(&id);
-    shared.keeper.remove_template(&caller, id).await?;
+    let is_gone = match id.parse::<TaggedName>() {
+        Ok(name) => shared.keeper.remove_tagged(&caller, &name).await?,
+        Err(_) => false,
+    };
+    if !is_gone {
+        let id = id.strip_suffix(":default").unwrap_or(&id);
+        shared.keeper.remove_template(&caller, id).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -155,12 +167,82 @@ pub(super) struct AliasBody {
     public: bool,
 }
 
-/// Says whether there is a template of this name.
+/// Says whether there is a template of this name. A name without a tag is that of a template with any.
 pub(super) async fn alias(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(alias): Id,
 ) -> Result<Json<AliasBody>, Problem> {
-    let info = find(&shared, &caller, &alias).await?;
-    Ok(Json(AliasBody { template_id: public_name(&info.id).to_owned(), public: false }))
+    let missing = match find(&shared, &caller, &alias).await {
+        Ok(info) => {
+            let template_id = public_name(info.name.as_ref().unwrap_or(&info.id)).to_owned();
+            return Ok(Json(AliasBody { template_id, public: false }));
+        }
+        Err(problem) => problem,
+    };
+    let name = alias.parse::<TaggedName>().ok().filter(|name| name.given_tag().is_none());
+    match name {
+        Some(name) if !shared.keeper.template_tags(&caller, name.name()).await?.is_empty() => {
+            Ok(Json(AliasBody { template_id: alias, public: false }))
+        }
+        _ => Err(missing),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TagBody {
+    tag: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    created_at: Timestamp,
+}
+
+/// Lists the tags of a template.
+pub(super) async fn tags(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<Json<Vec<TagBody>>, Problem> {
+    let missing = || KeeperError::NotFound { what: "template", id: id.chars().take(64).collect() };
+    let name: TaggedName = id.parse().map_err(|_| missing())?;
+    let tags = shared.keeper.template_tags(&caller, name.name()).await?;
+    if tags.is_empty() {
+        return Err(missing().into());
+    }
+    let body = |tag: TemplateTag| TagBody { tag: tag.tag, build_id: tag.build, created_at: tag.created_at };
+    Ok(Json(tags.into_iter().map(body).collect()))
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewTags {
+    target: String,
+    tags: Vec<String>,
+}
+
+/// Gives tags to a template.
+pub(super) async fn tag(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    extract::Json(body): extract::Json<NewTags>,
+) -> Result<Response, Problem> {
+    let target = body.target.parse()?;
+    let build = shared.keeper.tag_template(&caller, &target, &body.tags).await?;
+    Ok(json_answer(StatusCode::CREATED, &json!({"buildID": build, "tags": body.tags})))
+}
+
+#[derive(Deserialize)]
+pub(super) struct OldTags {
+    name: String,
+    tags: Vec<String>,
+}
+
+/// Takes tags from a template.
+pub(super) async fn untag(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    extract::Json(body): extract::Json<OldTags>,
+) -> Result<StatusCode, Problem> {
+    shared.keeper.untag_template(&caller, &body.name.parse()?, &body.tags).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -40,6 +40,28 @@ impl<S: Send + Sync> FromRequestParts<S> for ContextId {
     }
 }
 
+/// The parameter `build` of a path: the id of a template's build.
+pub(crate) struct BuildId(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for BuildId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        text_of(parts, state, "build", MAX_PART_BYTES).await.map(Self)
+    }
+}
+
+/// The parameter `hash` of a path.
+pub(crate) struct Hash(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Hash {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        text_of(parts, state, "hash", MAX_PART_BYTES).await.map(Self)
+    }
+}
+
 /// The parameter `token` of a path.
 pub(crate) struct Token(pub(crate) String);
 

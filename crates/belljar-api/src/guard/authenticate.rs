@@ -55,6 +55,7 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
         "/metrics" => shared.config.open_metrics,
         "/openapi.json" | "/docs" => shared.config.open_docs,
         _ if path.starts_with("/docs/") => shared.config.open_docs,
+        _ if shared.config.e2b && crate::e2b::is_open(path) => true,
         _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path) || crate::rpc::is_open(path),
     }
 }

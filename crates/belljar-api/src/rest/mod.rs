@@ -35,6 +35,7 @@ use utoipa_axum::routes;
 
 pub(crate) use content::send_file;
 pub use openapi::{openapi, openapi_json};
+pub(crate) use ports::base_url;
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};

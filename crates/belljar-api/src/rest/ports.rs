@@ -34,7 +34,7 @@ impl PathNumber for Port {
 }
 
 /// The address under which the caller knows this server, without a final slash.
-pub(super) fn base_url(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> String {
+pub(crate) fn base_url(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> String {
     let scheme = Client::of(&shared.config, headers, extensions).scheme();
     format!("{scheme}://{}", host(headers, extensions))
 }

@@ -1,6 +1,8 @@
 // A program that reaches a server by host names with TLS, as its variables say.
 import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
 import { Sandbox } from "@e2b/code-interpreter";
+import { Template } from "e2b";
 
 const sandbox = await Sandbox.create({ metadata: { by: "names" } });
 try {
@@ -36,6 +38,14 @@ try {
   assert.deepEqual((await Sandbox.list().nextItems()).map((info) => info.metadata), [{ by: "names" }]);
 } finally {
   await sandbox.kill();
+}
+const fileContextPath = fileURLToPath(new URL(".", import.meta.url));
+await Template.build(Template({ fileContextPath }).fromBaseImage().copy("hosts.mjs", "copied"), "by-names");
+const built = await Sandbox.create("by-names");
+try {
+  assert.match(await built.files.read("copied"), /^\/\/ A program that reaches a server/);
+} finally {
+  await built.kill();
 }
 console.log("done");
 process.exit(0);

@@ -1,0 +1,516 @@
+//! Builds of templates: from a name to steps, and what is told of them.
+//!
+//! ```text
+//!   POST /v3/templates ─► GET …/files/{hash} ─► PUT /uploads/{token} ─► POST /v2/…/builds/{id} ─► GET …/status
+//! ```
+//!
+//! What cannot be done here is refused before anything starts. Clients hear of it as the failure of the step that asks for it, so that
+//! they point at its line.
+
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::response::Response;
+use belljar_keeper::{
+    BASE_STEP, BuildLine, BuildPlan, BuildStatus, Caller, CopyFiles, Denied, FINAL_STEP, FilesHash,
+    KeeperError, LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName,
+};
+use belljar_model::{EnvVar, LimitsFile};
+use futures::StreamExt as _;
+use http::{Extensions, HeaderMap, StatusCode};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::access::USER;
+use super::error::{json_answer, not_offered};
+use super::templates;
+use crate::api::Shared;
+use crate::extract::{Auth, BuildId, Hash, Id, Json, Query, RawBody, Token};
+use crate::guard::{Client, RequestId, denied, too_many};
+use crate::problem::{Code, Problem};
+use crate::rest::base_url;
+
+/// Images that stand for templates here, without their tags.
+const IMAGES: [(&str, &str); 2] =
+    [("e2bdev/base", templates::BASE), ("e2bdev/code-interpreter", templates::CODE_INTERPRETER)];
+
+/// The most entries of a log that are told at once.
+const MAX_ENTRIES: usize = 100;
+
+/// The longest command, in bytes.
+const MAX_COMMAND_BYTES: usize = 64 << 10;
+
+/// A request for a build, of both generations: the first says `alias`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewTemplate {
+    name: Option<String>,
+    alias: Option<String>,
+    tags: Option<Vec<String>>,
+    cpu_count: Option<u32>,
+    #[serde(rename = "memoryMB")]
+    memory_mb: Option<u32>,
+    #[serde(rename = "minFreeDiskMB")]
+    min_free_disk_mb: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestedBody {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    public: bool,
+    names: [String; 1],
+    aliases: [String; 1],
+    tags: Vec<String>,
+}
+
+impl From<RequestedBuild> for RequestedBody {
+    fn from(build: RequestedBuild) -> Self {
+        Self {
+            // A name is its tenant's own, and stays the same from build to build.
+            template_id: build.name.clone(),
+            build_id: build.id,
+            public: false,
+            names: [build.name.clone()],
+            aliases: [build.name],
+            tags: build.tags,
+        }
+    }
+}
+
+/// Asks for a build.
+pub(super) async fn request(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Json(body): Json<NewTemplate>,
+) -> Result<Response, Problem> {
+    if body.min_free_disk_mb.is_some_and(|room| room > 0) {
+        return Err(not_offered("minFreeDiskMB (a sandbox has the disk of its limits)"));
+    }
+    let name = body.name.or(body.alias).ok_or_else(|| Problem::field("name", "it is missing"))?;
+    let limits = LimitsFile {
+        memory: body.memory_mb.map(|memory| format!("{memory}m")),
+        cpus: body.cpu_count.map(|count| count.to_string()),
+        ..LimitsFile::default()
+    };
+    let new = NewBuild { name: name.parse()?, tags: body.tags.unwrap_or_default(), limits };
+    let requested = shared.keeper.request_build(&caller, new).await?;
+    Ok(json_answer(StatusCode::ACCEPTED, &RequestedBody::from(requested)))
+}
+
+/// Whether files are there, and where to send them.
+pub(super) async fn files(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Hash(hash): Hash,
+    headers: HeaderMap,
+    extensions: Extensions,
+) -> Result<Response, Problem> {
+    let hash: FilesHash = hash.parse()?;
+    let link = shared.keeper.upload_link(&caller, &name_of(&id)?, &hash)?;
+    let url = format!("{}/uploads/{}", base_url(&shared, &headers, &extensions), link.token);
+    Ok(json_answer(StatusCode::CREATED, &json!({"present": link.present, "url": url})))
+}
+
+/// Takes files by a link, which is all that is needed for that.
+pub(super) async fn upload(
+    State(shared): State<Shared>,
+    Token(token): Token,
+    headers: HeaderMap,
+    extensions: Extensions,
+    body: RawBody,
+) -> Result<StatusCode, Problem> {
+    let client = Client::of(&shared.config, &headers, &extensions);
+    if let Some(wait) = shared.attempts.wait(client.address) {
+        return Err(too_many(wait));
+    }
+    let opened = shared.keeper.open_upload(&token, &client.text, &RequestId::of(&extensions)).await;
+    let opened = opened.map_err(|why| match why {
+        Denied::Unavailable => {
+            Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
+        }
+        _ => {
+            shared.attempts.failed(client.address);
+            denied()
+        }
+    })?;
+    let _slot = shared.streams.take(&opened.caller.key)?;
+    let length = body.length;
+    shared.keeper.receive_upload(&opened, length, body.stream().boxed()).await?;
+    Ok(StatusCode::OK)
+}
+
+/// How a template is to be built.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StartBody {
+    from_image: Option<String>,
+    from_template: Option<String>,
+    from_image_registry: Option<Value>,
+    #[serde(default)]
+    steps: Vec<StepBody>,
+    start_cmd: Option<String>,
+    ready_cmd: Option<String>,
+}
+
+/// One step. Whether it is forced is not looked at: every step of every build is carried out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StepBody {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    args: Vec<String>,
+    files_hash: Option<String>,
+}
+
+/// Starts a build.
+pub(super) async fn start(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    BuildId(build): BuildId,
+    Json(body): Json<StartBody>,
+) -> Result<StatusCode, Problem> {
+    let plan = plan(&shared, &caller, body).await?;
+    shared.keeper.start_build(&caller, &name_of(&id)?, &build, plan)?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// The name that a client gives as a template's id. What can be no name is the id of no build.
+fn name_of(id: &str) -> Result<TaggedName, Problem> {
+    let missing = || KeeperError::NotFound { what: "template", id: id.chars().take(64).collect() };
+    id.parse().map_err(|_| missing().into())
+}
+
+fn failure(step: impl ToString, message: impl Into<String>) -> StepFailure {
+    StepFailure { step: step.to_string(), message: message.into() }
+}
+
+/// What is to be done, or the step that cannot be.
+async fn plan(
+    shared: &Shared,
+    caller: &Caller,
+    body: StartBody,
+) -> Result<Result<BuildPlan, StepFailure>, Problem> {
+    let asked = match base(&body) {
+        Ok(asked) => asked,
+        Err(message) => return Ok(Err(failure(BASE_STEP, message))),
+    };
+    let base = match templates::find(shared, caller, &asked).await {
+        Ok(found) => found.name.unwrap_or(found.id),
+        Err(problem) if problem.code() == Code::TemplateNotFound => {
+            return Ok(Err(failure(BASE_STEP, format!("there is no template {asked:?}; build it first"))));
+        }
+        Err(problem) => return Err(problem),
+    };
+    if body.steps.len() > MAX_PLAN_STEPS {
+        let detail = format!("{} are too many; at most {MAX_PLAN_STEPS} are allowed", body.steps.len());
+        return Err(Problem::field("steps", detail));
+    }
+    let mut steps = Vec::with_capacity(body.steps.len());
+    for (index, step) in body.steps.into_iter().enumerate() {
+        match step.read() {
+            Ok(step) => steps.push(step),
+            Err(message) => return Ok(Err(failure(index + 1, message))),
+        }
+    }
+    let command = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+    let (start, ready) = (command(body.start_cmd), command(body.ready_cmd));
+    for (what, text) in [("startCmd", &start), ("readyCmd", &ready)] {
+        if let Some(Err(message)) = text.as_deref().map(|text| check_command(what, text)) {
+            return Ok(Err(failure(FINAL_STEP, message)));
+        }
+    }
+    let network = shared.config.e2b_internet.then(|| "open".into());
+    Ok(Ok(BuildPlan { base, steps, start, ready, network }))
+}
+
+/// The name of what a template starts from.
+fn base(body: &StartBody) -> Result<String, String> {
+    match (&body.from_template, &body.from_image) {
+        (Some(_), Some(_)) => Err("give fromTemplate or fromImage, not both".to_owned()),
+        (Some(template), None) if body.from_image_registry.is_none() => Ok(template.clone()),
+        (None, Some(image)) if body.from_image_registry.is_none() => {
+            let (repository, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
+            let found = IMAGES.iter().find(|(image, _)| *image == repository && tag == "latest");
+            found.map(|(_, template)| (*template).to_owned()).ok_or_else(|| {
+                format!(
+                    "the image {image:?}: this server takes no images from registries; build a template from it with \
+                     belljar template build, and start from that one (fromTemplate)"
+                )
+            })
+        }
+        (None, None) => Err("it starts from nothing; give fromTemplate".to_owned()),
+        _ => Err("fromImageRegistry: this server takes no images from registries".to_owned()),
+    }
+}
+
+fn check_command(what: &str, text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > MAX_COMMAND_BYTES || text.contains('\0') {
+        return Err(format!("{what}: give a command of 1 to {MAX_COMMAND_BYTES} bytes without NUL"));
+    }
+    Ok(())
+}
+
+/// Checks who a step is for.
+fn check_user(what: &str, name: &str) -> Result<(), String> {
+    if name.is_empty() || name == USER {
+        return Ok(());
+    }
+    Err(format!(
+        "{what}: user {name:?} is not offered; the only user of a sandbox is '{USER}', without privileges \
+         (pip_install, npm_install and bun_install ask for root unless g is false; packages of the system belong into the \
+         template that this one starts from)"
+    ))
+}
+
+impl StepBody {
+    /// The step, or why it cannot be carried out.
+    fn read(self) -> Result<PlanStep, String> {
+        let argument = |index: usize| self.args.get(index).map_or("", String::as_str);
+        let kind = self.kind.as_str();
+        let at_most = |most: usize| match self.args.len() {
+            0 => Err(format!("{kind}: its arguments are missing")),
+            count if count > most => {
+                Err(format!("{kind}: {count} arguments are too many; give at most {most}"))
+            }
+            _ => Ok(()),
+        };
+        match kind {
+            "RUN" => {
+                at_most(2)?;
+                check_command(kind, argument(0))?;
+                check_user(kind, argument(1))?;
+                Ok(PlanStep::Run(argument(0).to_owned()))
+            }
+            "ENV" => {
+                let (pairs, []) = self.args.as_chunks::<2>() else {
+                    return Err("ENV: give each variable with its value".to_owned());
+                };
+                let pair = |[name, value]: &[String; 2]| match EnvVar::new(name.clone(), value.clone()) {
+                    Ok(_) => Ok((name.clone(), value.clone())),
+                    Err(error) => Err(format!("ENV: {error}")),
+                };
+                let pairs = pairs.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+                if pairs.is_empty() {
+                    return Err("ENV: its arguments are missing".to_owned());
+                }
+                Ok(PlanStep::Env(pairs))
+            }
+            "WORKDIR" => {
+                at_most(1)?;
+                check_path(kind, argument(0))?;
+                Ok(PlanStep::Workdir(argument(0).to_owned()))
+            }
+            "USER" => {
+                at_most(1).map_err(|error| format!("{error}; nobody gets more privileges here"))?;
+                check_user(kind, argument(0))?;
+                Ok(PlanStep::User)
+            }
+            "COPY" => {
+                at_most(4)?;
+                check_path("COPY: target", argument(1))?;
+                for owner in argument(2).splitn(2, ':') {
+                    check_user(kind, owner)?;
+                }
+                let mode = match argument(3) {
+                    "" => None,
+                    text => {
+                        let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
+                        let refused = || {
+                            format!(
+                                "COPY: mode {text:?} is not allowed; give permission bits as 0755, at most 0777"
+                            )
+                        };
+                        Some(bits.ok_or_else(refused)?)
+                    }
+                };
+                let hash = self.files_hash.as_deref().ok_or("COPY: filesHash is missing")?;
+                let refused = |error: KeeperError| format!("COPY: {error}");
+                Ok(PlanStep::Copy(CopyFiles {
+                    hash: hash.parse().map_err(refused)?,
+                    source: argument(0).parse().map_err(refused)?,
+                    target: argument(1).to_owned(),
+                    mode,
+                }))
+            }
+            other => {
+                let shown: String = other.chars().take(32).collect();
+                Err(format!("{shown:?} is no step; give RUN, ENV, WORKDIR, USER or COPY"))
+            }
+        }
+    }
+}
+
+fn check_path(what: &str, path: &str) -> Result<(), String> {
+    if path.is_empty() || path.len() > 4096 || path.contains(['\0', '\n']) {
+        return Err(format!("{what}: give a path of 1 to 4096 bytes without NUL and line ends"));
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusQuery {
+    logs_offset: Option<usize>,
+    limit: Option<usize>,
+    level: Option<Level>,
+}
+
+#[derive(Clone, Copy, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+impl From<Level> for LogLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Debug => Self::Debug,
+            Level::Info => Self::Info,
+            Level::Warn => Self::Warning,
+            Level::Error => Self::Error,
+        }
+    }
+}
+
+impl From<LogLevel> for Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Debug => Self::Debug,
+            LogLevel::Info => Self::Info,
+            LogLevel::Warning => Self::Warn,
+            LogLevel::Error => Self::Error,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusBody {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    status: &'static str,
+    /// Of the first generation: always empty now.
+    logs: [String; 0],
+    log_entries: Vec<LineBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<ReasonBody>,
+}
+
+#[derive(Serialize)]
+struct LineBody {
+    timestamp: Timestamp,
+    message: String,
+    level: Level,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<String>,
+}
+
+impl From<BuildLine> for LineBody {
+    fn from(line: BuildLine) -> Self {
+        Self { timestamp: line.at, message: line.text, level: line.level.into(), step: line.step }
+    }
+}
+
+#[derive(Serialize)]
+struct ReasonBody {
+    message: String,
+    step: String,
+}
+
+/// Where a build is.
+pub(super) async fn status(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    BuildId(build): BuildId,
+    Query(query): Query<StatusQuery>,
+) -> Result<Answer<StatusBody>, Problem> {
+    let limit = query.limit.unwrap_or(MAX_ENTRIES);
+    if limit > MAX_ENTRIES {
+        return Err(Problem::field("limit", format!("{limit} is not allowed; give at most {MAX_ENTRIES}")));
+    }
+    let name = name_of(&id)?;
+    let part = (query.logs_offset.unwrap_or(0), limit, query.level.map_or(LogLevel::Debug, Into::into));
+    let report = shared.keeper.build_report(&caller, &name, &build, part).await?;
+    Ok(Answer(StatusBody {
+        template_id: name.name().to_owned(),
+        build_id: build,
+        status: match report.status {
+            BuildStatus::Waiting => "waiting",
+            BuildStatus::Building => "building",
+            BuildStatus::Ready => "ready",
+            BuildStatus::Failed => "error",
+        },
+        logs: [],
+        log_entries: report.lines.into_iter().map(Into::into).collect(),
+        reason: report.failure.map(|StepFailure { step, message }| ReasonBody { message, step }),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(json: Value) -> Result<PlanStep, String> {
+        serde_json::from_value::<StepBody>(json).unwrap().read()
+    }
+
+    #[test]
+    fn steps_are_read_or_refused_with_their_kind() {
+        let run = |args: Value| step(json!({"type": "RUN", "args": args, "force": false}));
+        assert_eq!(run(json!(["ls"])), Ok(PlanStep::Run("ls".to_owned())));
+        assert_eq!(run(json!(["ls", "user"])), Ok(PlanStep::Run("ls".to_owned())));
+        assert!(run(json!(["ls", "root"])).unwrap_err().contains("\"root\" is not offered"));
+        assert!(run(json!([])).is_err() && run(json!([""])).is_err());
+        let env = step(json!({"type": "ENV", "args": ["A", "1", "B", "$A"]})).unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(env, PlanStep::Env(vec![pair("A", "1"), pair("B", "$A")]));
+        for args in [json!([]), json!(["A"]), json!(["A=", "1"])] {
+            assert!(step(json!({"type": "ENV", "args": args})).unwrap_err().starts_with("ENV: "), "{args}");
+        }
+        let copy = |args: Value| step(json!({"type": "COPY", "args": args, "filesHash": "a".repeat(64)}));
+        let PlanStep::Copy(read) = copy(json!(["a/*", "b/", "user:user", "0755"])).unwrap() else { panic!() };
+        assert_eq!((read.source.as_str(), read.target.as_str(), read.mode), ("a", "b/", Some(0o755)));
+        for args in [
+            json!(["../a", "b"]),
+            json!(["a"]),
+            json!(["a", "b", "root"]),
+            json!(["a", "b", "", "4755"]),
+            json!(["a", "b", "", "x"]),
+        ] {
+            assert!(copy(args.clone()).unwrap_err().starts_with("COPY"), "{args}");
+        }
+        assert!(step(json!({"type": "COPY", "args": ["a", "b"]})).unwrap_err().contains("filesHash"));
+        assert!(step(json!({"type": "USER", "args": ["user", "true"]})).is_err());
+        assert!(step(json!({"type": "VOLUME", "args": ["/x"]})).unwrap_err().contains("no step"));
+    }
+
+    #[test]
+    fn images_that_stand_for_templates_are_known() {
+        let of = |json: Value| base(&serde_json::from_value(json).unwrap());
+        assert_eq!(of(json!({"fromImage": "e2bdev/base"})).unwrap(), "base");
+        assert_eq!(of(json!({"fromImage": "e2bdev/base:latest"})).unwrap(), "base");
+        assert_eq!(of(json!({"fromTemplate": "mine:v1"})).unwrap(), "mine:v1");
+        for refused in [
+            json!({"fromImage": "python:3"}),
+            json!({"fromImage": "e2bdev/base:old"}),
+            json!({"fromImage": "e2bdev/base", "fromImageRegistry": {"type": "registry"}}),
+            json!({"fromImage": "e2bdev/base", "fromTemplate": "base"}),
+            json!({}),
+        ] {
+            assert!(of(refused.clone()).is_err(), "{refused}");
+        }
+    }
+}
