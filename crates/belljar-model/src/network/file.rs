@@ -113,20 +113,26 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
     const WHITELIST: &str = "mode whitelist with it: mode disabled reaches nothing";
     const EITHER: &str = "mode whitelist or open with it: mode disabled reaches nothing";
     const OPEN: &str = "mode whitelist with it: mode open reaches every public name already";
+    const BY_ADDRESS: &str = "mode whitelist with it: in mode open code reaches hosts by their addresses, where requests are not read";
     let rule = |rule: Option<&Rule>| rule.map(ToString::to_string);
     let preset = policy.presets.first().map(|name| (*name).to_owned());
+    let bound = policy.requests.keys().next().map(ToString::to_string);
     let refused = match policy.mode {
         NetworkMode::Disabled => vec![
             ("network.presets", preset, WHITELIST),
             ("network.allow", rule(policy.allow.first()), WHITELIST),
             ("network.deny", rule(policy.deny.first()), EITHER),
-            ("network.requests", policy.requests.keys().next().map(ToString::to_string), EITHER),
+            ("network.requests", bound, WHITELIST),
             ("network.secrets", policy.secrets.keys().next().cloned(), EITHER),
         ],
         // Ranges can be allowed: an operator may except them from what is always denied.
         NetworkMode::Open => {
             let named = policy.allow.iter().find(|rule| matches!(rule.target(), Target::Name(_)));
-            vec![("network.presets", preset, OPEN), ("network.allow", rule(named), OPEN)]
+            vec![
+                ("network.presets", preset, OPEN),
+                ("network.allow", rule(named), OPEN),
+                ("network.requests", bound, BY_ADDRESS),
+            ]
         }
         NetworkMode::Whitelist => Vec::new(),
     };

@@ -143,7 +143,8 @@ class Web(socketserver.StreamRequestHandler):
             say(request=path, host=headers.get("host"), address=address)
             if headers.get("upgrade"):
                 self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
-                while (some := self.connection.recv(65536)):
+                # What came with the request has been read already.
+                while (some := self.rfile.read1(65536)):
                     self.connection.sendall(some)
                 return
             body = self.rfile.read(int(headers.get("content-length", 0)))

@@ -146,6 +146,16 @@ fn contradictions_are_refused_by_the_name_of_the_field() {
             "network.allow: \"a.example\"",
             open,
         ),
+        (
+            r#"{"mode": "disabled", "requests": {"a.example": ["GET /*"]}}"#,
+            "network.requests: \"a.example\"",
+            disabled,
+        ),
+        (
+            r#"{"mode": "open", "requests": {"a.example": ["GET /*"]}}"#,
+            "network.requests: \"a.example\"",
+            "give mode whitelist with it: in mode open code reaches hosts by their addresses, where requests are not read",
+        ),
     ];
     for (text, field, allowed) in cases {
         assert_eq!(refusal(text), format!("{field} is not allowed; {allowed}"), "{text}");
