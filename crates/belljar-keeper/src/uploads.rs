@@ -34,6 +34,9 @@ pub const MAX_UPLOAD_BYTES: u64 = 512 << 20;
 /// The most bytes of all archives of one tenant.
 const MAX_TENANT_BYTES: u64 = 4 << 30;
 
+/// The most archives of one tenant: looking at all of them is part of each upload.
+const MAX_TENANT_FILES: u64 = 1000;
+
 /// How long an archive is kept after its last use.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 
@@ -206,7 +209,6 @@ impl Keeper {
         length: Option<u64>,
         mut content: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
     ) -> Result<(u64, String)> {
-        self.check_upload(caller, length.unwrap_or(0))?;
         let dir = self.uploads_of(&caller.tenant);
         tokio::fs::create_dir_all(&dir).await.map_err(failed("make", &dir))?;
         let mut random = [0u8; 8];
@@ -215,6 +217,8 @@ impl Keeper {
         let mut options = tokio::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&part.path).await.map_err(failed("make", &part.path))?;
+        // It counts itself.
+        self.check_upload(caller, length.unwrap_or(0))?;
         let (mut bytes, mut digest) = (0u64, Sha256::new());
         while let Some(piece) = content.next().await {
             let piece =
@@ -245,12 +249,8 @@ impl Keeper {
     /// Checks that there is room for so many bytes more.
     fn check_upload(&self, caller: &Caller, more: u64) -> Result<()> {
         check_size(more)?;
-        let used: u64 = files(&self.uploads_of(&caller.tenant)).map(|(_, metadata)| metadata.len()).sum();
         let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
-        if used.saturating_add(more) > quota {
-            let retry_after = None;
-            return Err(KeeperError::Quota { quota: "upload_bytes", used, limit: quota, retry_after });
-        }
+        check_room(&self.uploads_of(&caller.tenant), more, quota)?;
         let config = self.inner.config.now();
         crate::head_room::Left::look(&config.state_dir).check(&config.head_room)
     }
@@ -271,6 +271,19 @@ impl Keeper {
         }
         Ok(leftovers)
     }
+}
+
+/// Checks that a tenant may have so many bytes more.
+fn check_room(dir: &Path, more: u64, quota: u64) -> Result<()> {
+    let (count, used) = files(dir).fold((0, 0), |(count, used), (_, file)| (count + 1, used + file.len()));
+    let over = |quota, used, limit| Err(KeeperError::Quota { quota, used, limit, retry_after: None });
+    if count > MAX_TENANT_FILES {
+        return over("uploads", count, MAX_TENANT_FILES);
+    }
+    if used.saturating_add(more) > quota {
+        return over("upload_bytes", used, quota);
+    }
+    Ok(())
 }
 
 /// Files of all tenants that nobody uses, and their sizes.
@@ -323,6 +336,24 @@ mod tests {
         let mut all = find_unused(dir.path(), false);
         all.sort();
         assert_eq!(all, [old, part]);
+    }
+
+    #[test]
+    fn a_tenant_has_so_many_files_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |number: u64| std::fs::write(dir.path().join(number.to_string()), "1").unwrap();
+        (0..MAX_TENANT_FILES).for_each(file);
+        assert!(check_room(dir.path(), 24, MAX_TENANT_FILES + 24).is_ok());
+        let over = |more, quota| match check_room(dir.path(), more, quota) {
+            Err(KeeperError::Quota { quota, used, limit, .. }) => (quota, used, limit),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            over(25, MAX_TENANT_FILES + 24),
+            ("upload_bytes", MAX_TENANT_FILES, MAX_TENANT_FILES + 24)
+        );
+        file(MAX_TENANT_FILES);
+        assert_eq!(over(0, u64::MAX), ("uploads", MAX_TENANT_FILES + 1, MAX_TENANT_FILES));
     }
 
     #[test]
