@@ -117,6 +117,10 @@ impl Program {
         if metadata.mode() & 0o002 != 0 {
             return Err("everybody may write it".to_owned());
         }
+        let is_same_group = metadata.gid() == own.gid() && own.mode() & 0o020 != 0;
+        if metadata.mode() & 0o020 != 0 && !is_same_group {
+            return Err("its group may write it, and this program not".to_owned());
+        }
         if metadata.mode() & 0o111 == 0 {
             return Err("it may not be executed".to_owned());
         }

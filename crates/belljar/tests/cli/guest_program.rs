@@ -115,6 +115,11 @@ fn program_that_is_not_the_guest_of_this_build_is_not_used() {
     let other_build = |guest: &Path| patch(guest, NOTE, &[NOTE, b"another build"].concat());
     let no_id = |guest: &Path| patch(guest, NOTE, b"\x04\0\0\0\x14\0\0\0\x04");
     let writable = |guest: &Path| fs::set_permissions(guest, PermissionsExt::from_mode(0o757)).unwrap();
+    let for_its_group = |guest: &Path| {
+        fs::set_permissions(guest, PermissionsExt::from_mode(0o775)).unwrap();
+        let belljar = guest.with_file_name("belljar");
+        fs::set_permissions(belljar, PermissionsExt::from_mode(0o755)).unwrap();
+    };
     let not_executable = |guest: &Path| fs::set_permissions(guest, PermissionsExt::from_mode(0o644)).unwrap();
     let missing = |guest: &Path| fs::remove_file(guest).unwrap();
     let directory = |guest: &Path| {
@@ -123,11 +128,12 @@ fn program_that_is_not_the_guest_of_this_build_is_not_used() {
     };
     let script = |guest: &Path| fs::write(guest, "#!/bin/sh\n").unwrap();
     let foreign = |guest: &Path| chown(guest, Some(1234), None).unwrap();
-    let changes: [(Change, &str); 9] = [
+    let changes: [(Change, &str); 10] = [
         (&other_build, "it is of the build 616e6f74686572206275696c64"),
         (&no_id, "it has no build id"),
         (&cut, "it is cut short: it has "),
         (&writable, "everybody may write it"),
+        (&for_its_group, "its group may write it, and this program not"),
         (&not_executable, "it may not be executed"),
         (&missing, "No such file or directory"),
         (&directory, "it is no file"),
@@ -135,7 +141,7 @@ fn program_that_is_not_the_guest_of_this_build_is_not_used() {
         (&foreign, "it belongs to user 1234, and this program to user 0"),
     ];
     // Only an administrator can give a file away.
-    let last = if is_root { 9 } else { 8 };
+    let last = if is_root { 10 } else { 9 };
     for (change, why) in &changes[..last] {
         let installed = Installed::new(change);
         let (state, detail) = installed.finding();
