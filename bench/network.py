@@ -200,16 +200,19 @@ def ways(belljar, stack):
         before = [path, "--config-net", "--quiet", "--"] if name == "pasta" else stack.enter_context(behind_slirp4netns(path))
         command = lambda what, count, before=before: [*before, *client, what, HOST, str(PORT), str(count)]  # noqa: E731
         try:
-            run(name, command("requests", 1))
+            run(name, command("requests", 1), timeout=20)
             found[name] = command
         except measure.Failed as error:
             skipped[name] = error.said
     return found, skipped
 
 
-def run(name, argv):
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
+def run(name, argv, timeout=600):
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise measure.Failed(f"{name} did not end", f"it took more than {timeout} s") from None
+    if done.returncode != 0 or not done.stdout:
         raise measure.Failed(f"{name} ended with {done.returncode}", done.stderr.strip() or "it said nothing")
     return json.loads(done.stdout)
 
