@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +14,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
 
 /// How long any answer may take.
@@ -80,17 +82,38 @@ impl Answer {
     }
 }
 
+/// Begins HTTP/1.1 on a stream.
+async fn handshake<S>(stream: S) -> std::io::Result<SendRequest<Whole>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(std::io::Error::other)?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
 /// A client with a key, or without.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     pub(crate) key: Option<String>,
+    /// The server's own socket, if that is used in place of the address.
+    socket: Option<PathBuf>,
     connection: Arc<Mutex<Option<SendRequest<Whole>>>>,
 }
 
 impl Client {
     pub(crate) fn new(address: SocketAddr, key: Option<&str>) -> Self {
-        Self { address, key: key.map(str::to_owned), connection: Arc::default() }
+        Self { address, key: key.map(str::to_owned), socket: None, connection: Arc::default() }
+    }
+
+    /// The same client by the server's own socket, which strangers cannot take from it.
+    pub(crate) fn by_socket(&self, socket: PathBuf) -> Self {
+        Self { socket: Some(socket), ..self.apart() }
     }
 
     /// Another client with this key.
@@ -155,15 +178,12 @@ impl Client {
     }
 
     async fn connect(&self) -> std::io::Result<SendRequest<Whole>> {
+        if let Some(socket) = &self.socket {
+            return handshake(UnixStream::connect(socket).await?).await;
+        }
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(std::io::Error::other)?;
-        tokio::spawn(async move {
-            let _ = connection.await;
-        });
-        Ok(sender)
+        handshake(stream).await
     }
 
     /// Sends a request, and reads the answer until it ends or nothing comes for a moment: it may be a stream.
