@@ -9,10 +9,20 @@ import { fileURLToPath } from "node:url";
 const KERNEL = fileURLToPath(new URL("../kernel.mjs", import.meta.url));
 const DEADLINE = 20_000;
 
+const homes = [];
+process.on("exit", () => homes.forEach((home) => fs.rmSync(home, { recursive: true, force: true })));
+
+/** A home directory that goes with these tests. */
+function newHome() {
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "kernel-js-"));
+  homes.push(home);
+  return home;
+}
+
 export class Kernel {
   static async start({ language = "javascript", env = {}, home, allowFailure = false, node } = {}) {
     const kernel = new Kernel();
-    kernel.home = home ?? fs.mkdtempSync(path.join(os.tmpdir(), "kernel-js-"));
+    kernel.home = home ?? newHome();
     const program = fs.openSync(KERNEL, "r");
     kernel.child = spawn(node ?? process.env.KERNEL_NODE ?? process.execPath, ["--input-type=module"], {
       cwd: kernel.home,

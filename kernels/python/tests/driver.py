@@ -1,10 +1,12 @@
 """Starts a kernel as the guest does, over a socket pair, and speaks with it."""
 
+import atexit
 import base64
 import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -62,11 +64,18 @@ CHART = "application/vnd.belljar.chart.v1+json"
 TABLE = "application/vnd.belljar.table.v1+json"
 
 
+def home():
+    """A home directory that goes with these tests."""
+    path = tempfile.mkdtemp(prefix="kernel-home-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 class Kernel:
     """A running kernel."""
 
     def __init__(self, python=None, cwd=None, env=None, args=None, wait=True, program=KERNEL):
-        self.home = cwd or tempfile.mkdtemp(prefix="kernel-home-")
+        self.home = cwd or home()
         ours, theirs = socket.socketpair()
         self.socket = ours
         out_read, out_write = os.pipe()
@@ -74,6 +83,7 @@ class Kernel:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": self.home,
+            "TMPDIR": self.home,
             "LANG": "C.UTF-8",
             "MPLCONFIGDIR": os.environ.get("BELLJAR_TEST_MPL", "/tmp/belljar-test-mpl"),
             **(env or {}),

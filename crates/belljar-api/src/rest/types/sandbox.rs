@@ -54,7 +54,7 @@ pub(crate) struct CreateSandboxBody {
     /// What it may use.
     #[serde(default, deserialize_with = "object")]
     limits: Option<LimitsBody>,
-    /// What it may reach, as a mode or in full. `disabled` is nothing but itself, and all that this version can do.
+    /// What it may reach, as a mode or in full. `disabled`, which it is if not given, is nothing but itself.
     network: Option<NetworkBody>,
     /// What builds the walls, such as `local`.
     #[schema(example = "local")]
