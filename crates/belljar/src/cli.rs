@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::code::CodeArgs;
 use crate::message::Quit;
@@ -180,9 +180,28 @@ pub(crate) struct RunArgs {
     /// Directory for the whole of an output stream that is more than is kept
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) log_dir: Option<PathBuf>,
+    /// Whether to return before everything of the sandbox is removed, and leave that to a process in the background
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "wait",
+        conflicts_with = "rich",
+        help_heading = "Sandbox"
+    )]
+    pub(crate) cleanup: Cleanup,
     /// Script, or - for standard input, and arguments for the program
     #[arg(value_name = "SCRIPT] [ARGS", trailing_var_arg = true)]
     pub(crate) words: Vec<OsString>,
+}
+
+/// Who sees to it that nothing is left of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cleanup {
+    /// The command returns when everything is removed, and fails if it is not
+    Wait,
+    /// The command returns as soon as there is a result
+    Background,
 }
 
 /// Arguments of `belljar shell`.

@@ -9,7 +9,7 @@ use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
 use belljar_model::{Event, HintReader, Outcome, Phase, RunResult, SandboxSpec};
 
 use crate::bring_out::bring_out;
-use crate::cli::RunArgs;
+use crate::cli::{Cleanup, RunArgs};
 use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
 use crate::input::Program;
@@ -146,7 +146,14 @@ impl Command<'_> {
         let language = program.language;
         let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
         progress.clear();
-        let stopped = sandbox.stop().await;
+        let stopped = match self.args.cleanup {
+            Cleanup::Wait => sandbox.stop().await,
+            Cleanup::Background => {
+                // Its supervisor is told to remove everything, and does so when this process has gone, too.
+                drop(sandbox);
+                Ok(())
+            }
+        };
         timings.step("stop");
         let Done { mut result, copied, begun } = done?;
         if !begun && result.exit_code == Some(NOT_FOUND) {

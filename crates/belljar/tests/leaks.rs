@@ -91,6 +91,23 @@ fn a_hundred_killed_runs_leave_nothing() {
     before.assert_nothing_new();
 }
 
+#[test]
+fn a_hundred_runs_that_do_not_wait_for_their_removal_leave_nothing() {
+    let before = Before::look();
+    for round in 0..rounds(100) {
+        let output = Command::new(BELLJAR)
+            .args(["run", "--cleanup", "background"])
+            .args(flags())
+            .args(["-l", "sh", "-c", "echo x > file; sleep 100 & setsid sleep 100 & exit 7"])
+            .stdin(Stdio::null())
+            .output()
+            .expect("belljar starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "round {round}: {text}");
+    }
+    before.assert_nothing_new();
+}
+
 /// Private memory of this process in KiB, and how many descriptors it has open.
 fn own_size() -> (u64, usize) {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
