@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use belljar_keeper::{BuildError, KeeperError};
-use belljar_model::ModelError;
+use belljar_model::{LimitsFile, ModelError};
 use http::StatusCode;
 
 use crate::problem::{Code, Problem};
-
-/// Fields that stand below `limits` in a request, while the model knows them without that.
-const LIMITS: [&str; 10] =
-    ["memory", "cpus", "timeout", "pids", "tmp", "disk", "inodes", "output", "log", "open_files"];
 
 impl From<KeeperError> for Problem {
     fn from(error: KeeperError) -> Self {
@@ -83,7 +79,8 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         _ => None,
     };
     match field {
-        Some(limit) if LIMITS.contains(&limit) => {
+        // The model knows them without what they stand below in a request.
+        Some(limit) if LimitsFile::NAMES.contains(&limit) => {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
         }
         // One of them is a mount; the field has all of them.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use belljar_model::{ByteSize, ModelError};
+use belljar_model::{ByteSize, LimitsFile, ModelError};
 
 use crate::error::{ConfigError, shown};
 use crate::origin::Origin;
@@ -174,9 +174,24 @@ impl<'a> Reader<'a> {
 
     /// A value of the model, kept as it was written once it is known to be allowed.
     pub(crate) fn model<T: FromStr<Err = ModelError>>(&mut self, key: &str) -> Option<String> {
+        self.checked(key, |text| text.parse::<T>().map(drop))
+    }
+
+    /// The text of the limit `name`, if it was said and is one that the model allows.
+    pub(crate) fn limit(&mut self, key: &str, name: &str) -> Option<String> {
+        self.checked(key, |text| {
+            let mut alone = LimitsFile::default();
+            if let Some(place) = alone.get_mut(name) {
+                *place = Some(text.to_owned());
+            }
+            alone.resolve().map(drop)
+        })
+    }
+
+    fn checked(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {
         let text = self.said(key)?;
-        match text.parse::<T>() {
-            Ok(_) => Some(text.to_owned()),
+        match check(text) {
+            Ok(()) => Some(text.to_owned()),
             Err(error) => {
                 self.refuse_model(key, text, &error);
                 None

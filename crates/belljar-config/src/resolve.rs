@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, Cpus, DiskSize, EngineName, EnvVar, Hostname, Inodes, LimitsFile, LimitsGrade, Memory,
-    ModelError, NetworkCeiling, NetworkFile, NetworkMode, OpenFiles, OutputSize, Pids, Preset, Rule,
-    SpecFile, Timeout, TmpSize, UpstreamProxy,
+    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitsFile, LimitsGrade, ModelError, NetworkCeiling,
+    NetworkFile, NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
 };
 
 use crate::config::{
@@ -269,23 +268,19 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
             other => other.to_string(),
         })
     });
+    let mut limits = LimitsFile::default();
+    for name in LimitsFile::NAMES {
+        // Logs are of runs on the command line.
+        if let Some(place) = limits.get_mut(name).filter(|_| *name != "log") {
+            *place = reader.limit(&format!("template.limits.{name}"), name);
+        }
+    }
     SpecFile {
         engine: Some(engine.to_string()),
         grade: reader.model::<LimitsGrade>("template.grade"),
         hostname: reader.model::<Hostname>("template.hostname"),
         env: Some(env.into_iter().collect::<BTreeMap<_, _>>()).filter(|env| !env.is_empty()),
-        limits: LimitsFile {
-            memory: reader.model::<Memory>("template.limits.memory"),
-            cpus: reader.model::<Cpus>("template.limits.cpus"),
-            timeout: reader.model::<Timeout>("template.limits.timeout"),
-            pids: reader.model::<Pids>("template.limits.pids"),
-            tmp: reader.model::<TmpSize>("template.limits.tmp"),
-            disk: reader.model::<DiskSize>("template.limits.disk"),
-            inodes: reader.model::<Inodes>("template.limits.inodes"),
-            output: reader.model::<OutputSize>("template.limits.output"),
-            open_files: reader.model::<OpenFiles>("template.limits.open_files"),
-            ..LimitsFile::default()
-        },
+        limits,
         ..SpecFile::default()
     }
 }

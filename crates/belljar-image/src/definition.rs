@@ -542,21 +542,9 @@ fn limits(
         let Some(value) = text(value) else {
             return Err(source.error(table.span(), format!("{field}.{name}"), "give a number or a text"));
         };
-        let place = match name.as_str() {
-            "memory" => &mut limits.memory,
-            "cpus" => &mut limits.cpus,
-            "timeout" => &mut limits.timeout,
-            "pids" => &mut limits.pids,
-            "tmp" => &mut limits.tmp,
-            "disk" => &mut limits.disk,
-            "inodes" => &mut limits.inodes,
-            "output" => &mut limits.output,
-            "log" => &mut limits.log,
-            "open_files" => &mut limits.open_files,
-            _ => {
-                let reason = "it is no limit; known are memory, cpus, timeout, pids, tmp, disk, inodes, output, log, open_files";
-                return Err(source.error(table.span(), format!("{field}.{name}"), reason));
-            }
+        let Some(place) = limits.get_mut(name) else {
+            let reason = format!("it is no limit; known are {}", LimitsFile::NAMES.join(", "));
+            return Err(source.error(table.span(), format!("{field}.{name}"), reason));
         };
         *place = Some(value);
     }

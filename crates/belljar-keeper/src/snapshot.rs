@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_image::Layer;
-use belljar_model::{EnvVar, LimitsFile, NetworkFile, Role, SandboxSpec, SpecFile, Tree};
+use belljar_model::{EnvVar, NetworkFile, Role, SandboxSpec, SpecFile, Tree};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -372,7 +372,6 @@ fn template_spec(entered: &Entered) -> Result<String> {
 /// The same as a value.
 pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
     let spec = entered.spec();
-    let limits = &spec.limits;
     let text = |value: &dyn std::fmt::Display| Some(value.to_string());
     SpecFile {
         engine: text(&spec.engine),
@@ -381,18 +380,7 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         network: Some(NetworkFile { secrets: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
-        limits: LimitsFile {
-            memory: text(&limits.memory),
-            cpus: text(&limits.cpus),
-            timeout: text(&limits.timeout),
-            pids: text(&limits.pids),
-            tmp: text(&limits.tmp),
-            disk: text(&limits.disk),
-            inodes: text(&limits.inodes),
-            output: text(&limits.output),
-            log: text(&limits.log),
-            open_files: text(&limits.open_files),
-        },
+        limits: (&spec.limits).into(),
         ..SpecFile::default()
     }
 }

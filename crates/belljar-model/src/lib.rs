@@ -52,7 +52,8 @@ pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{
-    Cpus, DiskSize, Inodes, Limits, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids, TmpSize,
+    Cpus, DiskSize, Inodes, Limits, LimitsFile, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids,
+    TmpSize,
 };
 pub use limits_change::LimitsChange;
 pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
@@ -70,7 +71,7 @@ pub use role::Role;
 pub use sandbox_state::SandboxState;
 pub use size::ByteSize;
 pub use spec::{Hostname, SandboxSpec};
-pub use spec_file::{LimitsFile, MAX_SPEC_BYTES, SpecFile};
+pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use timeout::{Timeout, parse_span};
 pub use tree::{ShownDir, TEMPLATE_DIR, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};

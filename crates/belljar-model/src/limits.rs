@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ModelError;
+use crate::node::Fields;
 use crate::size::ByteSize;
 use crate::text::serde_as_text;
 use crate::timeout::{Timeout, parse_decimal};
@@ -128,30 +129,87 @@ macro_rules! limit_traits {
     };
 }
 
-/// Everything that a sandbox may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
+/// The table of limits: what there is in [`Limits`] and, as it was written, in [`LimitsFile`].
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])* $name:ident: $type:ty,)*) => {
+        /// Everything that a sandbox may use.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Limits {
+            $($(#[doc = $doc])* pub $name: $type,)*
+        }
+
+        /// What is said about limits: each value as it was written, and only those that were.
+        #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+        pub struct LimitsFile {
+            $($(#[doc = $doc])*
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub $name: Option<String>,)*
+        }
+
+        impl LimitsFile {
+            /// The names of all limits.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// The place of the limit with this name, if there is one.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut Option<String>> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Lays other limits over these: what `over` says wins.
+            #[must_use]
+            pub fn merge(self, over: Self) -> Self {
+                Self { $($name: over.$name.or(self.$name),)* }
+            }
+
+            /// Checks every limit and fills in the defaults.
+            ///
+            /// # Errors
+            ///
+            /// When a limit cannot be read or is out of range.
+            pub fn resolve(self) -> Result<Limits, ModelError> {
+                Ok(Limits { $($name: self.$name.map_or_else(|| Ok(<$type>::default()), |text| text.parse())?,)* })
+            }
+
+            pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
+                let limits = Self { $($name: fields.scalar(stringify!($name))?,)* };
+                fields.finish()?;
+                Ok(limits)
+            }
+        }
+
+        impl From<&Limits> for LimitsFile {
+            fn from(limits: &Limits) -> Self {
+                Self { $($name: Some(limits.$name.to_string()),)* }
+            }
+        }
+    };
+}
+
+limits! {
     /// Memory and swap of all processes together.
-    pub memory: Memory,
+    memory: Memory,
     /// Processor time a second.
-    pub cpus: Cpus,
+    cpus: Cpus,
     /// Time until everything is stopped.
-    pub timeout: Timeout,
+    timeout: Timeout,
     /// Processes and threads at once.
-    pub pids: Pids,
+    pids: Pids,
     /// Size of `/tmp`.
-    pub tmp: TmpSize,
+    tmp: TmpSize,
     /// Size of everything else that can be written.
-    pub disk: DiskSize,
+    disk: DiskSize,
     /// Files and directories in each file system that can be written.
-    pub inodes: Inodes,
+    inodes: Inodes,
     /// What is kept of each output stream.
-    pub output: OutputSize,
+    output: OutputSize,
     /// What is written to disk of each output stream.
-    pub log: LogSize,
+    log: LogSize,
     /// Descriptors that one process may hold.
-    pub open_files: OpenFiles,
+    open_files: OpenFiles,
 }
 
 /// How limits are held.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::env::EnvVar;
 use crate::error::ModelError;
-use crate::limits::Limits;
+use crate::limits::LimitsFile;
 use crate::mounts::{Mount, check_targets};
 use crate::network::{NetworkFile, NetworkPolicy};
 use crate::node::{Fields, Node};
@@ -50,41 +50,6 @@ pub struct SpecFile {
     /// Whether a person sits in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<bool>,
-}
-
-/// What is said about limits: each value as it was written, and only those that were.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct LimitsFile {
-    /// See [`Limits::memory`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// See [`Limits::cpus`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<String>,
-    /// See [`Limits::timeout`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<String>,
-    /// See [`Limits::pids`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<String>,
-    /// See [`Limits::tmp`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tmp: Option<String>,
-    /// See [`Limits::disk`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
-    /// See [`Limits::inodes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub inodes: Option<String>,
-    /// See [`Limits::output`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<String>,
-    /// See [`Limits::log`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log: Option<String>,
-    /// See [`Limits::open_files`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<String>,
 }
 
 impl SpecFile {
@@ -216,62 +181,6 @@ impl fmt::Debug for SpecFile {
 impl<'de> Deserialize<'de> for SpecFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::from_node(Node::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-impl LimitsFile {
-    /// Lays other limits over these: what `over` says wins.
-    #[must_use]
-    pub fn merge(self, over: Self) -> Self {
-        Self {
-            memory: over.memory.or(self.memory),
-            cpus: over.cpus.or(self.cpus),
-            timeout: over.timeout.or(self.timeout),
-            pids: over.pids.or(self.pids),
-            tmp: over.tmp.or(self.tmp),
-            disk: over.disk.or(self.disk),
-            inodes: over.inodes.or(self.inodes),
-            output: over.output.or(self.output),
-            log: over.log.or(self.log),
-            open_files: over.open_files.or(self.open_files),
-        }
-    }
-
-    /// Checks every limit and fills in the defaults.
-    ///
-    /// # Errors
-    ///
-    /// When a limit cannot be read or is out of range.
-    pub fn resolve(self) -> Result<Limits, ModelError> {
-        Ok(Limits {
-            memory: parse_or_default(self.memory)?,
-            cpus: parse_or_default(self.cpus)?,
-            timeout: parse_or_default(self.timeout)?,
-            pids: parse_or_default(self.pids)?,
-            tmp: parse_or_default(self.tmp)?,
-            disk: parse_or_default(self.disk)?,
-            inodes: parse_or_default(self.inodes)?,
-            output: parse_or_default(self.output)?,
-            log: parse_or_default(self.log)?,
-            open_files: parse_or_default(self.open_files)?,
-        })
-    }
-
-    fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
-        let limits = Self {
-            memory: fields.scalar("memory")?,
-            cpus: fields.scalar("cpus")?,
-            timeout: fields.scalar("timeout")?,
-            pids: fields.scalar("pids")?,
-            tmp: fields.scalar("tmp")?,
-            disk: fields.scalar("disk")?,
-            inodes: fields.scalar("inodes")?,
-            output: fields.scalar("output")?,
-            log: fields.scalar("log")?,
-            open_files: fields.scalar("open_files")?,
-        };
-        fields.finish()?;
-        Ok(limits)
     }
 }
 
