@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_proto::{
-    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, ServerStream, v1,
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, NOT_REGULAR, ServerStream, v1,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
@@ -46,6 +46,12 @@ pub enum GuestError {
         /// What the guest says. It is text from inside the sandbox.
         message: String,
     },
+    /// The guest refused to read or write what is no regular file.
+    #[error("{message}")]
+    NotRegular {
+        /// What the guest says. It is text from inside the sandbox.
+        message: String,
+    },
     /// The connection broke: the sandbox has ended.
     #[error("the guest does not answer any more")]
     Gone(#[source] Box<belljar_proto::ConnectError>),
@@ -64,7 +70,11 @@ impl GuestError {
     /// Whether the guest refused with this code.
     #[must_use]
     pub fn is(&self, wanted: ErrorCode) -> bool {
-        matches!(self, Self::Refused { code, .. } if *code == wanted)
+        match self {
+            Self::Refused { code, .. } => *code == wanted,
+            Self::NotRegular { .. } => wanted == ErrorCode::FailedPrecondition,
+            _ => false,
+        }
     }
 }
 
@@ -79,7 +89,12 @@ impl From<belljar_proto::ConnectError> for GuestError {
                 Self::Gone(Box::new(error))
             }
             code => {
-                Self::Refused { code, message: error.message.unwrap_or_else(|| "no reason given".to_owned()) }
+                let message = error.message.unwrap_or_else(|| "no reason given".to_owned());
+                let is = |detail: &belljar_proto::ErrorDetail| detail.type_url == NOT_REGULAR;
+                match code == ErrorCode::FailedPrecondition && error.details.iter().any(is) {
+                    true => Self::NotRegular { message },
+                    false => Self::Refused { code, message },
+                }
             }
         }
     }

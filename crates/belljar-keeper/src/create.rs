@@ -433,6 +433,7 @@ impl Keeper {
             match written {
                 Ok(_) => {}
                 // Such as a path that is a directory, or a mode that nothing may have inside.
+                Err(GuestError::NotRegular { message }) => return Err(KeeperError::field("files", message)),
                 Err(GuestError::Refused { code, message }) if IS_REQUESTS.contains(&code) => {
                     return Err(KeeperError::field("files", message));
                 }

@@ -282,9 +282,9 @@ impl KeeperError {
             Self::Build(BuildError::Engine(_) | BuildError::Guest { .. }) => "engine_failed",
             Self::Build(BuildError::File { .. }) => "server_file_failed",
             Self::ShuttingDown => "shutting_down",
-            Self::Guest { about, source: GuestError::Refused { code, message } } => {
-                code_of(*about, *code, message)
-            }
+            Self::Guest { about: About::Content, source: GuestError::NotRegular { .. } } => "not_regular",
+            Self::Guest { source: GuestError::NotRegular { .. }, .. } => "failed_precondition",
+            Self::Guest { about, source: GuestError::Refused { code, .. } } => code_of(*about, *code),
             Self::Guest { source: GuestError::Source(_), .. } => "upload_failed",
             Self::Guest { .. } => "sandbox_unreachable",
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
@@ -304,16 +304,11 @@ mod guest_codes {
 
     use super::About;
 
-    pub(super) fn code_of(about: About, code: ErrorCode, message: &str) -> &'static str {
+    pub(super) fn code_of(about: About, code: ErrorCode) -> &'static str {
         match (about, code) {
             (About::Process, ErrorCode::NotFound) => return "process_not_found",
             (About::Session, ErrorCode::NotFound) => return "session_not_found",
             (About::Port, ErrorCode::Unavailable) => return "port_not_open",
-            (About::Content, ErrorCode::FailedPrecondition)
-                if message.ends_with("not a regular file") || message.ends_with("it is a directory") =>
-            {
-                return "not_regular";
-            }
             _ => {}
         }
         match code {

@@ -31,6 +31,9 @@ pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/desc
 /// A message inside a message, which may be missing.
 pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;
 
+/// The detail of a guest's error that is about what is no regular file ([`v1::NotRegular`]).
+pub const NOT_REGULAR: &str = "belljar.v1.NotRegular";
+
 /// What this build speaks. A running guest is never replaced, so a host adapts to the guest's generation; what that
 /// guest cannot do fails alone, early and by name.
 pub const GENERATION: u32 = 1;

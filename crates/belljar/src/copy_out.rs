@@ -83,7 +83,8 @@ impl CopyError {
     /// Whether a program that failed may be the reason.
     pub(crate) fn may_follow_failure(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Stalled { .. })
-            || matches!(self, Self::Guest { source, .. } if !matches!(source, GuestError::Refused { .. }))
+            || matches!(self, Self::Guest { source, .. }
+                if !matches!(source, GuestError::Refused { .. } | GuestError::NotRegular { .. }))
     }
 }
 

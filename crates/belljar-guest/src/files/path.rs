@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_proto::{ConnectError, ErrorCode};
+use belljar_proto::{ConnectError, ErrorCode, ErrorDetail, NOT_REGULAR, v1};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
@@ -105,7 +105,16 @@ pub(crate) fn failure(action: &str, path: &[u8], errno: Errno) -> ConnectError {
             return ConnectError::internal(format!("cannot {action} {}: {other}", show(path)));
         }
     };
-    ConnectError::new(code, format!("cannot {action} {}: {why}", show(path)))
+    let error = ConnectError::new(code, format!("cannot {action} {}: {why}", show(path)));
+    match errno {
+        Errno::ISDIR | Errno::NXIO | Errno::NODEV => not_regular(error),
+        _ => error,
+    }
+}
+
+/// Says so in a way that does not hang on the words.
+pub(super) fn not_regular(error: ConnectError) -> ConnectError {
+    error.with_detail(ErrorDetail::from_message(NOT_REGULAR, &v1::NotRegular::default()))
 }
 
 /// The error for a call that does not fit what is there.

@@ -12,7 +12,7 @@ use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::ITSELF;
 use super::entry::{entry, kind, stat_open};
-use super::path::{failure, resolve, unfit};
+use super::path::{failure, not_regular, resolve, unfit};
 
 /// Bytes in one message.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -58,9 +58,9 @@ pub(super) fn open(
 pub(super) fn check_regular(stat: &Statx, action: &str, path: &[u8]) -> Result<(), ConnectError> {
     match kind(stat) {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(unfit(action, path, "it is a directory")),
+        FileType::Directory => Err(not_regular(unfit(action, path, "it is a directory"))),
         FileType::Symlink => Err(unfit(action, path, "it is a symbolic link")),
-        _ => Err(unfit(action, path, "not a regular file")),
+        _ => Err(not_regular(unfit(action, path, "not a regular file"))),
     }
 }
 
