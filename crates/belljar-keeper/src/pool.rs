@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_engine::{CreateRequest, Engines, Sandbox};
+use belljar_engine::{CreateRequest, Engines, Sandbox, v1};
 use belljar_model::{LimitsChange, SandboxSpec, Tree};
+use bytes::Bytes;
 use futures::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -354,9 +355,17 @@ impl Keeper {
             return Err(error);
         }
         let warm_for = self.warm_in_pool(&sandbox, &pool.spec.tree).await;
+        rehearse(&sandbox).await;
         pool.lock().push_back(Ready { sandbox, warm_for });
         Ok(())
     }
+}
+
+/// Asks for a program that cannot be started: the root directory. What a guest does for the first time takes it longer, as neither its
+/// pages nor the kernel's are there yet, and this leaves nothing behind, not even the number of a process.
+async fn rehearse(sandbox: &Sandbox) {
+    let nothing = v1::StartRequest { argv: vec![Bytes::from_static(b"/")], ..Default::default() };
+    let _ = sandbox.guest().ask(nothing).await;
 }
 
 #[cfg(test)]
