@@ -180,7 +180,7 @@ pub(crate) struct RunArgs {
     /// Directory for the whole of an output stream that is more than is kept
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) log_dir: Option<PathBuf>,
-    /// Whether to return before everything of the sandbox is removed, and leave that to a process in the background
+    /// Wait for the removal of the sandbox, or leave it to the background
     #[arg(
         long,
         value_name = "WHEN",
@@ -198,9 +198,9 @@ pub(crate) struct RunArgs {
 /// Who sees to it that nothing is left of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cleanup {
-    /// The command returns when everything is removed, and fails if it is not
+    // The command, which returns when everything is removed, and fails if it is not.
     Wait,
-    /// The command returns as soon as there is a result
+    // The supervisor: the command returns as soon as there is a result.
     Background,
 }
 

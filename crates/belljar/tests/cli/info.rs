@@ -89,6 +89,8 @@ fn help_and_version() {
                                      win over it
           --policy <FILE>            Read from a TOML file what may be mounted: read, write and
                                      forbidden paths
+          --cleanup <WHEN>           Wait for the removal of the sandbox, or leave it to the background
+                                     [default: wait] [possible values: wait, background]
 
     Network:
           --net <MODE>     disabled, whitelist or open [default: whitelist if something is allowed, else
