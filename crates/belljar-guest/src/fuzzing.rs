@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_proto::v1;
 
-use crate::files::{archive, glob, path};
+use crate::files::{archive, path};
 use crate::{ports, tree};
 
 /// A process as `/proc/PID/stat` tells it.
@@ -54,13 +54,13 @@ pub fn request_path(home: &Path, bytes: &[u8]) -> Result<PathBuf, String> {
 /// The directory and the name of a path.
 #[must_use]
 pub fn split_path(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    path::split(path)
+    belljar_files::split(path)
 }
 
 /// A path as text for people.
 #[must_use]
 pub fn shown_path(path: &[u8]) -> String {
-    path::show(path)
+    belljar_files::show(path)
 }
 
 /// The permission bits in a request; `None` is refused.
@@ -88,5 +88,5 @@ pub fn unpack(home: &Path, open: &v1::UnpackOpen, bytes: &[u8]) -> Result<v1::Un
 /// Whether a shell pattern matches a path; `None` where it is no pattern.
 #[must_use]
 pub fn glob_matches(pattern: &[u8], path: &[u8]) -> Option<bool> {
-    glob::Glob::new(pattern).ok().map(|glob| glob.matches(path))
+    belljar_files::Glob::new(pattern).ok().map(|glob| glob.matches(path))
 }

@@ -25,9 +25,3 @@ mod watch;
 pub use belljar_linux::ForkGuard;
 pub use connections::MAX_CONNECTIONS;
 pub use enter::enter;
-/// Archives on the host: trees on their way into sandboxes, and out of them.
-pub mod archive {
-    pub use crate::files::archive::{
-        ArchiveError, LinkEntry, Packing, UnpackRules, Unpacked, Unpacker, pack_links,
-    };
-}

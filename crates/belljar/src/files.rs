@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use belljar_engine::{GuestClient, GuestError, InputFile, v1};
-use belljar_guest::archive::{LinkEntry, pack_links};
+use belljar_files::{LinkEntry, pack_links};
 use belljar_model::ByteSize;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};

@@ -4,19 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use belljar_files::{ITSELF, kind, remove_tree};
 use belljar_proto::{ConnectError, v1};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::ITSELF;
-use super::entry::{Link, entry_at, kind, open_dir, stat_open};
+use super::entry::{Link, entry_at};
 use super::path::{failure, mode, resolve, split_named, unfit};
 
 /// How a new directory's permission bits are, when nothing else is asked for.
 const DEFAULT_MODE: u32 = 0o755;
-
-/// How many names are removed before other work gets its turn.
-const REMOVE_AT_ONCE: usize = 256;
 
 /// Makes a directory.
 pub(super) fn make_dir(home: &Path, request: &v1::MakeDirRequest) -> Result<v1::Entry, ConnectError> {
@@ -142,97 +139,5 @@ pub(super) async fn remove(home: &Path, request: &v1::RemoveRequest) -> Result<(
             remove_tree(parent.as_fd(), name).await.map_err(fail)
         }
         done => done.map_err(fail),
-    }
-}
-
-/// Removes a directory with everything in it, while programs may be at work there. It holds one descriptor, whatever the
-/// depth: the way back up is `..`, and must lead to the directory that it came from.
-pub(super) async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    let mut current = open_own(parent, name)?;
-    let mut above = Vec::new();
-    loop {
-        match remove_some(current.as_fd())? {
-            Step::More => {}
-            Step::Into(child) => {
-                above.push(identity(current.as_fd())?);
-                current = child;
-            }
-            Step::Empty => {
-                let Some(expected) = above.pop() else { break };
-                // The emptied directory goes when the one above it is read again.
-                current = open_dir(current.as_fd(), c"..", false)?;
-                if identity(current.as_fd())? != expected {
-                    return Err(Errno::STALE);
-                }
-            }
-        }
-        tokio::task::yield_now().await;
-    }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-}
-
-enum Step {
-    Empty,
-    More,
-    Into(OwnedFd),
-}
-
-/// Removes names of one directory until one turns out to be a directory that is not empty.
-fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
-    let mut removed = 0;
-    let mut opened_up = false;
-    // Read from its start each time, because removing moves the position of the rest.
-    let mut names = Dir::read_from(dir)?;
-    while let Some(entry) = names.read() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        if removed == REMOVE_AT_ONCE {
-            return Ok(Step::More);
-        }
-        let is_dir = match entry.file_type() {
-            FileType::Unknown => {
-                let stat = rustix::fs::statx(dir, name, ITSELF, StatxFlags::TYPE);
-                stat.is_ok_and(|stat| kind(&stat) == FileType::Directory)
-            }
-            kind => kind == FileType::Directory,
-        };
-        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match rustix::fs::unlinkat(dir, name, flags) {
-            Ok(()) | Err(Errno::NOENT) => removed += 1,
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {
-                match open_own(dir, name.to_bytes()) {
-                    // A program has removed it meanwhile.
-                    Err(Errno::NOENT) => removed += 1,
-                    opened => return opened.map(Step::Into),
-                }
-            }
-            Err(Errno::ACCESS) if !opened_up => {
-                // The owner may have taken its own right to change this directory away.
-                rustix::fs::fchmod(dir, Mode::RWXU)?;
-                opened_up = true;
-                names.rewind();
-            }
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(Step::Empty)
-}
-
-fn identity(dir: BorrowedFd<'_>) -> Result<(u32, u32, u64), Errno> {
-    let stat = stat_open(dir)?;
-    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
-}
-
-/// Opens a directory that its owner may have closed to itself.
-fn open_own(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    match open_dir(dir, name, false) {
-        Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty())?;
-            open_dir(dir, name, false)
-        }
-        other => other,
     }
 }

@@ -1,14 +1,13 @@
 //! What a name stands for.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
+use belljar_files::{ITSELF, kind};
 use belljar_proto::v1;
 use bytes::Bytes;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
-
-use super::ITSELF;
 
 /// What to do with a symbolic link in the last place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,16 +32,6 @@ pub(super) fn entry_at(
         entry.symlink_target = Bytes::from(target.into_bytes());
     }
     Ok(entry)
-}
-
-/// The attributes of an open file.
-pub(super) fn stat_open(file: impl AsFd) -> Result<Statx, Errno> {
-    rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-}
-
-/// What kind of file it is.
-pub(super) fn kind(stat: &Statx) -> FileType {
-    FileType::from_raw_mode(stat.stx_mode.into())
 }
 
 /// The entry for attributes, without a link's target.
@@ -72,11 +61,4 @@ pub(super) fn entry(stat: &Statx, shown: &[u8]) -> v1::Entry {
 /// User code sets these times as it likes, so they may be out of range.
 fn nanoseconds(seconds: i64, part: u32) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(part.into())
-}
-
-/// Opens a directory to read its names.
-pub(crate) fn open_dir(dir: BorrowedFd<'_>, path: impl Arg, follow: bool) -> Result<OwnedFd, Errno> {
-    let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    flags.set(OFlags::NOFOLLOW, !follow);
-    rustix::fs::openat(dir, path, flags, Mode::empty())
 }

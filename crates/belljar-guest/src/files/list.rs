@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use belljar_files::open_dir;
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use rustix::fs::{CWD, Dir, FileType};
 use rustix::io::Errno;
 
 use super::attributes;
-use super::entry::{Link, entry_at, open_dir};
+use super::entry::{Link, entry_at};
 use super::path::{failure, resolve};
 
 /// The most levels below the listed directory.

@@ -2,18 +2,17 @@
 //! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
 
 pub(crate) mod archive;
+#[cfg(test)]
+mod archive_tests;
 mod attributes;
 mod change;
 mod entry;
-pub(crate) mod glob;
 mod list;
 pub(crate) mod path;
 mod read;
 mod search;
-mod temporary;
 #[cfg(test)]
 mod tests;
-mod walk;
 mod write;
 
 use std::path::PathBuf;
@@ -21,11 +20,9 @@ use std::path::PathBuf;
 use belljar_proto::{
     InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
 };
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::CWD;
 
-pub(crate) use entry::open_dir;
 pub(crate) use path::failure;
-pub(crate) use temporary::Temporary;
 
 use entry::{Link, entry_at};
 use path::resolve;
@@ -150,6 +147,3 @@ impl v1::Filesystem for Files {
         Response::ok(archive::unpack(&self.home, requests).await?)
     }
 }
-
-/// The last place of a path is taken as it is.
-const ITSELF: AtFlags = AtFlags::SYMLINK_NOFOLLOW;

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use belljar_files::{ITSELF, kind, show, stat_open};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use futures::Stream;
@@ -10,8 +11,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::ITSELF;
-use super::entry::{entry, kind, stat_open};
+use super::entry::entry;
 use super::path::{failure, not_regular, resolve, unfit};
 
 /// Bytes in one message.
@@ -58,9 +58,9 @@ pub(super) fn open(
 pub(super) fn check_regular(stat: &Statx, action: &str, path: &[u8]) -> Result<(), ConnectError> {
     match kind(stat) {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(not_regular(unfit(action, path, "it is a directory"))),
+        FileType::Directory => Err(not_regular(format!("cannot {action} {}: it is a directory", show(path)))),
         FileType::Symlink => Err(unfit(action, path, "it is a symbolic link")),
-        _ => Err(not_regular(unfit(action, path, "not a regular file"))),
+        _ => Err(not_regular(format!("cannot {action} {}: not a regular file", show(path)))),
     }
 }
 

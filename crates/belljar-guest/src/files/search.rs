@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use belljar_files::{Found, Glob, ITSELF, Walk, kind, open_dir, show, stat_open};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use futures::Stream;
@@ -16,12 +17,9 @@ use regex_lite::RegexBuilder;
 use rustix::fs::{CWD, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, read, retry_on_intr};
 
-use super::ITSELF;
-use super::entry::{entry, kind, open_dir, stat_open};
-use super::glob::Glob;
-use super::path::{failure, resolve, show};
+use super::entry::entry;
+use super::path::{failure, resolve};
 use super::read::check_regular;
-use super::walk::{Found, Walk};
 
 /// How long a search may take.
 const TIME: Duration = Duration::from_secs(60);

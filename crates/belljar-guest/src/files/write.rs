@@ -5,18 +5,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use belljar_files::{ITSELF, Temporary, split, stat_open};
 use belljar_proto::{ConnectError, InboundStream, v1};
 use futures::StreamExt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::ITSELF;
 use super::attributes;
 use super::change::make_parents;
-use super::entry::{entry, stat_open};
-use super::path::{failure, mode, resolve, split, split_named};
+use super::entry::entry;
+use super::path::{failure, mode, resolve, split_named};
 use super::read::check_regular;
-use super::temporary::Temporary;
 
 /// How a new file's permission bits are, when nothing else is asked for.
 const DEFAULT_MODE: u32 = 0o644;

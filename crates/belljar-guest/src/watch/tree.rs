@@ -3,13 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
+use belljar_files::{Temporary, open_dir};
 use belljar_proto::v1;
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-
-use crate::files::{Temporary, open_dir};
 
 /// The most directories that one call watches.
 pub(super) const MAX_WATCHES: usize = 8192;

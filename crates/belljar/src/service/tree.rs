@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use belljar_client::v1;
 use belljar_engine::{Archive, GuestError};
-use belljar_guest::archive::{ArchiveError, Packing, UnpackRules, Unpacker};
+use belljar_files::{
+    CreatedDirs, ErrorKind, FileError, Format, PackOptions, PackSummary, Packer, UnpackOptions, Unpacker,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -49,7 +51,7 @@ const INCOMPLETE: u8 = 1;
 pub(crate) enum TreeError {
     /// It cannot be packed here.
     #[error("cannot read {path:?}")]
-    Pack { path: PathBuf, source: ArchiveError },
+    Pack { path: PathBuf, source: FileError },
     /// The place for it cannot be used.
     #[error("cannot use {path:?}")]
     Target { path: PathBuf, source: io::Error },
@@ -64,10 +66,10 @@ pub(crate) enum TreeError {
     NoName { place: String },
     /// A link leads out.
     #[error("{place} does not come out{hint}")]
-    OutwardLink { place: String, hint: &'static str, source: ArchiveError },
+    OutwardLink { place: String, hint: &'static str, source: FileError },
     /// It is not what can be unpacked.
     #[error("{place} does not come out")]
-    Unpack { place: String, source: ArchiveError },
+    Unpack { place: String, source: FileError },
     /// The guest stalls.
     #[error("{place} does not come out of the sandbox in time")]
     Stalled { place: String },
@@ -99,9 +101,10 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
         _ => to.path.to_owned(),
     };
     let is_new = to.look(&target, true).await?.is_none();
-    let packing = Packing::begin(dir).map_err(|source| TreeError::Pack { path: dir.to_owned(), source })?;
-    let told = Arc::new(Mutex::new((0, 0)));
-    let pieces = pieces(packing, moved.clone(), Arc::clone(&told));
+    let packer = Packer::begin(dir, &PackOptions::default());
+    let packer = packer.map_err(|source| TreeError::Pack { path: dir.to_owned(), source })?;
+    let summary = Arc::new(Mutex::new(PackSummary::default()));
+    let pieces = pieces(packer, moved.clone(), Arc::clone(&summary));
     to.guest
         .unpack(unpack_open(&target), StreamReader::new(Box::pin(pieces)))
         .await
@@ -111,12 +114,12 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
         let request = v1::SetModeRequest { path, mode: Some(mode & 0o777), ..Default::default() };
         to.guest.set_mode(request).await.map_err(|error| to.failed(error))?;
     }
-    let (left_out, changed) = *told.lock();
-    Ok(told_of(left_out, changed))
+    let summary = *summary.lock();
+    Ok(say_incomplete(summary.skipped, summary.changed))
 }
 
-/// Says what is missing.
-fn told_of(left_out: u64, changed: u64) -> u8 {
+/// Says what is missing, and returns the status of the command.
+fn say_incomplete(left_out: u64, changed: u64) -> u8 {
     if left_out > 0 {
         say(&format!("{left_out} left out: FIFOs, sockets, devices, or what cannot be read"));
     }
@@ -126,26 +129,21 @@ fn told_of(left_out: u64, changed: u64) -> u8 {
     if left_out + changed > 0 { INCOMPLETE } else { 0 }
 }
 
-/// An archive as a stream. At its end is told what is not in it.
+/// An archive as a stream. `summary` is what is in it, when it has ended.
 fn pieces(
-    packing: Packing,
+    packer: Packer,
     moved: Moved,
-    told: Arc<Mutex<(u64, u64)>>,
+    summary: Arc<Mutex<PackSummary>>,
 ) -> impl futures::Stream<Item = io::Result<Bytes>> {
-    futures::stream::unfold(packing, move |mut packing| {
-        let (moved, told) = (moved.clone(), Arc::clone(&told));
+    futures::stream::unfold(packer, move |mut packer| {
+        let (moved, summary) = (moved.clone(), Arc::clone(&summary));
         async move {
-            match packing.next().await {
-                Ok(Some(piece)) => {
-                    moved.add(piece.len());
-                    Some((Ok(piece), packing))
-                }
-                Ok(None) => {
-                    *told.lock() = (packing.left_out(), packing.changed());
-                    None
-                }
-                Err(error) => Some((Err(io::Error::other(error)), packing)),
-            }
+            let Some(piece) = packer.next().await else {
+                *summary.lock() = packer.summary();
+                return None;
+            };
+            moved.add(piece.len());
+            Some((Ok(piece), packer))
         }
     })
 }
@@ -199,19 +197,23 @@ pub(crate) async fn bring(
     signals: &mut Signals,
 ) -> Result<u8, Quit> {
     let mask = 0o777 & !umask();
-    let unpack_rules = UnpackRules {
+    let options = UnpackOptions {
+        format: Some(Format::Tar),
         mode_mask: mask,
+        overwrite: true,
+        links_may_lead_out: rules.outward_links,
+        is_hosts: true,
         max_bytes: rules.most,
         max_entries: MOST_ENTRIES,
-        links_may_lead_out: rules.outward_links,
+        ..UnpackOptions::default()
     };
-    let failed = |source: ArchiveError| match source.is_outward_link() {
+    let failed = |source: FileError| match source.kind() == ErrorKind::OutwardLink {
         true => TreeError::OutwardLink { place: from.shown.clone(), hint: rules.hint, source },
         false => TreeError::Unpack { place: from.shown.clone(), source },
     };
     let done = async {
         let dir = target.dir.try_clone().map_err(|source| target.failed(source))?;
-        let mut unpacker = Unpacker::begin(dir, &unpack_rules).map_err(failed)?;
+        let mut unpacker = Unpacker::begin(dir, CreatedDirs::default(), &options).map_err(failed)?;
         let taken = tokio::select! {
             taken = take(from, &mut unpacker, rules.most, moved, &failed) => taken,
             signal = signals.next() => Err(Quit::Status(signals::status(signal))),
@@ -219,7 +221,7 @@ pub(crate) async fn bring(
         match taken {
             Ok(summary) => {
                 let unpacked = unpacker.finish().await.map_err(failed)?;
-                Ok(told_of(summary.skipped + unpacked.skipped, summary.changed))
+                Ok(say_incomplete(summary.skipped + unpacked.skipped, summary.changed))
             }
             Err(error) => {
                 unpacker.discard().await;
@@ -237,7 +239,7 @@ async fn take(
     unpacker: &mut Unpacker,
     most: u64,
     moved: &Moved,
-    failed: &impl Fn(ArchiveError) -> TreeError,
+    failed: &impl Fn(FileError) -> TreeError,
 ) -> Result<v1::PackSummary, Quit> {
     let mut archive = in_time(from, begin(from, most.saturating_add(MOST_HEADERS_BYTES))).await??;
     let mut bytes = 0;
@@ -252,10 +254,8 @@ async fn take(
         if bytes / PIECE_BYTES > before {
             due = tokio::time::Instant::now() + PIECE_TIMEOUT;
         }
-        unpacker.take(&piece).map_err(failed)?;
+        unpacker.take(&piece).await.map_err(failed)?;
         moved.add(piece.len());
-        // The line on the terminal, and signals.
-        tokio::task::yield_now().await;
     }
     Ok(archive.summary().cloned().unwrap_or_default())
 }

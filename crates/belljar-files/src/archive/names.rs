@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use belljar_proto::ConnectError;
+use crate::error::{ErrorKind, FileError};
 
 use super::bad;
-use crate::files::path::show;
-use crate::files::walk::MAX_PATH_BYTES;
+use crate::path::show;
+use crate::walk::MAX_PATH_BYTES;
 
 /// The most levels of a name.
 const MAX_LEVELS: usize = 20_000;
@@ -16,10 +16,10 @@ const MAX_LEVELS: usize = 20_000;
 pub(super) const MAX_TARGET_BYTES: usize = 4095;
 
 /// The name of `path` below `base`: without `.`, empty for the base itself.
-pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, ConnectError> {
+pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, FileError> {
     let given = Path::new(std::ffi::OsStr::from_bytes(path));
     let outside = || {
-        ConnectError::invalid_argument(format!(
+        FileError::invalid(format!(
             "paths: {} is not below {}",
             show(path),
             show(base.as_os_str().as_bytes())
@@ -44,7 +44,7 @@ pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, ConnectError> {
 
 /// The name of an entry as a path below the directory that it is unpacked into: plain parts between single slashes.
 /// Empty when nothing is left of it.
-pub(super) fn entry_name(name: &[u8], strip: usize) -> Result<Vec<u8>, ConnectError> {
+pub(super) fn entry_name(name: &[u8], strip: usize) -> Result<Vec<u8>, FileError> {
     if name.starts_with(b"/") {
         return Err(bad(format!("the name {} is absolute", show(name))));
     }
@@ -70,24 +70,25 @@ pub(super) fn entry_name(name: &[u8], strip: usize) -> Result<Vec<u8>, ConnectEr
 
 /// Refuses the target of a symbolic link at `name` that leads out, or could by way of another link. So `..` may only
 /// stand at its beginning, where it is known what it leads to.
-pub(super) fn check_target(name: &[u8], target: &[u8], may_lead_out: bool) -> Result<(), ConnectError> {
-    let refused = |why: &str| Err(bad(format!("the symbolic link {} to {} {why}", show(name), show(target))));
+pub(super) fn check_target(name: &[u8], target: &[u8], may_lead_out: bool) -> Result<(), FileError> {
+    let refused = |why: &str| bad(format!("the symbolic link {} to {} {why}", show(name), show(target)));
     if target.is_empty() || target.contains(&0) || target.len() > MAX_TARGET_BYTES {
-        return refused("has a target that cannot be");
+        return Err(refused("has a target that cannot be"));
     }
     if may_lead_out {
         return Ok(());
     }
+    let outward = |why| Err(FileError::new(ErrorKind::OutwardLink, refused(why).into_message()));
     if target.starts_with(b"/") {
-        return refused("is absolute");
+        return outward("is absolute");
     }
     let mut levels = name.iter().filter(|byte| **byte == b'/').count();
     let mut is_down = false;
     for part in target.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." if is_down => return refused("goes down and up again, which may lead out"),
-            b".." if levels == 0 => return refused("leads out of the directory"),
+            b".." if is_down => return outward("goes down and up again, which may lead out"),
+            b".." if levels == 0 => return outward("leads out of the directory"),
             b".." => levels -= 1,
             _ => is_down = true,
         }
@@ -118,7 +119,7 @@ mod tests {
         for (name, strip, expected) in cases {
             match (entry_name(name.as_bytes(), strip), expected) {
                 (Ok(got), Ok(expected)) => assert_eq!(got, expected.as_bytes(), "{name}"),
-                (Err(error), Err(why)) => assert!(error.message.unwrap().contains(why), "{name}"),
+                (Err(error), Err(why)) => assert!(error.to_string().contains(why), "{name}"),
                 (got, _) => panic!("{name}: {got:?}"),
             }
         }

@@ -3,7 +3,6 @@
 
 use std::os::fd::OwnedFd;
 
-use belljar_proto::ConnectError;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use rustix::buffer::spare_capacity;
 use rustix::io::{pread, retry_on_intr};
@@ -12,7 +11,8 @@ use super::bad;
 use super::meter::Meter;
 use super::names::MAX_TARGET_BYTES;
 use super::stage::{Attributes, Stage};
-use crate::files::path::{failure, show};
+use crate::error::{FileError, failure};
+use crate::path::show;
 
 /// What is read at once, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub(super) async fn unpack(
     length: u64,
     stage: &mut Stage,
     meter: &mut Meter,
-) -> Result<(), ConnectError> {
+) -> Result<(), FileError> {
     let source = Source { file, length };
     let list = source.find_list()?;
     let mut at = list.begin;
@@ -64,7 +64,7 @@ async fn unpack_entry(
     most: u64,
     stage: &mut Stage,
     meter: &mut Meter,
-) -> Result<(), ConnectError> {
+) -> Result<(), FileError> {
     const KIND: u32 = 0o170_000;
     let Some(name) = stage.entry_name(&entry.name)? else { return Ok(()) };
     let is_dir = entry.name.ends_with(b"/");
@@ -132,12 +132,12 @@ struct Entry {
     modified: Option<(i64, u32)>,
 }
 
-fn broken() -> ConnectError {
+fn broken() -> FileError {
     bad("it is no zip, or broken: its list of entries does not fit")
 }
 
 impl Source<'_> {
-    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, ConnectError> {
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, FileError> {
         if offset.checked_add(length as u64).is_none_or(|end| end > self.length) {
             return Err(broken());
         }
@@ -154,7 +154,7 @@ impl Source<'_> {
         Ok(data)
     }
 
-    fn find_list(&self) -> Result<List, ConnectError> {
+    fn find_list(&self) -> Result<List, FileError> {
         let length = self.length.min(END_BYTES_MOST);
         let begin = self.length - length;
         let tail = self.read(begin, usize::try_from(length).unwrap_or(0))?;
@@ -188,7 +188,7 @@ impl Source<'_> {
     }
 
     /// The list of an archive with more than 65,535 entries or 4 GiB.
-    fn find_large_list(&self, end: u64) -> Result<List, ConnectError> {
+    fn find_large_list(&self, end: u64) -> Result<List, FileError> {
         let locator_at = end.checked_sub(LOCATOR_BYTES).ok_or_else(broken)?;
         let locator = self.read(locator_at, 20)?;
         let locator = Fields(&locator);
@@ -211,7 +211,7 @@ impl Source<'_> {
     }
 
     /// The entry of the list at `at`, and where the next one is.
-    fn entry(&self, at: u64, end: u64) -> Result<(Entry, u64), ConnectError> {
+    fn entry(&self, at: u64, end: u64) -> Result<(Entry, u64), FileError> {
         let fixed = self.read(at, ENTRY_BYTES)?;
         let fixed = Fields(&fixed);
         let short = |offset| fixed.u16(offset).ok_or_else(broken);
@@ -261,7 +261,7 @@ impl Source<'_> {
 struct Large<'a>(&'a [u8]);
 
 impl<'a> Large<'a> {
-    fn find(mut extra: &'a [u8]) -> Result<Self, ConnectError> {
+    fn find(mut extra: &'a [u8]) -> Result<Self, FileError> {
         let mut found = None;
         while let Some((id, length)) = Fields(extra).u16(0).zip(Fields(extra).u16(2)) {
             let content = extra.get(4..4 + usize::from(length)).ok_or_else(broken)?;
@@ -273,7 +273,7 @@ impl<'a> Large<'a> {
         Ok(Self(found.unwrap_or_default()))
     }
 
-    fn or(&mut self, short: u32) -> Result<u64, ConnectError> {
+    fn or(&mut self, short: u32) -> Result<u64, FileError> {
         if short != u32::MAX {
             return Ok(short.into());
         }
@@ -316,7 +316,7 @@ struct Inflating<'a> {
 }
 
 impl<'a> Inflating<'a> {
-    fn new(source: &'a Source<'a>, entry: &'a Entry, most: u64) -> Result<Self, ConnectError> {
+    fn new(source: &'a Source<'a>, entry: &'a Entry, most: u64) -> Result<Self, FileError> {
         let differs = || bad(format!("the list and the header of {} differ", show(&entry.name)));
         let header = source.read(entry.header, LOCAL_BYTES)?;
         let fields = Fields(&header);
@@ -350,7 +350,7 @@ impl<'a> Inflating<'a> {
     }
 
     /// The next bytes; `None` at the end, when all of it was found right.
-    fn next(&mut self) -> Result<Option<&[u8]>, ConnectError> {
+    fn next(&mut self) -> Result<Option<&[u8]>, FileError> {
         self.output.clear();
         while self.output.is_empty() && !self.is_done {
             self.fill()?;
@@ -366,7 +366,7 @@ impl<'a> Inflating<'a> {
         Ok(Some(&self.output))
     }
 
-    fn fill(&mut self) -> Result<(), ConnectError> {
+    fn fill(&mut self) -> Result<(), FileError> {
         if self.used == self.input.len() && self.at < self.end {
             let length = usize::try_from(self.end - self.at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
             self.input = self.source.read(self.at, length)?;

@@ -6,7 +6,7 @@ const MAX_BYTES: usize = 1024;
 
 /// A pattern: `*`, `?`, `[a-z]`, `[!a-z]`, `**`, and `\` before a byte that shall mean itself.
 #[derive(Debug)]
-pub(crate) struct Glob {
+pub struct Glob {
     parts: Vec<Part>,
     /// Whether it speaks of a whole path, not of one name.
     has_slash: bool,
@@ -36,7 +36,7 @@ impl Glob {
     ///
     /// # Errors
     /// Why it is none.
-    pub(crate) fn new(pattern: &[u8]) -> Result<Self, &'static str> {
+    pub fn new(pattern: &[u8]) -> Result<Self, &'static str> {
         if pattern.is_empty() {
             return Err("the pattern is empty");
         }
@@ -84,7 +84,7 @@ impl Glob {
     }
 
     /// Whether a path, relative and with slashes, matches: all of it if the pattern has a slash, else its last name.
-    pub(crate) fn matches(&self, path: &[u8]) -> bool {
+    pub fn matches(&self, path: &[u8]) -> bool {
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..]);
         self.matches_all(if self.has_slash { path } else { name })
     }

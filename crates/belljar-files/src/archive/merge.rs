@@ -2,13 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use belljar_proto::ConnectError;
 use rustix::fs::{Dir, FileType, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::files::ITSELF;
-use crate::files::entry::{kind, open_dir};
-use crate::files::path::{failure, show, unfit};
+use crate::dir::{ITSELF, kind, open_dir};
+use crate::error::{ErrorKind, FileError, failure, unfit};
+use crate::path::show;
 
 /// Levels that may be there already.
 const MAX_LEVELS: usize = 128;
@@ -21,7 +20,7 @@ pub(super) async fn merge(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     overwrite: bool,
-) -> Result<(), ConnectError> {
+) -> Result<(), FileError> {
     go_through(from, to, overwrite, false).await?;
     go_through(from, to, overwrite, true).await
 }
@@ -45,7 +44,7 @@ async fn go_through(
     to: BorrowedFd<'_>,
     overwrite: bool,
     moves: bool,
-) -> Result<(), ConnectError> {
+) -> Result<(), FileError> {
     let mut path: Vec<u8> = Vec::new();
     let begin = || Level::new(open_dir(from, c".", false)?, open_dir(to, c".", false)?, 0);
     let mut levels = vec![begin().map_err(|errno| failure("unpack into", b".", errno))?];
@@ -92,10 +91,10 @@ async fn go_through(
                 return Err(unfit("unpack", &path, "something is there that is no directory"));
             }
             (_, Some(_)) if !overwrite => {
-                return Err(ConnectError::already_exists(format!(
-                    "cannot unpack {}: it exists already; ask for `overwrite`",
-                    show(&path)
-                )));
+                return Err(FileError::new(
+                    ErrorKind::AlreadyExists,
+                    format!("cannot unpack {}: it exists already; ask for `overwrite`", show(&path)),
+                ));
             }
             (_, there) if moves => {
                 let flags = if there.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };

@@ -11,7 +11,7 @@ const REPLACEMENT: &str = "~";
 
 /// What is written under such a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Temporary {
+pub enum Temporary {
     /// There is nothing under the name that it is to have.
     New,
     /// It is to be in the place of something.
@@ -20,7 +20,7 @@ pub(crate) enum Temporary {
 
 impl Temporary {
     /// A fresh name.
-    pub(crate) fn name(self) -> Result<Vec<u8>, Errno> {
+    pub fn name(self) -> Result<Vec<u8>, Errno> {
         let mut random = [0u8; 8];
         rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
         let end = if self == Self::Replacement { REPLACEMENT } else { "" };
@@ -28,7 +28,7 @@ impl Temporary {
     }
 
     /// What is written under this name, if it is one of these.
-    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+    pub fn named(name: &[u8]) -> Option<Self> {
         let (digits, end) = name.strip_prefix(PREFIX.as_bytes())?.split_at_checked(16)?;
         if !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return None;

@@ -8,11 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::{Errno, pread, retry_on_intr};
@@ -21,11 +19,11 @@ use tar::EntryType;
 use super::sparse::{Segment, Unknown, segments};
 use super::tar_write::{Record, append_end, append_record};
 use super::{READ_BYTES, names, padding};
-use crate::files::ITSELF;
-use crate::files::entry::{kind, open_dir, stat_open};
-use crate::files::glob::Glob;
-use crate::files::path::{failure, resolve, show};
-use crate::files::walk::{Found, Walk};
+use crate::dir::{ITSELF, kind, open_dir, stat_open};
+use crate::error::{FileError, failure};
+use crate::glob::Glob;
+use crate::path::{check_path, show};
+use crate::walk::{Found, Walk};
 
 /// The most paths in a request.
 const MAX_PATHS: usize = 1000;
@@ -33,63 +31,48 @@ const MAX_PATHS: usize = 1000;
 /// The most patterns in a request.
 const MAX_EXCLUDES: usize = 100;
 
-/// The longest message, in bytes.
-const MESSAGE_BYTES: usize = 256 * 1024;
+/// The longest piece that is handed out, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// What may be remembered of files with several names, in bytes. Later ones are packed once for each name.
 const LINKS_BYTES: usize = 16 << 20;
 
-/// Packs what the request asks for.
-pub(in crate::files) fn pack(
-    home: &Path,
-    request: &v1::PackRequest,
-) -> Result<impl Stream<Item = Result<v1::PackResponse, ConnectError>> + use<>, ConnectError> {
-    let base = if request.base.is_empty() { home.to_owned() } else { resolve(home, "base", &request.base)? };
-    let out = match request.format.as_known() {
-        Some(v1::ArchiveFormat::ARCHIVE_FORMAT_UNSPECIFIED | v1::ArchiveFormat::ARCHIVE_FORMAT_TAR) => {
-            Output::Plain(Vec::new())
-        }
-        Some(v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP) => {
-            Output::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::fast())))
-        }
-        _ => return Err(ConnectError::invalid_argument("format: give TAR or TAR_GZIP")),
-    };
-    if request.exclude.len() > MAX_EXCLUDES {
-        return Err(ConnectError::invalid_argument(format!("exclude: at most {MAX_EXCLUDES} are allowed")));
-    }
-    let exclude = request.exclude.iter().map(|pattern| {
-        Glob::new(pattern)
-            .map_err(|why| ConnectError::invalid_argument(format!("exclude: {}: {why}", show(pattern))))
-    });
-    let packer = Packer {
-        roots: roots(&base, request)?,
-        walk: None,
-        body: None,
-        exclude: exclude.collect::<Result<_, _>>()?,
-        one_file_system: request.one_file_system,
-        linked: HashMap::new(),
-        linked_bytes: 0,
-        out,
-        ready: Bytes::new(),
-        summary: v1::PackSummary::default(),
-        stage: Stage::Working,
-    };
-    Ok(futures::stream::unfold(packer, |mut packer| async move {
-        let message = packer.next().await?;
-        Some((Ok(message), packer))
-    }))
+/// What is packed, and how.
+#[derive(Debug, Clone, Default)]
+pub struct PackOptions {
+    /// Where to begin, below the base; the whole base if empty. At most 1,000.
+    pub paths: Vec<Bytes>,
+    /// Patterns of what is left out. At most 100.
+    pub exclude: Vec<Bytes>,
+    /// Compress by gzip.
+    pub gzip: bool,
+    /// Do not go into other file systems.
+    pub one_file_system: bool,
+}
+
+/// What was packed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PackSummary {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// What could not be read, or is none that an archive holds, such as sockets.
+    pub skipped: u64,
+    /// Files that changed while they were read.
+    pub changed: u64,
 }
 
 /// The places to begin at, each of which is there.
-fn roots(base: &Path, request: &v1::PackRequest) -> Result<VecDeque<Root>, ConnectError> {
-    if request.paths.len() > MAX_PATHS {
-        return Err(ConnectError::invalid_argument(format!("paths: at most {MAX_PATHS} are allowed")));
+fn roots(base: &Path, paths: &[Bytes]) -> Result<VecDeque<Root>, FileError> {
+    if paths.len() > MAX_PATHS {
+        return Err(FileError::invalid(format!("paths: at most {MAX_PATHS} are allowed")));
     }
     let whole_base = [Bytes::from_static(b".")];
-    let paths = if request.paths.is_empty() { whole_base.as_slice() } else { &request.paths };
+    let paths = if paths.is_empty() { whole_base.as_slice() } else { paths };
     let mut roots: VecDeque<Root> = VecDeque::new();
     for path in paths {
-        resolve(base, "paths", path)?;
+        check_path("paths", path)?;
         let shown = names::below(base, path)?;
         let place = base.join(std::ffi::OsStr::from_bytes(&shown));
         let stat = rustix::fs::statx(CWD, &place, ITSELF, StatxFlags::TYPE);
@@ -142,15 +125,8 @@ impl Output {
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Stage {
-    Working,
-    /// All is packed, and the summary is still to be told.
-    Packed,
-    Told,
-}
-
-struct Packer {
+/// A tree on its way into a tar. No symbolic link in it is followed.
+pub struct Packer {
     roots: VecDeque<Root>,
     walk: Option<Walk>,
     body: Option<Body>,
@@ -162,8 +138,8 @@ struct Packer {
     out: Output,
     /// What goes out next.
     ready: Bytes,
-    summary: v1::PackSummary,
-    stage: Stage,
+    summary: PackSummary,
+    is_packed: bool,
 }
 
 /// A file whose content is being packed.
@@ -178,28 +154,58 @@ struct Body {
 }
 
 impl Packer {
-    async fn next(&mut self) -> Option<v1::PackResponse> {
+    /// Begins to pack what is below a directory, by names relative to it.
+    ///
+    /// # Errors
+    /// `options` are not allowed; a place to begin at cannot be read.
+    pub fn begin(base: &Path, options: &PackOptions) -> Result<Self, FileError> {
+        if options.exclude.len() > MAX_EXCLUDES {
+            return Err(FileError::invalid(format!("exclude: at most {MAX_EXCLUDES} are allowed")));
+        }
+        let exclude = options.exclude.iter().map(|pattern| {
+            Glob::new(pattern).map_err(|why| FileError::invalid(format!("exclude: {}: {why}", show(pattern))))
+        });
+        Ok(Self {
+            roots: roots(base, &options.paths)?,
+            walk: None,
+            body: None,
+            exclude: exclude.collect::<Result<_, _>>()?,
+            one_file_system: options.one_file_system,
+            linked: HashMap::new(),
+            linked_bytes: 0,
+            out: match options.gzip {
+                true => Output::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))),
+                false => Output::Plain(Vec::new()),
+            },
+            ready: Bytes::new(),
+            summary: PackSummary::default(),
+            is_packed: false,
+        })
+    }
+
+    /// Returns the next bytes of the archive, at most 256 KiB; `None` at its end.
+    pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if !self.ready.is_empty() {
-                let data = self.ready.split_to(self.ready.len().min(MESSAGE_BYTES));
-                return Some(v1::PackResponse { data, ..Default::default() });
+                return Some(self.ready.split_to(self.ready.len().min(PIECE_BYTES)));
+            }
+            if self.is_packed {
+                return None;
             }
             // A large tree must not keep the guest from its other work.
             tokio::task::yield_now().await;
-            match self.stage {
-                Stage::Working => self.work().await,
-                Stage::Packed => {
-                    self.stage = Stage::Told;
-                    let summary = self.summary.clone().into();
-                    return Some(v1::PackResponse { summary, ..Default::default() });
-                }
-                Stage::Told => return None,
-            }
+            self.work().await;
             let pending = self.out.pending();
-            if pending.len() >= READ_BYTES || self.stage != Stage::Working {
+            if pending.len() >= READ_BYTES || self.is_packed {
                 self.ready = std::mem::take(pending).into();
             }
         }
+    }
+
+    /// Returns what has been packed so far; at the end, all of it.
+    #[must_use]
+    pub fn summary(&self) -> PackSummary {
+        self.summary
     }
 
     /// A step of bounded length.
@@ -226,7 +232,7 @@ impl Packer {
             append_end(&mut end);
             self.out.write(&end);
             self.out.end();
-            self.stage = Stage::Packed;
+            self.is_packed = true;
         }
     }
 
@@ -402,5 +408,35 @@ impl Body {
         let Ok(now) = stat_open(&self.file) else { return true };
         let times = |stat: &Statx| [stat.stx_mtime, stat.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
         now.stx_size != self.before.stx_size || times(&now) != times(&self.before)
+    }
+}
+
+/// A symbolic link of the host on its way into a tar.
+#[derive(Debug)]
+pub struct LinkEntry {
+    /// Its name, relative to the directory that is unpacked into.
+    pub name: PathBuf,
+    /// Where it leads, as it is written in it.
+    pub target: PathBuf,
+    /// Its times.
+    pub stat: Statx,
+}
+
+/// Packs symbolic links into a tar. They are not followed.
+#[must_use]
+pub fn pack_links<'a>(links: impl IntoIterator<Item = &'a LinkEntry>) -> Bytes {
+    let mut out = Vec::new();
+    for link in links {
+        let (name, target) = (link.name.as_os_str().as_bytes(), link.target.as_os_str().as_bytes());
+        let kind = EntryType::Symlink;
+        append_record(&mut out, &Record { kind, name, target, stat: &link.stat, size: 0, segments: None });
+    }
+    append_end(&mut out);
+    out.into()
+}
+
+impl std::fmt::Debug for Packer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Packer").field("summary", &self.summary).finish_non_exhaustive()
     }
 }

@@ -1,15 +1,15 @@
 //! Reading a tar as it comes, piece by piece. What two readers could understand differently is an error: a checksum that
 //! does not hold, a record that is there twice, a size that is told in two ways.
 
-use belljar_proto::ConnectError;
+use crate::error::{ErrorKind, FileError};
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use super::meter::Meter;
 use super::sparse::{MAX_SEGMENTS, Segment};
 use super::stage::{Attributes, File, Stage};
 use super::{BLOCK, bad, padding};
-use crate::files::path::show;
-use crate::files::walk::MAX_PATH_BYTES;
+use crate::path::show;
+use crate::walk::MAX_PATH_BYTES;
 
 /// The longest record of names and attributes, in bytes: two names of the longest kind, and some room.
 const MAX_RECORD_BYTES: u64 = 2 * (MAX_PATH_BYTES as u64) + 64 * 1024;
@@ -91,7 +91,7 @@ impl TarReader {
         mut data: &[u8],
         stage: &mut Stage,
         meter: &mut Meter,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), FileError> {
         while !data.is_empty() {
             match &mut self.state {
                 State::End => return Ok(()),
@@ -122,7 +122,7 @@ impl TarReader {
     }
 
     /// Says whether the archive is whole, when no more comes.
-    pub(super) fn end(self) -> Result<(), ConnectError> {
+    pub(super) fn end(self) -> Result<(), FileError> {
         match self.state {
             State::End => Ok(()),
             _ => Err(bad("it ends before its end mark")),
@@ -142,7 +142,7 @@ impl TarReader {
         block: &[u8; BLOCK],
         stage: &mut Stage,
         meter: &mut Meter,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), FileError> {
         match std::mem::take(&mut self.state) {
             State::Parts(mut file) => {
                 let mut more = GnuExtSparseHeader::new();
@@ -176,7 +176,7 @@ impl TarReader {
         header: &Header,
         stage: &mut Stage,
         meter: &mut Meter,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), FileError> {
         check_sum(header)?;
         meter.entry()?;
         let told = header.entry_size().map_err(|_| bad("a size is no number"))?;
@@ -218,7 +218,7 @@ impl TarReader {
         size: u64,
         stage: &mut Stage,
         meter: &mut Meter,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), FileError> {
         let raw = extra.name.unwrap_or_else(|| header.path_bytes().into_owned());
         let name = stage.entry_name(&raw)?;
         let modified = extra.modified.or_else(|| Some((i64::try_from(header.mtime().ok()?).ok()?, 0)));
@@ -278,7 +278,7 @@ impl TarReader {
     }
 
     /// Takes over what a record says of the entry behind it.
-    fn end_record(&mut self) -> Result<(), ConnectError> {
+    fn end_record(&mut self) -> Result<(), FileError> {
         let State::Record { kind, content, .. } = std::mem::take(&mut self.state) else { return Ok(()) };
         let twice = |what| Err(bad(format!("the {what} of an entry is told twice")));
         match kind {
@@ -315,7 +315,7 @@ impl Extra {
         self.has_pax || self.name.is_some() || self.target.is_some()
     }
 
-    fn take_pax(&mut self, content: &[u8]) -> Result<(), ConnectError> {
+    fn take_pax(&mut self, content: &[u8]) -> Result<(), FileError> {
         let mut seen = std::collections::HashSet::new();
         let mut rest = content;
         while !rest.is_empty() {
@@ -329,7 +329,7 @@ impl Extra {
         Ok(())
     }
 
-    fn take_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<(), ConnectError> {
+    fn take_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<(), FileError> {
         let wrong = || bad(format!("the attribute {} is {}", show(key), show(value)));
         match key {
             // An empty value takes the attribute back.
@@ -365,7 +365,7 @@ impl SparseFile {
         name: Option<Vec<u8>>,
         attributes: Attributes,
         size: u64,
-    ) -> Result<Self, ConnectError> {
+    ) -> Result<Self, FileError> {
         let mut file = Self { name, attributes, size, real_size: size, parts: Vec::new() };
         if !header.entry_type().is_gnu_sparse() {
             file.parts.push(Segment { offset: 0, length: size });
@@ -380,7 +380,7 @@ impl SparseFile {
         Ok(file)
     }
 
-    fn add(&mut self, places: &[GnuSparseHeader]) -> Result<(), ConnectError> {
+    fn add(&mut self, places: &[GnuSparseHeader]) -> Result<(), FileError> {
         let wrong = || bad("the parts of a file with holes do not fit");
         for place in places.iter().filter(|place| !place.is_empty()) {
             let offset = place.offset().map_err(|_| wrong())?;
@@ -396,16 +396,16 @@ impl SparseFile {
     }
 
     /// Makes the file, when all is known of it.
-    fn begin(self, stage: &mut Stage) -> Result<State, ConnectError> {
+    fn begin(self, stage: &mut Stage) -> Result<State, FileError> {
         if self.parts.iter().map(|part| part.length).sum::<u64>() != self.size {
             return Err(bad("the parts of a file with holes do not add up to its size"));
         }
         if self.real_size > stage.max_file_bytes() {
             let (name, most) = (show(self.name.as_deref().unwrap_or_default()), stage.max_file_bytes());
-            return Err(ConnectError::resource_exhausted(format!(
-                "the file {name} has {} bytes; at most {most} are allowed",
-                self.real_size
-            )));
+            return Err(FileError::new(
+                ErrorKind::Exhausted,
+                format!("the file {name} has {} bytes; at most {most} are allowed", self.real_size),
+            ));
         }
         let file = match &self.name {
             Some(name) => Some(stage.file(name, self.attributes)?),
@@ -422,7 +422,7 @@ impl SparseFile {
 
 impl Content {
     /// Says true when the file is whole.
-    fn take(&mut self, data: &mut &[u8]) -> Result<bool, ConnectError> {
+    fn take(&mut self, data: &mut &[u8]) -> Result<bool, FileError> {
         loop {
             if self.now.length == 0 {
                 let Some(next) = self.parts.next() else { break };
@@ -464,7 +464,7 @@ fn skip(size: u64) -> State {
     }
 }
 
-fn check_sum(header: &Header) -> Result<(), ConnectError> {
+fn check_sum(header: &Header) -> Result<(), FileError> {
     let bytes = header.as_bytes();
     let field = 148..156;
     let sum: u32 = bytes

@@ -8,8 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 
-use super::ITSELF;
-use super::entry::{kind, open_dir, stat_open};
+use crate::dir::{ITSELF, identity, kind, open_dir};
 
 /// Levels whose directories stay open. Also the way out when a directory far down was moved away meanwhile.
 const HELD_LEVELS: usize = 48;
@@ -18,10 +17,10 @@ const HELD_LEVELS: usize = 48;
 const LOOK_AT_ONCE: usize = 256;
 
 /// The longest path that is gone into, in bytes.
-pub(super) const MAX_PATH_BYTES: usize = 1 << 20;
+pub(crate) const MAX_PATH_BYTES: usize = 1 << 20;
 
 /// A walk below one directory.
-pub(super) struct Walk {
+pub struct Walk {
     /// The path of what was found last, relative to the start.
     path: Vec<u8>,
     levels: Vec<Level>,
@@ -30,7 +29,7 @@ pub(super) struct Walk {
     /// The file system that is not left.
     device: Option<(u32, u32)>,
     /// What could not be gone into, or was lost.
-    pub(super) missed: u64,
+    pub missed: u64,
 }
 
 struct Level {
@@ -44,7 +43,7 @@ struct Level {
 }
 
 /// What a step has found.
-pub(super) enum Found {
+pub enum Found {
     /// Something that is no directory.
     Other(CString),
     /// A directory. It is gone into by [`Walk::enter`], before the next step.
@@ -59,7 +58,10 @@ pub(super) enum Found {
 
 impl Walk {
     /// Begins in an open directory, whose path is shown as `prefix`: empty, or with a slash at its end.
-    pub(super) fn new(dir: OwnedFd, prefix: &[u8], one_file_system: bool) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn new(dir: OwnedFd, prefix: &[u8], one_file_system: bool) -> Result<Self, Errno> {
         let identity = identity(dir.as_fd())?;
         let mut walk = Self {
             path: prefix.to_vec(),
@@ -74,22 +76,25 @@ impl Walk {
     }
 
     /// The path of what was found last.
-    pub(super) fn path(&self) -> &[u8] {
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
         &self.path
     }
 
     /// The directory that holds what was found last.
-    pub(super) fn dir(&self) -> Option<BorrowedFd<'_>> {
+    #[must_use]
+    pub fn dir(&self) -> Option<BorrowedFd<'_>> {
         self.levels.last()?.dir.as_ref().map(AsFd::as_fd)
     }
 
     /// The directory that was found last, as long as it has not been gone into.
-    pub(super) fn found_dir(&self) -> Option<BorrowedFd<'_>> {
+    #[must_use]
+    pub fn found_dir(&self) -> Option<BorrowedFd<'_>> {
         self.entering.as_ref().map(AsFd::as_fd)
     }
 
     /// Goes into the directory that was found last.
-    pub(super) fn enter(&mut self) {
+    pub fn enter(&mut self) {
         let Some(dir) = self.entering.take() else { return };
         if self.path.len() >= MAX_PATH_BYTES {
             self.missed += 1;
@@ -120,7 +125,7 @@ impl Walk {
     }
 
     /// Takes a step of bounded length.
-    pub(super) fn step(&mut self) -> Found {
+    pub fn step(&mut self) -> Found {
         self.entering = None;
         if self.listing.is_some() {
             return self.list();
@@ -222,9 +227,4 @@ fn take_last(names: &mut Vec<u8>) -> Option<CString> {
         *names = Vec::new();
     }
     CString::new(name).ok()
-}
-
-fn identity(dir: BorrowedFd<'_>) -> Result<(u32, u32, u64), Errno> {
-    let stat = stat_open(dir)?;
-    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }

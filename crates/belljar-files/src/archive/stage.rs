@@ -11,16 +11,18 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use belljar_proto::ConnectError;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{bad, names};
-use crate::files::change::remove_tree;
-use crate::files::entry::{kind, open_dir};
-use crate::files::path::{failure, show, split};
-use crate::files::{ITSELF, Temporary};
+use crate::dir::{ITSELF, kind, open_dir};
+use crate::error::{ErrorKind, FileError, failure};
+use crate::path::{show, split};
+use crate::remove::remove_tree;
+use crate::temporary::Temporary;
 
 /// What symbolic links, and modes of directories, may take in memory until they are made, in bytes.
 const REMEMBERED_BYTES: usize = 32 << 20;
@@ -53,8 +55,6 @@ pub(super) struct Rules {
     pub(super) mode_mask: u32,
     pub(super) overwrite: bool,
     pub(super) links_may_lead_out: bool,
-    /// The target is one of the host's, which is more than the archive's owner may touch: directories that are there keep
-    /// their modes and times, and others may be at work in it while nothing may lead out of it.
     pub(super) is_hosts: bool,
     /// The longest file, holes included, in bytes.
     pub(super) max_file_bytes: u64,
@@ -65,7 +65,7 @@ pub(super) struct Stage {
     rules: Rules,
     target: OwnedFd,
     /// Directories above the target that were not there before.
-    made: MadeDirs,
+    made: CreatedDirs,
     root: OwnedFd,
     /// In the target. Empty when it has been removed.
     name: Vec<u8>,
@@ -74,8 +74,6 @@ pub(super) struct Stage {
     links: BTreeMap<Vec<u8>, (Vec<u8>, Attributes)>,
     dirs: BTreeMap<Vec<u8>, Attributes>,
     remembered: usize,
-    /// A symbolic link was refused because of where it leads.
-    refused_link: bool,
 }
 
 /// A file that is being unpacked.
@@ -88,7 +86,7 @@ pub(super) struct File {
 
 impl Stage {
     /// Makes the place in an open directory.
-    pub(super) fn open(target: OwnedFd, made: MadeDirs, rules: Rules) -> Result<Self, Errno> {
+    pub(super) fn open(target: OwnedFd, made: CreatedDirs, rules: Rules) -> Result<Self, Errno> {
         for _ in 0..NAME_ATTEMPTS {
             let name = Temporary::New.name()?;
             match rustix::fs::mkdirat(&target, name.as_slice(), Mode::RWXU) {
@@ -106,7 +104,6 @@ impl Stage {
                         links: BTreeMap::new(),
                         dirs: BTreeMap::new(),
                         remembered: 0,
-                        refused_link: false,
                     });
                 }
             }
@@ -115,12 +112,12 @@ impl Stage {
     }
 
     /// The name of an entry below the target; `None` when nothing is left of it.
-    pub(super) fn entry_name(&self, name: &[u8]) -> Result<Option<Vec<u8>>, ConnectError> {
+    pub(super) fn entry_name(&self, name: &[u8]) -> Result<Option<Vec<u8>>, FileError> {
         Ok(Some(names::entry_name(name, self.rules.strip)?).filter(|name| !name.is_empty()))
     }
 
     /// A file without a name in the target, for what must be read twice.
-    pub(super) fn scratch_file(&self) -> Result<OwnedFd, ConnectError> {
+    pub(super) fn scratch_file(&self) -> Result<OwnedFd, FileError> {
         let fail = |errno| failure("unpack", b"the archive", errno);
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -137,7 +134,7 @@ impl Stage {
     }
 
     /// Makes a directory.
-    pub(super) fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<(), ConnectError> {
+    pub(super) fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<(), FileError> {
         self.go_to(path, true)?;
         if path.len() > KERNEL_PATH_BYTES || self.remembered + path.len() > REMEMBERED_BYTES {
             let mode = self.masked(attributes.mode) | 0o700;
@@ -150,7 +147,7 @@ impl Stage {
     }
 
     /// Begins a file; the last of several with one name counts.
-    pub(super) fn file(&mut self, path: &[u8], attributes: Attributes) -> Result<File, ConnectError> {
+    pub(super) fn file(&mut self, path: &[u8], attributes: Attributes) -> Result<File, FileError> {
         let (dir, name) = self.place(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR);
@@ -161,7 +158,7 @@ impl Stage {
     }
 
     /// Gives a file of this archive another name.
-    pub(super) fn hard_link(&mut self, path: &[u8], of: &[u8]) -> Result<(), ConnectError> {
+    pub(super) fn hard_link(&mut self, path: &[u8], of: &[u8]) -> Result<(), FileError> {
         if path == of {
             return Ok(());
         }
@@ -193,16 +190,16 @@ impl Stage {
         path: &[u8],
         target: Vec<u8>,
         attributes: Attributes,
-    ) -> Result<(), ConnectError> {
-        if let Err(error) = names::check_target(path, &target, self.rules.links_may_lead_out) {
-            self.refused_link = names::check_target(path, &target, true).is_ok();
-            return Err(error);
-        }
+    ) -> Result<(), FileError> {
+        names::check_target(path, &target, self.rules.links_may_lead_out)?;
         let bytes = path.len() + target.len();
         if self.remembered + bytes > REMEMBERED_BYTES {
-            return Err(ConnectError::resource_exhausted(format!(
-                "the archive's links and directories have more than {REMEMBERED_BYTES} bytes of names"
-            )));
+            return Err(FileError::new(
+                ErrorKind::Exhausted,
+                format!(
+                    "the archive's links and directories have more than {REMEMBERED_BYTES} bytes of names"
+                ),
+            ));
         }
         self.forget_link(path);
         self.remembered += bytes;
@@ -211,7 +208,7 @@ impl Stage {
     }
 
     /// Makes the links, moves everything to its place and sets what could not be set before.
-    pub(super) async fn finish(mut self) -> Result<(), ConnectError> {
+    pub(super) async fn finish(mut self) -> Result<(), FileError> {
         let finished = self.move_in().await;
         if finished.is_ok() {
             self.made.0.clear();
@@ -220,7 +217,7 @@ impl Stage {
         finished
     }
 
-    async fn move_in(&mut self) -> Result<(), ConnectError> {
+    async fn move_in(&mut self) -> Result<(), FileError> {
         for (number, (path, (target, attributes))) in std::mem::take(&mut self.links).into_iter().enumerate()
         {
             if number.is_multiple_of(MAKE_AT_ONCE) {
@@ -265,11 +262,6 @@ impl Stage {
         self.name.clear();
     }
 
-    /// Whether a symbolic link was refused because of where it leads.
-    pub(super) fn refused_link(&self) -> bool {
-        self.refused_link
-    }
-
     /// The longest file, holes included, in bytes.
     pub(super) fn max_file_bytes(&self) -> u64 {
         self.rules.max_file_bytes
@@ -286,7 +278,7 @@ impl Stage {
     }
 
     /// The directory and the name of an entry. Directories above it are made.
-    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(BorrowedFd<'_>, &'a [u8]), ConnectError> {
+    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(BorrowedFd<'_>, &'a [u8]), FileError> {
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (b"".as_slice(), path),
@@ -300,7 +292,7 @@ impl Stage {
     }
 
     /// Makes a directory the last one, name by name, from the last one if that is above it.
-    fn go_to(&mut self, path: &[u8], make: bool) -> Result<(), ConnectError> {
+    fn go_to(&mut self, path: &[u8], make: bool) -> Result<(), FileError> {
         let near = self.last.take().filter(|(last, _)| {
             path == last.as_slice()
                 || path.strip_prefix(last.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
@@ -353,9 +345,29 @@ async fn remove(target: BorrowedFd<'_>, name: &[u8]) {
 
 /// Directories that were made for an archive. They are removed when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct MadeDirs(pub(super) Vec<Vec<u8>>);
+pub struct CreatedDirs(Vec<Vec<u8>>);
 
-impl Drop for MadeDirs {
+/// Makes the directories that are missing on the way to `path`, and that one.
+///
+/// # Errors
+/// Those of `mkdir(2)`.
+pub fn create_dirs(path: &Path) -> Result<CreatedDirs, Errno> {
+    let path = path.as_os_str().as_bytes();
+    let mut created = CreatedDirs::default();
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(index, _)| index);
+    for end in ends.chain([path.len()]) {
+        let dir = &path[..end];
+        match rustix::fs::mkdir(dir, Mode::from_raw_mode(DEFAULT_DIR_MODE)) {
+            Ok(()) => created.0.push(dir.to_vec()),
+            // Where it is no directory, opening it says so. A system's own directories may say anything.
+            Err(Errno::EXIST | Errno::ISDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(created)
+}
+
+impl Drop for CreatedDirs {
     fn drop(&mut self) {
         while let Some(dir) = self.0.pop() {
             // It stays if user code has put something there.
@@ -366,7 +378,7 @@ impl Drop for MadeDirs {
 
 impl File {
     /// Writes all of `data`, at `offset`.
-    pub(super) fn write(&self, mut data: &[u8], mut offset: u64) -> Result<(), ConnectError> {
+    pub(super) fn write(&self, mut data: &[u8], mut offset: u64) -> Result<(), FileError> {
         while !data.is_empty() {
             let written = retry_on_intr(|| rustix::io::pwrite(&self.file, data, offset));
             let written = written.map_err(|errno| self.failure(errno))?;
@@ -380,7 +392,7 @@ impl File {
     }
 
     /// Ends the file. One with holes has this size, whatever was written last.
-    pub(super) fn finish(self, size: Option<u64>) -> Result<(), ConnectError> {
+    pub(super) fn finish(self, size: Option<u64>) -> Result<(), FileError> {
         let set = || {
             if let Some(size) = size {
                 rustix::fs::ftruncate(&self.file, size)?;
@@ -394,7 +406,7 @@ impl File {
         set().map_err(|errno| self.failure(errno))
     }
 
-    fn failure(&self, errno: Errno) -> ConnectError {
+    fn failure(&self, errno: Errno) -> FileError {
         failure("unpack", &self.shown, errno)
     }
 }
@@ -432,7 +444,7 @@ fn replacing<T>(dir: BorrowedFd<'_>, name: &[u8], make: impl Fn() -> Result<T, E
     }
 }
 
-fn taken(path: &[u8], errno: Errno) -> ConnectError {
+fn taken(path: &[u8], errno: Errno) -> FileError {
     match errno {
         Errno::ISDIR | Errno::PERM => {
             bad(format!("{} is there as a directory and as something else", show(path)))

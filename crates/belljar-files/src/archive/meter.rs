@@ -1,10 +1,7 @@
 //! What an archive may take. Each limit ends the unpacking with an error that names it.
 
-use belljar_proto::{ConnectError, v1};
-
-const DEFAULT_BYTES: u64 = 4 << 30;
-const DEFAULT_ENTRIES: u64 = 1_000_000;
-const DEFAULT_RATIO: u32 = 200;
+use super::unpack::UnpackOptions;
+use crate::error::{ErrorKind, FileError};
 
 /// Content up to here is taken at any ratio: a small file of zeros is no bomb.
 const FREE_BYTES: u64 = 16 << 20;
@@ -27,12 +24,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(limits: &v1::UnpackLimits) -> Self {
-        let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    pub(super) fn new(options: &UnpackOptions) -> Self {
         Self {
-            max_bytes: or(limits.max_bytes, DEFAULT_BYTES),
-            max_entries: or(limits.max_entries, DEFAULT_ENTRIES),
-            max_ratio: or(limits.max_ratio.into(), DEFAULT_RATIO.into()),
+            max_bytes: options.max_bytes,
+            max_entries: options.max_entries,
+            max_ratio: options.max_ratio.max(1).into(),
             taken: 0,
             bytes: 0,
             entries: 0,
@@ -47,7 +43,7 @@ impl Meter {
     }
 
     /// Takes note of an entry.
-    pub(super) fn entry(&mut self) -> Result<(), ConnectError> {
+    pub(super) fn entry(&mut self) -> Result<(), FileError> {
         self.seen += 1;
         if self.seen > self.max_entries {
             return Err(over("max_entries", format!("more than {} entries", self.max_entries)));
@@ -56,7 +52,7 @@ impl Meter {
     }
 
     /// Takes note of bytes, before they are written.
-    pub(super) fn bytes(&mut self, bytes: u64) -> Result<(), ConnectError> {
+    pub(super) fn bytes(&mut self, bytes: u64) -> Result<(), FileError> {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken > self.max_bytes {
             return Err(over("max_bytes", format!("more than {} bytes", self.max_bytes)));
@@ -65,12 +61,12 @@ impl Meter {
     }
 
     /// The archive itself is longer than what may come out of it.
-    pub(super) fn too_long(&self) -> ConnectError {
+    pub(super) fn too_long(&self) -> FileError {
         over("max_bytes", format!("more than {} bytes", self.max_bytes))
     }
 
     /// Compares what came out of the compressed archive with what went in.
-    pub(super) fn ratio(&self, compressed: u64, content: u64) -> Result<(), ConnectError> {
+    pub(super) fn ratio(&self, compressed: u64, content: u64) -> Result<(), FileError> {
         if content > FREE_BYTES && content / self.max_ratio > compressed {
             return Err(over("max_ratio", format!("more than {} times its own size", self.max_ratio)));
         }
@@ -78,8 +74,9 @@ impl Meter {
     }
 }
 
-fn over(limit: &str, what: String) -> ConnectError {
-    ConnectError::resource_exhausted(format!(
-        "limits.{limit}: the archive holds {what}; what was unpacked of it has been removed"
-    ))
+fn over(limit: &str, what: String) -> FileError {
+    FileError::new(
+        ErrorKind::Exhausted,
+        format!("limits.{limit}: the archive holds {what}; what was unpacked of it has been removed"),
+    )
 }

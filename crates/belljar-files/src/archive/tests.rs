@@ -4,17 +4,29 @@ use std::path::Path;
 
 use tar::EntryType;
 
-use super::host::{ArchiveError, Packing, UnpackRules, Unpacked, Unpacker};
-use super::tests::{Tar, header, hostile_archives, look, make_tree};
+use belljar_testing::archives::{Tar, header, hostile_archives, look, make_tree};
 
-const RULES: UnpackRules =
-    UnpackRules { mode_mask: 0o755, max_bytes: 4 << 20, max_entries: 1000, links_may_lead_out: false };
+use super::{CreatedDirs, Format, PackOptions, Packer, UnpackOptions, UnpackSummary, Unpacker};
+use crate::error::{ErrorKind, FileError};
 
-async fn unpack(target: &Path, rules: &UnpackRules, archive: &[u8]) -> Result<Unpacked, ArchiveError> {
+/// As the host unpacks what comes out of a sandbox.
+const OPTIONS: UnpackOptions = UnpackOptions {
+    format: Some(Format::Tar),
+    strip: 0,
+    mode_mask: 0o755,
+    overwrite: true,
+    links_may_lead_out: false,
+    is_hosts: true,
+    max_bytes: 4 << 20,
+    max_entries: 1000,
+    max_ratio: 200,
+};
+
+async fn unpack(target: &Path, options: &UnpackOptions, archive: &[u8]) -> Result<UnpackSummary, FileError> {
     let target = OwnedFd::from(std::fs::File::open(target).unwrap());
-    let mut unpacker = Unpacker::begin(target, rules).unwrap();
+    let mut unpacker = Unpacker::begin(target, CreatedDirs::default(), options).unwrap();
     for piece in archive.chunks(700) {
-        if let Err(error) = unpacker.take(piece) {
+        if let Err(error) = unpacker.take(piece).await {
             unpacker.discard().await;
             return Err(error);
         }
@@ -23,12 +35,12 @@ async fn unpack(target: &Path, rules: &UnpackRules, archive: &[u8]) -> Result<Un
 }
 
 async fn pack(tree: &Path) -> (Vec<u8>, u64) {
-    let mut packing = Packing::begin(tree).unwrap();
+    let mut packer = Packer::begin(tree, &PackOptions::default()).unwrap();
     let mut archive = Vec::new();
-    while let Some(piece) = packing.next().await.unwrap() {
+    while let Some(piece) = packer.next().await {
         archive.extend_from_slice(&piece);
     }
-    (archive, packing.left_out())
+    (archive, packer.summary().skipped)
 }
 
 #[tokio::test]
@@ -38,8 +50,8 @@ async fn a_tree_goes_there_and_back() {
     make_tree(&tree);
     std::fs::create_dir(&copy).unwrap();
     let (archive, left_out) = pack(&tree).await;
-    let rules = UnpackRules { mode_mask: 0o777, ..RULES };
-    let unpacked = unpack(&copy, &rules, &archive).await.unwrap();
+    let options = UnpackOptions { mode_mask: 0o777, ..OPTIONS };
+    let unpacked = unpack(&copy, &options, &archive).await.unwrap();
     assert_eq!((unpacked.skipped, left_out), (0, 0));
     assert_eq!(look(&copy), look(&tree));
 }
@@ -64,11 +76,11 @@ async fn hostile_archives_change_nothing_of_the_host() {
             continue;
         }
         let error =
-            unpack(&target, &RULES, &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
+            unpack(&target, &OPTIONS, &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
         let error_is_of_a_tar = !["zstd", "xz", "cut gzip"].contains(&what);
         assert!(!error_is_of_a_tar || error.to_string().contains(why), "{what}: {error}");
         let outward = ["leads out", "is absolute", "may lead out"].contains(&why) && what.contains("link");
-        assert_eq!(error.is_outward_link(), outward, "{what}: {error}");
+        assert_eq!(error.kind() == ErrorKind::OutwardLink, outward, "{what}: {error}");
         assert_eq!(names().collect::<Vec<_>>(), untouched, "{what} left something");
     }
     assert_eq!(look(dir.path()).len(), before.len());
@@ -78,18 +90,18 @@ async fn hostile_archives_change_nothing_of_the_host() {
 async fn limits_hold() {
     let dir = tempfile::tempdir().unwrap();
     let many =
-        (0..=RULES.max_entries).fold(Tar::default(), |tar, number| tar.file(&format!("f{number}"), ""));
+        (0..=OPTIONS.max_entries).fold(Tar::default(), |tar, number| tar.file(&format!("f{number}"), ""));
     let holes = Tar::default().raw(&{
         let mut header = header(EntryType::GNUSparse, "holes", "", 0);
         header.as_gnu_mut().unwrap().set_real_size(1 << 40);
         header.set_cksum();
         header
     });
-    let large = Tar::default().raw(&header(EntryType::Regular, "large", "", RULES.max_bytes + 1));
+    let large = Tar::default().raw(&header(EntryType::Regular, "large", "", OPTIONS.max_bytes + 1));
     for (archive, why) in
         [(many.end(), "1000 entries"), (holes.end(), "at most 4194304"), (large.end(), "max_bytes")]
     {
-        let error = unpack(dir.path(), &RULES, &archive).await.unwrap_err();
+        let error = unpack(dir.path(), &OPTIONS, &archive).await.unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
         assert_eq!(look(dir.path()).len(), 0);
     }
@@ -102,15 +114,15 @@ async fn links_that_lead_out_are_made_on_request_and_never_followed() {
     std::fs::create_dir(&target).unwrap();
     std::fs::create_dir(&outside).unwrap();
     let outside_path = outside.to_str().unwrap();
-    let rules = UnpackRules { links_may_lead_out: true, ..RULES };
+    let options = UnpackOptions { links_may_lead_out: true, ..OPTIONS };
     let link = || {
         Tar::default().add(EntryType::Symlink, "l", "../outside", b"").add(EntryType::Symlink, "m", "/", b"")
     };
-    unpack(&target, &rules, &link().end()).await.unwrap();
+    unpack(&target, &options, &link().end()).await.unwrap();
     assert_eq!(std::fs::read_link(target.join("m")).unwrap(), Path::new("/"));
     // In one archive, and in a second one into the same directory.
     for tar in [link(), Tar::default()] {
-        let error = unpack(&target, &rules, &tar.file("l/x", "x").end()).await.unwrap_err();
+        let error = unpack(&target, &options, &tar.file("l/x", "x").end()).await.unwrap_err();
         assert!(error.to_string().contains("directory"), "{error}");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{outside_path}");
     }
@@ -128,7 +140,7 @@ async fn directories_that_are_there_keep_their_modes_and_new_ones_get_what_is_al
         .file("own/new/file", "x")
         .end();
     // The archive says 6777 of each.
-    unpack(dir.path(), &RULES, &archive).await.unwrap();
+    unpack(dir.path(), &OPTIONS, &archive).await.unwrap();
     let mode = |name: &str| dir.path().join(name).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("own"), mode("own/new"), mode("own/new/file")), (0o700, 0o755, 0o755));
 }
@@ -136,10 +148,12 @@ async fn directories_that_are_there_keep_their_modes_and_new_ones_get_what_is_al
 #[tokio::test]
 async fn nothing_is_left_when_it_is_broken_off() {
     let dir = tempfile::tempdir().unwrap();
-    let mut unpacker = Unpacker::begin(std::fs::File::open(dir.path()).unwrap().into(), &RULES).unwrap();
-    unpacker.take(&Tar::default().file("a", "x").end()[..1024]).unwrap();
+    let mut unpacker =
+        Unpacker::begin(std::fs::File::open(dir.path()).unwrap().into(), CreatedDirs::default(), &OPTIONS)
+            .unwrap();
+    unpacker.take(&Tar::default().file("a", "x").end()[..1024]).await.unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     unpacker.discard().await;
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    assert!(Packing::begin(&dir.path().join("missing")).is_err());
+    assert!(Packer::begin(&dir.path().join("missing"), &PackOptions::default()).is_err());
 }
