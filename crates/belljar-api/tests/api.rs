@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
-#[path = "api/client.rs"]
-mod client;
 #[path = "api/code.rs"]
 mod code;
 #[path = "api/commands.rs"]
 mod commands;
+#[path = "common/fixture.rs"]
+mod common;
 #[path = "api/document.rs"]
 mod document;
 #[path = "api/events.rs"]
@@ -16,6 +16,8 @@ mod events;
 mod fields;
 #[path = "api/files.rs"]
 mod files;
+#[path = "api/fixture.rs"]
+mod fixture;
 #[path = "api/generated.rs"]
 mod generated;
 #[path = "api/guards.rs"]
@@ -30,11 +32,10 @@ mod sandboxes;
 mod serving;
 #[path = "api/terminals.rs"]
 mod terminals;
-#[path = "api/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 
+use belljar_testing::http as client;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     ];
     let trials = lists.into_iter().flatten().map(|(name, case)| {
         Trial::test(name, move || {
-            world::run(case);
+            fixture::run(case);
             Ok(())
         })
         .with_ignored_flag(ignored)

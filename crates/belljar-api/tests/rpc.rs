@@ -7,8 +7,12 @@
 mod access;
 #[path = "rpc/code.rs"]
 mod code;
+#[path = "common/fixture.rs"]
+mod common;
 #[path = "rpc/conformance.rs"]
 mod conformance;
+#[path = "rpc/fixture.rs"]
+mod fixture;
 #[path = "rpc/foreign.rs"]
 mod foreign;
 #[path = "rpc/guest.rs"]
@@ -26,8 +30,6 @@ mod remote;
 mod services;
 #[path = "rpc/wire.rs"]
 mod wire;
-#[path = "rpc/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
     ];
     let trials = lists.into_iter().flatten().map(|(name, case)| {
         Trial::test(name, move || {
-            world::run(case);
+            fixture::run(case);
             Ok(())
         })
         .with_ignored_flag(ignored)

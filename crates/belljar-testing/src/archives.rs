@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 
 use flate2::Compression;
@@ -34,6 +34,13 @@ pub fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, Vec<u8>)> {
         }
     }
     found
+}
+
+/// Sets the times of a file to a day in 2001.
+pub fn set_old(path: &Path) {
+    let time = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
 }
 
 /// A tree with something of everything.
@@ -68,6 +75,8 @@ pub fn make_tree(root: &Path) {
 pub struct Tar(Vec<u8>);
 
 impl Tar {
+    /// Adds an entry with content.
+    #[must_use]
     pub fn add(mut self, kind: EntryType, name: &str, target: &str, content: &[u8]) -> Self {
         let header = header(kind, name, target, content.len() as u64);
         self.0.extend_from_slice(header.as_bytes());
@@ -76,10 +85,14 @@ impl Tar {
         self
     }
 
+    /// Adds a file.
+    #[must_use]
     pub fn file(self, name: &str, content: &str) -> Self {
         self.add(EntryType::Regular, name, "", content.as_bytes())
     }
 
+    /// Adds a header as it is.
+    #[must_use]
     pub fn raw(mut self, header: &Header) -> Self {
         self.0.extend_from_slice(header.as_bytes());
         self
@@ -92,12 +105,16 @@ impl Tar {
         self.add(EntryType::XHeader, "pax", "", content.as_bytes())
     }
 
+    /// Returns the archive with its end mark.
+    #[must_use]
     pub fn end(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }
 }
 
+/// Returns a header in GNU's form whose checksum holds.
+#[must_use]
 pub fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod archives;
+pub mod http;
+pub mod wait;

@@ -2,10 +2,11 @@
 
 use axum::body::Body;
 use belljar_model::Role;
+use belljar_testing::wait::until;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::world::{World, cases, sandbox, sh, until};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     variables_live_on,
@@ -36,11 +37,11 @@ fn has_ipython() -> bool {
 }
 
 /// A sandbox, if there are Python contexts in it.
-async fn python(world: &World) -> Option<(Client, String)> {
+async fn python(fixture: &Fixture) -> Option<(Client, String)> {
     if !has_ipython() {
         return None;
     }
-    let user = world.user().await;
+    let user = fixture.user().await;
     let body = json!({"limits": {"memory": "512m", "pids": 128}});
     let made = user.post("/v1/sandboxes", &body).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -68,15 +69,15 @@ fn streamed(user: &Client, id: &str, body: &Value) -> http::Request<Body> {
 }
 
 /// The last record about code in a sandbox.
-async fn last_record(world: &World, id: &str, action: &str) -> Option<Value> {
-    let admin = world.client("default", Role::Admin).await;
+async fn last_record(fixture: &Fixture, id: &str, action: &str) -> Option<Value> {
+    let admin = fixture.client("default", Role::Admin).await;
     let records = admin.get("/v1/audit?limit=1000").await.json();
     let records = records["records"].as_array().unwrap().clone();
     records.into_iter().rev().find(|record| record["sandbox"] == id && record["action"] == action)
 }
 
-async fn variables_live_on(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn variables_live_on(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let first = code(&user, &id, "import sys; x = 20; print('out'); print('err', file=sys.stderr)").await;
     assert_eq!((&first["status"], &first["state"]), (&json!("ok"), &json!("preserved")), "{first}");
     assert_eq!((&first["stdout"]["data"], &first["stderr"]["data"]), (&json!("out\n"), &json!("err\n")));
@@ -97,7 +98,7 @@ async fn variables_live_on(world: World) {
     assert_eq!(run(&user, &id, with).await["stdout"]["data"], "b /tmp\n");
     let cut = run(&user, &id, json!({"code": "print('x' * 100000)", "output": "4k"})).await;
     assert_eq!((&cut["stdout"]["truncated"], &cut["stdout"]["bytes"]), (&json!(true), &json!(100_001)));
-    let record = last_record(&world, &id, "code").await.unwrap();
+    let record = last_record(&fixture, &id, "code").await.unwrap();
     assert_eq!(record["details"]["outcome"], "ok", "{record}");
     assert_eq!(
         (&record["details"]["context"], &record["details"]["language"]),
@@ -106,8 +107,8 @@ async fn variables_live_on(world: World) {
     assert!(record["code_digest"].is_string() && record["output_digest"].is_string(), "{record}");
 }
 
-async fn what_happens_comes_while_it_happens(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn what_happens_comes_while_it_happens(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let text = "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nprint('tw\\u00f6')\ndisplay(3)\n4";
     let mut events = user.events(streamed(&user, &id, &json!({"code": text}))).await;
     let (name, started) = events.next().await.unwrap();
@@ -139,8 +140,8 @@ async fn what_happens_comes_while_it_happens(world: World) {
     );
 }
 
-async fn bad_input_is_refused_by_name(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn bad_input_is_refused_by_name(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 7").await;
     let path = format!("/v1/sandboxes/{id}/code");
     let cases = [
@@ -165,10 +166,14 @@ async fn bad_input_is_refused_by_name(world: World) {
     let announced = user.request("POST", &path).header("content-type", "application/json");
     let announced = announced.header("content-length", 10 << 20);
     let never = futures::stream::pending::<std::io::Result<bytes::Bytes>>();
-    user.send(announced.body(Body::from_stream(never)).unwrap()).await.refused(413, "too_large", None);
+    user.send_request(announced.body(Body::from_stream(never)).unwrap()).await.refused(
+        413,
+        "too_large",
+        None,
+    );
     let raw = user.request("POST", &path).header("content-type", "application/json");
     let raw = raw.body(Body::from(b"{\"code\":\"\xff\"}".to_vec())).unwrap();
-    user.send(raw).await.refused(400, "invalid_json", None);
+    user.send_request(raw).await.refused(400, "invalid_json", None);
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     user.post(&contexts, &json!({"language": "cobol"})).await.refused(400, "invalid_field", Some("language"));
     user.post(&format!("{contexts}/c99/restart"), &json!({})).await.refused(404, "context_not_found", None);
@@ -187,8 +192,8 @@ async fn bad_input_is_refused_by_name(world: World) {
     assert_eq!(plain(&code(&user, &id, "kept").await), "7");
 }
 
-async fn contexts_are_made_and_removed(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn contexts_are_made_and_removed(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     assert_eq!(user.get(&contexts).await.json(), json!({"contexts": []}));
     let made = user.post(&contexts, &json!({"language": "py", "cwd": "/tmp", "env": {"A": "b"}})).await;
@@ -223,15 +228,15 @@ async fn contexts_are_made_and_removed(world: World) {
     );
     for action in ["context.create", "context.restart", "context.remove"] {
         let record =
-            last_record(&world, &id, action).await.unwrap_or_else(|| panic!("no record of {action}"));
+            last_record(&fixture, &id, action).await.unwrap_or_else(|| panic!("no record of {action}"));
         assert_eq!(record["details"]["context"], "c1", "{record}");
     }
 }
 
-async fn contexts_are_of_their_tenant(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn contexts_are_of_their_tenant(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "secret = 1").await;
-    let other = world.client("other", Role::User).await;
+    let other = fixture.client("other", Role::User).await;
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     let body = json!({"code": "secret", "context": "python"});
     other.post(&format!("/v1/sandboxes/{id}/code"), &body).await.refused(404, "sandbox_not_found", None);
@@ -242,13 +247,13 @@ async fn contexts_are_of_their_tenant(world: World) {
         answer.refused(404, "sandbox_not_found", None);
     }
     other.delete(&format!("{contexts}/python")).await.refused(404, "sandbox_not_found", None);
-    let viewer = world.client("default", Role::Read).await;
+    let viewer = fixture.client("default", Role::Read).await;
     viewer.post(&format!("/v1/sandboxes/{id}/code"), &body).await.refused(403, "forbidden", None);
     assert_eq!(plain(&code(&user, &id, "secret").await), "1");
 }
 
-async fn two_contexts_run_at_once(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn two_contexts_run_at_once(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     for _ in 0..2 {
         assert_eq!(user.post(&contexts, &json!({})).await.status, 201);
@@ -266,8 +271,8 @@ async fn two_contexts_run_at_once(world: World) {
     assert_eq!((plain(&first), plain(&second)), ("'a met'", "'b met'"));
 }
 
-async fn busy_code_is_interrupted(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn busy_code_is_interrupted(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 5").await;
     let interrupt = format!("/v1/sandboxes/{id}/contexts/python/interrupt");
     assert_eq!(user.post(&interrupt, &json!({})).await.json(), json!({"interrupted": false}));
@@ -285,11 +290,11 @@ async fn busy_code_is_interrupted(world: World) {
         ("ended", &json!("interrupted"), &json!("preserved"))
     );
     assert_eq!(plain(&code(&user, &id, "kept").await), "5");
-    assert!(last_record(&world, &id, "context.interrupt").await.is_some());
+    assert!(last_record(&fixture, &id, "context.interrupt").await.is_some());
 }
 
-async fn a_timeout_says_what_it_did_to_the_variables(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn a_timeout_says_what_it_did_to_the_variables(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 5").await;
     let late = run(&user, &id, json!({"code": "while True: pass", "timeout": "300ms"})).await;
     assert_eq!((&late["status"], &late["state"]), (&json!("timed_out"), &json!("preserved")), "{late}");
@@ -303,8 +308,8 @@ async fn a_timeout_says_what_it_did_to_the_variables(world: World) {
     assert!(fresh["rebuilt"].is_string(), "{fresh}");
 }
 
-async fn an_interpreter_that_ends_is_rebuilt(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn an_interpreter_that_ends_is_rebuilt(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let left = code(&user, &id, "import os; os._exit(3)").await;
     assert_eq!(
         (&left["status"], &left["state"], &left["exit_code"]),
@@ -324,8 +329,8 @@ async fn an_interpreter_that_ends_is_rebuilt(world: World) {
     assert_eq!(plain(&code(&user, &id, "40 + 2").await), "42");
 }
 
-async fn questions_are_answered(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn questions_are_answered(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let answer = format!("/v1/sandboxes/{id}/contexts/python/answer");
     let body = json!({"code": "name = input('name? ')\nf'hello {name}'", "allow_input": true});
     let mut events = user.events(streamed(&user, &id, &body)).await;
@@ -345,8 +350,8 @@ async fn questions_are_answered(world: World) {
     assert_eq!(result.1["data"]["text/plain"], "'hello Ada'");
 }
 
-async fn a_client_that_leaves_is_in_the_audit_trail(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn a_client_that_leaves_is_in_the_audit_trail(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     let leave = async |on_disconnect: &str| {
         let text = "import time\nprint('in', flush=True)\nfor _ in range(60): time.sleep(0.02)\nopen('done', 'w').close()";
         let body = json!({"code": text, "on_disconnect": on_disconnect});
@@ -355,7 +360,7 @@ async fn a_client_that_leaves_is_in_the_audit_trail(world: World) {
     };
     leave("kill").await;
     until("the record of what was abandoned", || async {
-        last_record(&world, &id, "code")
+        last_record(&fixture, &id, "code")
             .await
             .is_some_and(|record| record["details"]["outcome"] == "abandoned")
     })
@@ -367,15 +372,15 @@ async fn a_client_that_leaves_is_in_the_audit_trail(world: World) {
     leave("continue").await;
     until("its end", || async { sh(&user, &id, "ls").await["stdout"]["data"] == "done\n" }).await;
     until("the record of its end", || async {
-        last_record(&world, &id, "code").await.is_some_and(|record| {
+        last_record(&fixture, &id, "code").await.is_some_and(|record| {
             record["details"]["outcome"] == "ok" && record["details"]["execution"] == "3"
         })
     })
     .await;
 }
 
-async fn the_same_key_runs_code_once(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn the_same_key_runs_code_once(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "runs = 0").await;
     let body = json!({"code": "runs += 1\nprint('out')\nruns"});
     let request = |accept: &str| {
@@ -384,8 +389,8 @@ async fn the_same_key_runs_code_once(world: World) {
         let request = request.header("content-type", "application/json").header("accept", accept);
         request.body(Body::from(body.to_string())).unwrap()
     };
-    let first = user.send(request("application/json")).await;
-    let again = user.send(request("application/json")).await;
+    let first = user.send_request(request("application/json")).await;
+    let again = user.send_request(request("application/json")).await;
     assert_eq!((first.status.as_u16(), first.json()), (200, again.json()));
     let events = user.events(request("text/event-stream")).await.rest().await;
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
@@ -393,8 +398,8 @@ async fn the_same_key_runs_code_once(world: World) {
     assert_eq!(plain(&code(&user, &id, "runs").await), "1");
 }
 
-async fn a_pause_keeps_the_variables(world: World) {
-    let Some((user, id)) = python(&world).await else { return };
+async fn a_pause_keeps_the_variables(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 5").await;
     let paused = user.post(&format!("/v1/sandboxes/{id}/pause"), &json!({})).await;
     assert_eq!(paused.status, 200, "{paused:?}");
@@ -403,8 +408,8 @@ async fn a_pause_keeps_the_variables(world: World) {
     assert_eq!(user.get(&format!("/v1/sandboxes/{id}")).await.json()["state"], "running");
 }
 
-async fn bash_is_a_context_too(world: World) {
-    let user = world.user().await;
+async fn bash_is_a_context_too(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let done = run(&user, &id, json!({"code": "cd /tmp; N=41", "language": "bash"})).await;
     assert_eq!((&done["status"], &done["context"]), (&json!("ok"), &json!("bash")), "{done}");

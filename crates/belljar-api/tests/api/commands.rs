@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use belljar_testing::wait::until;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::world::{World, cases, sandbox, sh, until};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     a_command_has_a_result,
@@ -20,8 +21,8 @@ cases![
     streams_of_a_key_are_bounded,
 ];
 
-async fn a_command_has_a_result(world: World) {
-    let user = world.user().await;
+async fn a_command_has_a_result(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let result = sh(&user, &id, "echo out; echo err >&2; exit 3").await;
     assert_eq!(
@@ -55,8 +56,8 @@ fn streamed(client: &Client, id: &str, body: &Value) -> http::Request<Body> {
     request.body(Body::from(body.to_string())).unwrap()
 }
 
-async fn output_comes_while_it_runs(world: World) {
-    let user = world.user().await;
+async fn output_comes_while_it_runs(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let body = json!({"command": "echo one; while [ ! -e go ]; do sleep 0.05; done; printf 'tw\\303'; printf '\\266' ; echo >&2 e"});
     let mut events = user.events(streamed(&user, &id, &body)).await;
@@ -83,12 +84,13 @@ async fn output_comes_while_it_runs(world: World) {
     );
 }
 
-async fn what_cannot_start_is_an_answer_of_its_own(world: World) {
-    let user = world.user().await;
+async fn what_cannot_start_is_an_answer_of_its_own(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let refused = user.send(streamed(&user, &id, &json!({"argv": ["no-such-program"]}))).await;
+    let refused = user.send_request(streamed(&user, &id, &json!({"argv": ["no-such-program"]}))).await;
     refused.refused(404, "path_not_found", None);
-    let refused = user.send(streamed(&user, "abcdefghij0123456789", &json!({"command": "true"}))).await;
+    let refused =
+        user.send_request(streamed(&user, "abcdefghij0123456789", &json!({"command": "true"}))).await;
     refused.refused(404, "sandbox_not_found", None);
 }
 
@@ -99,8 +101,8 @@ async fn is_running(client: &Client, id: &str, what: &str) -> bool {
     processes.any(|one| one["running"] == true && one["argv"].to_string().contains(what))
 }
 
-async fn a_client_that_leaves_ends_its_command(world: World) {
-    let user = world.user().await;
+async fn a_client_that_leaves_ends_its_command(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     for accept in ["application/json", "text/event-stream"] {
         let mut request = streamed(&user, &id, &json!({"command": "sleep 4321; true"}));
@@ -117,14 +119,14 @@ async fn a_client_that_leaves_ends_its_command(world: World) {
     }
 }
 
-async fn the_same_key_runs_once(world: World) {
-    let user = world.user().await;
+async fn the_same_key_runs_once(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let run = |key: &'static str, line: &'static str| {
         let request =
             user.request("POST", &format!("/v1/sandboxes/{id}/exec")).header("idempotency-key", key);
         let body = json!({ "command": line }).to_string();
-        user.send(request.header("content-type", "application/json").body(body.into()).unwrap())
+        user.send_request(request.header("content-type", "application/json").body(body.into()).unwrap())
     };
     for _ in 0..2 {
         let done = run("once", "echo x >> runs; wc -l < runs").await;
@@ -133,8 +135,8 @@ async fn the_same_key_runs_once(world: World) {
     run("once", "echo other").await.refused(422, "idempotency_mismatch", None);
 }
 
-async fn processes_run_in_the_background(world: World) {
-    let user = world.user().await;
+async fn processes_run_in_the_background(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let base = format!("/v1/sandboxes/{id}/processes");
     let started = user.post(&base, &json!({"command": "cat; echo done", "stdin_open": true})).await;
@@ -143,10 +145,12 @@ async fn processes_run_in_the_background(world: World) {
     let number = info["process"].as_u64().unwrap();
     assert_eq!((&info["running"], &info["outcome"]), (&json!(true), &Value::Null));
     let path = format!("{base}/{number}");
-    let fed = user.send(user.request("POST", &format!("{path}/stdin")).body("abc".into()).unwrap()).await;
-    assert_eq!((fed.status.as_u16(), fed.json()), (200, json!({"bytes": 3})), "{fed:?}");
     let fed =
-        user.send(user.request("POST", &format!("{path}/stdin?close=true")).body("\n".into()).unwrap()).await;
+        user.send_request(user.request("POST", &format!("{path}/stdin")).body("abc".into()).unwrap()).await;
+    assert_eq!((fed.status.as_u16(), fed.json()), (200, json!({"bytes": 3})), "{fed:?}");
+    let fed = user
+        .send_request(user.request("POST", &format!("{path}/stdin?close=true")).body("\n".into()).unwrap())
+        .await;
     assert_eq!(fed.json(), json!({"bytes": 1}));
     let ended = || async { user.get(&path).await.json()["running"] == false };
     until("the process ends", ended).await;
@@ -183,8 +187,8 @@ async fn processes_run_in_the_background(world: World) {
     }
 }
 
-async fn output_is_read_by_offset(world: World) {
-    let user = world.user().await;
+async fn output_is_read_by_offset(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let base = format!("/v1/sandboxes/{id}/processes");
     let body = json!({"command": "printf abcdef; printf xy >&2; while [ ! -e go ]; do sleep 0.05; done; printf ghi"});
@@ -217,23 +221,24 @@ async fn output_is_read_by_offset(world: World) {
     assert_eq!(later.last().unwrap().0, "exited");
 }
 
-async fn streams_of_a_key_are_bounded(world: World) {
-    let few = world.beside(belljar_api::ApiConfig { max_streams_per_key: 2, ..crate::world::config() }).await;
+async fn streams_of_a_key_are_bounded(fixture: Fixture) {
+    let few =
+        fixture.beside(belljar_api::ApiConfig { max_streams_per_key: 2, ..crate::fixture::config() }).await;
     let user = few.user().await;
     let id = sandbox(&user).await;
     let watch =
         || user.request("GET", &format!("/v1/sandboxes/{id}/files/watch")).body(Body::empty()).unwrap();
     let first = user.events(watch()).await;
     let _second = user.events(watch()).await;
-    let refused = user.send(watch()).await;
+    let refused = user.send_request(watch()).await;
     refused.refused(429, "quota_exceeded", None);
     assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
     drop(first);
     until("a stream is free again", || async { user.open(watch()).await.status() == 200 }).await;
 }
 
-async fn sessions_are_opened_and_closed(world: World) {
-    let user = world.user().await;
+async fn sessions_are_opened_and_closed(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let sessions = format!("/v1/sandboxes/{id}/sessions");
     let opened = user.post(&sessions, &json!({"cwd": "/tmp", "env": {"A": "b"}})).await;

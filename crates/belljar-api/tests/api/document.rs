@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use belljar_api::{Code, openapi_json};
 use serde_json::Value;
 
-use crate::world::{World, cases, sandbox};
+use crate::fixture::{Fixture, cases, sandbox};
 
 cases![
     the_copy_is_current,
@@ -23,7 +23,7 @@ fn document() -> Value {
     serde_json::from_str(&openapi_json()).unwrap()
 }
 
-async fn the_copy_is_current(_: World) {
+async fn the_copy_is_current(_: Fixture) {
     let fresh = openapi_json() + "\n";
     if std::env::var_os("BELLJAR_BLESS").is_some() {
         std::fs::write(COPY, &fresh).unwrap();
@@ -45,7 +45,7 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
     paths.iter().flat_map(of).collect()
 }
 
-async fn it_is_complete(_: World) {
+async fn it_is_complete(_: Fixture) {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     let schemes = document["components"]["securitySchemes"].as_object().unwrap();
@@ -97,9 +97,9 @@ async fn it_is_complete(_: World) {
     }
 }
 
-async fn every_route_needs_a_key(world: World) {
+async fn every_route_needs_a_key(fixture: Fixture) {
     let document = document();
-    let stranger = world.stranger();
+    let stranger = fixture.stranger();
     let keys = [
         None,
         Some("bj_".to_owned() + &"0".repeat(64)),
@@ -133,7 +133,7 @@ fn belljar_client(stranger: &crate::client::Client, key: Option<&str>) -> crate:
     key.map_or_else(|| stranger.clone(), |key| stranger.with_key(key))
 }
 
-async fn every_code_is_documented(_: World) {
+async fn every_code_is_documented(_: Fixture) {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let rows: BTreeSet<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     for code in Code::ALL {
@@ -142,8 +142,8 @@ async fn every_code_is_documented(_: World) {
     }
 }
 
-async fn bodies_may_be_left_out_where_it_says_so(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn bodies_may_be_left_out_where_it_says_so(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let mut optional = BTreeSet::new();
     for (method, path, operation) in operations(&document()) {
@@ -171,8 +171,8 @@ async fn bodies_may_be_left_out_where_it_says_so(world: World) {
     assert!(optional.contains("sandboxes_fork") && !optional.contains("commands_exec"), "{optional:?}");
 }
 
-async fn archives_are_of_a_documented_kind(world: World) {
-    let user = world.user().await;
+async fn archives_are_of_a_documented_kind(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let document = document();
     let documented =

@@ -5,7 +5,7 @@ use belljar_model::Role;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Events};
-use crate::world::{World, cases, sandbox, sh};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     what_happens_is_told_as_it_happens,
@@ -31,8 +31,8 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["kind"].as_str().unwrap()).collect()
 }
 
-async fn what_happens_is_told_as_it_happens(world: World) {
-    let user = world.user().await;
+async fn what_happens_is_told_as_it_happens(fixture: Fixture) {
+    let user = fixture.user().await;
     let mut events = follow(&user, "").await;
     let made = user.post("/v1/sandboxes", &json!({"labels": {"job": "42"}})).await.json();
     let id = made["id"].as_str().unwrap();
@@ -69,8 +69,8 @@ async fn what_happens_is_told_as_it_happens(world: World) {
     }
 }
 
-async fn a_stream_goes_on_after_an_id(world: World) {
-    let user = world.user().await;
+async fn a_stream_goes_on_after_an_id(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "true").await;
     let all = told(&user, "").await;
@@ -88,18 +88,19 @@ async fn a_stream_goes_on_after_an_id(world: World) {
     assert_eq!(events.next().await.unwrap().0, "process.started");
 }
 
-async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(world: World) {
-    let user = world.user().await;
+async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(fixture: Fixture) {
+    let user = fixture.user().await;
     sandbox(&user).await;
     let mut events = follow(&user, "?after=00000000-7").await;
     assert_eq!(events.next().await.unwrap(), ("missed".to_owned(), json!({})));
     assert_eq!(events.next().await.unwrap().0, "sandbox.created");
 }
 
-async fn events_are_told_to_those_whom_they_concern(world: World) {
-    let user = world.user().await;
-    let (reader, admin) = (world.client("default", Role::Read).await, world.client("ops", Role::Admin).await);
-    let other = world.client("other", Role::User).await;
+async fn events_are_told_to_those_whom_they_concern(fixture: Fixture) {
+    let user = fixture.user().await;
+    let (reader, admin) =
+        (fixture.client("default", Role::Read).await, fixture.client("ops", Role::Admin).await);
+    let other = fixture.client("other", Role::User).await;
     let (mine, beside) = (sandbox(&user).await, sandbox(&user).await);
     let theirs = sandbox(&other).await;
     let expires = user.post(&format!("/v1/sandboxes/{mine}/tokens"), &json!({"expires": 60})).await.json();
@@ -121,11 +122,11 @@ async fn events_are_told_to_those_whom_they_concern(world: World) {
     assert_eq!(keys.last().unwrap()["detail"], made["id"]);
     assert!(!json!(keys).to_string().contains(made["key"].as_str().unwrap()));
     token.get("/v1/events?follow=false").await.refused(403, "forbidden", None);
-    world.stranger().get("/v1/events").await.refused(401, "unauthenticated", None);
+    fixture.stranger().get("/v1/events").await.refused(401, "unauthenticated", None);
 }
 
-async fn filters_take_kinds_labels_and_a_sandbox(world: World) {
-    let user = world.user().await;
+async fn filters_take_kinds_labels_and_a_sandbox(fixture: Fixture) {
+    let user = fixture.user().await;
     let labelled = json!({"labels": {"job": "1", "all": "yes"}});
     let id = user.post("/v1/sandboxes", &labelled).await.json()["id"].as_str().unwrap().to_owned();
     let other = sandbox(&user).await;
@@ -147,8 +148,8 @@ async fn filters_take_kinds_labels_and_a_sandbox(world: World) {
     }
 }
 
-async fn wrong_filters_are_refused(world: World) {
-    let user = world.user().await;
+async fn wrong_filters_are_refused(fixture: Fixture) {
+    let user = fixture.user().await;
     for (query, field) in [
         ("label=job", "label"),
         ("sandbox=a_name", "sandbox"),

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, cases, sandbox};
+use crate::fixture::{Fixture, cases, sandbox};
 
 cases![bodies_are_checked, queries_are_checked, bodies_are_bounded];
 
-async fn bodies_are_checked(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn bodies_are_checked(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let of = |rest: &str| format!("/v1/sandboxes/{id}{rest}");
     let long = "x".repeat(70);
@@ -159,8 +159,8 @@ async fn bodies_are_checked(world: World) {
     }
 }
 
-async fn queries_are_checked(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn queries_are_checked(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let of = |rest: &str| format!("/v1/sandboxes/{id}{rest}");
     let cases: Vec<(&str, String, &str)> = vec![
@@ -200,8 +200,8 @@ async fn queries_are_checked(world: World) {
     }
 }
 
-async fn bodies_are_bounded(world: World) {
-    let user = world.user().await;
+async fn bodies_are_bounded(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let send = |kind: &'static str, encoding: Option<&'static str>, body: Vec<u8>| {
         let mut request =
@@ -209,15 +209,15 @@ async fn bodies_are_bounded(world: World) {
         if let Some(encoding) = encoding {
             request = request.header("content-encoding", encoding);
         }
-        user.send(request.body(body.into()).unwrap())
+        user.send_request(request.body(body.into()).unwrap())
     };
     let json = "application/json";
     // The refusal arrives, although the client goes on sending.
     for length in [(2 << 20) + 1, 32 << 20] {
         send(json, None, vec![b' '; length]).await.refused(413, "too_large", None);
     }
-    let stranger = world.stranger().request("POST", "/v1/sandboxes").header("content-type", json);
-    let refused = world.stranger().send(stranger.body(vec![b' '; 8 << 20].into()).unwrap()).await;
+    let stranger = fixture.stranger().request("POST", "/v1/sandboxes").header("content-type", json);
+    let refused = fixture.stranger().send_request(stranger.body(vec![b' '; 8 << 20].into()).unwrap()).await;
     refused.refused(401, "unauthenticated", None);
     send(json, Some("gzip"), vec![31, 139]).await.refused(
         415,

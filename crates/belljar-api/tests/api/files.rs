@@ -1,11 +1,12 @@
 //! Files.
 
 use axum::body::Body;
+use belljar_testing::wait::until;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, escaped};
-use crate::world::{World, cases, sandbox, sh, until};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     files_go_up_and_down,
@@ -26,8 +27,8 @@ fn content(id: &str, path: &str) -> String {
     format!("/v1/sandboxes/{id}/files/content?path={path}")
 }
 
-async fn files_go_up_and_down(world: World) {
-    let user = world.user().await;
+async fn files_go_up_and_down(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let written = user.put(&format!("{}&mode=0750", content(&id, "a/b/c.txt")), "hello\n").await;
     assert_eq!(written.status, 200, "{written:?}");
@@ -54,11 +55,11 @@ async fn files_go_up_and_down(world: World) {
     let orphan = user.put(&format!("{}&make_parents=false", content(&id, "no/such/dir")), "x").await;
     orphan.refused(404, "path_not_found", None);
     let placed = user.request("PUT", &content(&id, "a/b/c.txt")).header("content-range", "bytes 1-3/*");
-    let placed = user.send(placed.body("EY ".into()).unwrap()).await;
+    let placed = user.send_request(placed.body("EY ".into()).unwrap()).await;
     assert_eq!(placed.status, 200, "{placed:?}");
     assert_eq!(user.get(&content(&id, "a/b/c.txt")).await.text(), "hEY o\nmore\n");
     let wrong = user.request("PUT", &content(&id, "a/b/c.txt")).header("content-range", "bytes 1-3/*");
-    user.send(wrong.body("too long".into()).unwrap()).await.refused(
+    user.send_request(wrong.body("too long".into()).unwrap()).await.refused(
         400,
         "invalid_field",
         Some("Content-Range"),
@@ -71,8 +72,8 @@ async fn files_go_up_and_down(world: World) {
     assert_eq!((empty.status.as_u16(), empty.body.len()), (200, 0));
 }
 
-async fn ranges_and_conditions_work(world: World) {
-    let user = world.user().await;
+async fn ranges_and_conditions_work(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     user.put(&content(&id, "f"), "0123456789").await;
     let with = |headers: Vec<(&'static str, String)>| {
@@ -82,7 +83,7 @@ async fn ranges_and_conditions_work(world: World) {
             for (name, value) in headers {
                 request = request.header(name, value);
             }
-            user.send(request.body(Body::empty()).unwrap()).await
+            user.send_request(request.body(Body::empty()).unwrap()).await
         }
     };
     let range = |text: &str| with(vec![("range", text.to_owned())]);
@@ -127,8 +128,8 @@ async fn ranges_and_conditions_work(world: World) {
     }
 }
 
-async fn names_of_any_bytes_work(world: World) {
-    let user = world.user().await;
+async fn names_of_any_bytes_work(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     for name in ["with space", "ü.txt", "a\"b\\c", "%41", "a&b=c#d?e", "line\nfeed", "…", "-rf"] {
         let path = content(&id, &escaped(name.as_bytes()));
@@ -157,16 +158,16 @@ async fn names_of_any_bytes_work(world: World) {
     user.get(&format!("/v1/sandboxes/{id}/files/content")).await.refused(400, "invalid_field", Some("path"));
 }
 
-async fn a_broken_upload_leaves_the_old_file(world: World) {
+async fn a_broken_upload_leaves_the_old_file(fixture: Fixture) {
     use tokio::io::AsyncWriteExt as _;
-    let user = world.user().await;
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     user.put(&content(&id, "f"), "old").await;
-    let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
     let head = format!(
         "PUT {} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\ncontent-length: 1000000\r\n\r\n{}",
         content(&id, "f"),
-        world.address,
+        fixture.address,
         user.key.as_ref().unwrap(),
         "x".repeat(100_000),
     );
@@ -183,8 +184,8 @@ async fn a_broken_upload_leaves_the_old_file(world: World) {
     assert_eq!(user.get(&content(&id, "f")).await.text(), "old");
 }
 
-async fn directories_are_made_listed_moved_and_removed(world: World) {
-    let user = world.user().await;
+async fn directories_are_made_listed_moved_and_removed(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let files = format!("/v1/sandboxes/{id}/files");
     let made = user.post(&format!("{files}/mkdir"), &json!({"path": "d/e/f"})).await;
@@ -237,8 +238,8 @@ async fn directories_are_made_listed_moved_and_removed(world: World) {
     user.delete(&files).await.refused(400, "invalid_field", Some("path"));
 }
 
-async fn what_is_no_file_is_refused(world: World) {
-    let user = world.user().await;
+async fn what_is_no_file_is_refused(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "mkfifo fifo; mkdir dir; ln -s /etc/shadow secret").await;
     for path in ["fifo", "dir", "/dev/null", "/"] {
@@ -259,8 +260,10 @@ async fn what_is_no_file_is_refused(world: World) {
 
 async fn form(user: &Client, id: &str, query: &str, body: impl Into<Body>) -> Answer {
     let request = user.request("POST", &format!("/v1/sandboxes/{id}/files/upload{query}"));
-    user.send(request.header("content-type", "multipart/form-data; boundary=B").body(body.into()).unwrap())
-        .await
+    user.send_request(
+        request.header("content-type", "multipart/form-data; boundary=B").body(body.into()).unwrap(),
+    )
+    .await
 }
 
 fn part(name: &str, filename: &str, content: &str) -> String {
@@ -269,8 +272,8 @@ fn part(name: &str, filename: &str, content: &str) -> String {
     )
 }
 
-async fn forms_carry_many_files(world: World) {
-    let user = world.user().await;
+async fn forms_carry_many_files(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let body =
         [part("file", "a.txt", "one"), part("file", "sub/b.txt", "two"), "--B--\r\n".to_owned()].concat();
@@ -297,14 +300,14 @@ async fn forms_carry_many_files(world: World) {
     }
     form(&user, &id, "", "nonsense").await.refused(400, "invalid_request", None);
     let plain = user.request("POST", &format!("/v1/sandboxes/{id}/files/upload")).body("x".into()).unwrap();
-    user.send(plain).await.refused(415, "unsupported_media_type", Some("Content-Type"));
+    user.send_request(plain).await.refused(415, "unsupported_media_type", Some("Content-Type"));
     let many: String = (0..1001).map(|number| part("file", &format!("many/{number}"), "")).collect();
     form(&user, &id, "", many + end).await.refused(400, "invalid_field", Some("file"));
     assert_eq!(sh(&user, &id, "ls; ls many | wc -l").await["stdout"]["data"], "many\nup\n1000\n");
 }
 
-async fn trees_travel_as_archives(world: World) {
-    let user = world.user().await;
+async fn trees_travel_as_archives(fixture: Fixture) {
+    let user = fixture.user().await;
     let (from, to) = (sandbox(&user).await, sandbox(&user).await);
     sh(&user, &from, "mkdir -p t/sub; echo one > t/a; echo two > t/sub/b; chmod 750 t/sub/b; ln -s a t/link")
         .await;
@@ -340,8 +343,8 @@ async fn trees_travel_as_archives(world: World) {
     assert_eq!(sh(&user, &to, "ls").await["stdout"]["data"], "tar-out\ntar.gz-out\n");
 }
 
-async fn changes_are_told(world: World) {
-    let user = world.user().await;
+async fn changes_are_told(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let request =
         user.request("GET", &format!("/v1/sandboxes/{id}/files/watch?path=.")).body(Body::empty()).unwrap();
@@ -359,9 +362,9 @@ async fn changes_are_told(world: World) {
     refused.refused(404, "path_not_found", None);
 }
 
-async fn signed_addresses_open_one_file(world: World) {
-    let user = world.user().await;
-    let stranger = world.stranger();
+async fn signed_addresses_open_one_file(fixture: Fixture) {
+    let user = fixture.user().await;
+    let stranger = fixture.stranger();
     let id = sandbox(&user).await;
     let sign = |operation: &'static str| {
         let body = json!({"path": "s.txt", "operation": operation, "expires": 60});
@@ -381,7 +384,9 @@ async fn signed_addresses_open_one_file(world: World) {
     assert_eq!((found.status.as_u16(), found.text()), (200, "signed"));
     assert_eq!(stranger.call("HEAD", &read).await.header("content-length"), "6");
     let part = stranger
-        .send(stranger.request("GET", &read).header("range", "bytes=0-1").body(Body::empty()).unwrap())
+        .send_request(
+            stranger.request("GET", &read).header("range", "bytes=0-1").body(Body::empty()).unwrap(),
+        )
         .await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "si"));
     stranger.put(&read, "x").await.refused(401, "unauthenticated", None);
@@ -394,8 +399,8 @@ async fn signed_addresses_open_one_file(world: World) {
     stranger.get(&read).await.refused(410, "sandbox_gone", None);
 }
 
-async fn large_files_stream(world: World) {
-    let user = world.user().await;
+async fn large_files_stream(fixture: Fixture) {
+    let user = fixture.user().await;
     let made = user.post("/v1/sandboxes", &json!({"limits": {"disk": "200m"}})).await.json();
     let id = made["id"].as_str().unwrap().to_owned();
     let piece = Bytes::from(vec![b'z'; 1 << 20]);
@@ -411,8 +416,8 @@ async fn large_files_stream(world: World) {
     assert_eq!(sh(&user, &id, "ls").await["stdout"]["data"], "big\n");
 }
 
-async fn files_are_found_and_get_modes(world: World) {
-    let user = world.user().await;
+async fn files_are_found_and_get_modes(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let files = format!("/v1/sandboxes/{id}/files");
     sh(&user, &id, "mkdir -p d/e .h; echo 'one two' > d/a.py; echo 'x Two' > d/e/b.py; echo two > d/c.txt; echo two > .h/z.py").await;

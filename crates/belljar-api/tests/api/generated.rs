@@ -5,7 +5,7 @@ use belljar_api::openapi_json;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Answer, Client};
-use crate::world::{World, cases, sandbox, sh};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![no_field_takes_what_it_does_not_take, no_parameter_takes_what_it_does_not_take];
 
@@ -221,8 +221,8 @@ fn real(path: &str, id: &str) -> String {
     path.replace("{port}", "8000").replace("{token}", "x")
 }
 
-async fn no_field_takes_what_it_does_not_take(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn no_field_takes_what_it_does_not_take(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let document = Document::new();
     let (mut faults, mut tried) = (Vec::new(), 0);
@@ -266,8 +266,8 @@ fn is_refused(answer: &Answer, field: &str) -> bool {
     code == "invalid_field" && (named == field || (is_beside && is_missed))
 }
 
-async fn no_parameter_takes_what_it_does_not_take(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn no_parameter_takes_what_it_does_not_take(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let document = Document::new();
     let (mut faults, mut tried) = (Vec::new(), 0);

@@ -4,7 +4,7 @@ use axum::body::Body;
 use belljar_api::ApiConfig;
 use serde_json::json;
 
-use crate::world::{World, cases, config, sandbox};
+use crate::fixture::{Fixture, cases, config, sandbox};
 
 cases![
     without_a_key_there_is_almost_nothing,
@@ -16,8 +16,8 @@ cases![
     other_facades_stand_behind_the_same_guards,
 ];
 
-async fn without_a_key_there_is_almost_nothing(world: World) {
-    let stranger = world.stranger();
+async fn without_a_key_there_is_almost_nothing(fixture: Fixture) {
+    let stranger = fixture.stranger();
     for path in ["/health", "/ready", "/version"] {
         let answer = stranger.get(path).await;
         assert_eq!(answer.status, 200, "{path} {answer:?}");
@@ -30,7 +30,7 @@ async fn without_a_key_there_is_almost_nothing(world: World) {
     }
     let refused = stranger.get("/v1/me").await;
     assert_eq!(refused.header("www-authenticate"), "Bearer");
-    let closed = world.beside(ApiConfig { open_docs: false, open_metrics: true, ..config() }).await;
+    let closed = fixture.beside(ApiConfig { open_docs: false, open_metrics: true, ..config() }).await;
     closed.stranger().get("/docs/").await.refused(401, "unauthenticated", None);
     closed.stranger().get("/openapi.json").await.refused(401, "unauthenticated", None);
     assert_eq!(closed.stranger().get("/metrics").await.status, 200);
@@ -41,15 +41,15 @@ async fn without_a_key_there_is_almost_nothing(world: World) {
     assert_eq!(answer.status(), 401);
 }
 
-async fn hosts_and_origins_are_checked(world: World) {
-    let user = world.user().await;
+async fn hosts_and_origins_are_checked(fixture: Fixture) {
+    let user = fixture.user().await;
     let key = user.key.clone().unwrap();
     let call = |method: &'static str, headers: Vec<(&'static str, &'static str)>| {
         let mut request = http::Request::builder().method(method).uri("/v1/me").header("x-api-key", &key);
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        user.send(request.body(Body::empty()).unwrap())
+        user.send_request(request.body(Body::empty()).unwrap())
     };
     for host in ["localhost", "127.0.0.1:99", "[::1]", "box.test"] {
         assert_eq!(call("GET", vec![("host", host)]).await.status, 200, "{host}");
@@ -87,13 +87,13 @@ async fn hosts_and_origins_are_checked(world: World) {
         .uri("/v1/me")
         .header("host", "localhost")
         .header("origin", "https://console.example.com");
-    let refused = user.send(request.body(Body::empty()).unwrap()).await;
+    let refused = user.send_request(request.body(Body::empty()).unwrap()).await;
     refused.refused(401, "unauthenticated", None);
     assert_eq!(refused.header("access-control-allow-origin"), "https://console.example.com");
 }
 
-async fn wrong_keys_are_counted(world: World) {
-    let few = world.beside(ApiConfig { max_failed_attempts: 3, ..config() }).await;
+async fn wrong_keys_are_counted(fixture: Fixture) {
+    let few = fixture.beside(ApiConfig { max_failed_attempts: 3, ..config() }).await;
     let user = few.user().await;
     let wrong = few.stranger().with_key(&format!("bj_{}", "0".repeat(64)));
     for _ in 0..3 {
@@ -108,16 +108,18 @@ async fn wrong_keys_are_counted(world: World) {
     assert_eq!(few.stranger().get("/health").await.status, 200);
 }
 
-async fn requests_have_ids(world: World) {
-    let user = world.user().await;
+async fn requests_have_ids(fixture: Fixture) {
+    let user = fixture.user().await;
     let own = user
-        .send(
+        .send_request(
             user.request("GET", "/v1/none").header("x-request-id", "my.id-1_A").body(Body::empty()).unwrap(),
         )
         .await;
     assert_eq!((own.header("x-request-id"), &own.json()["request_id"]), ("my.id-1_A", &json!("my.id-1_A")));
     let strange = user
-        .send(user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap())
+        .send_request(
+            user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap(),
+        )
         .await;
     assert_eq!(strange.header("x-request-id").len(), 16);
     assert_ne!(
@@ -126,8 +128,8 @@ async fn requests_have_ids(world: World) {
     );
 }
 
-async fn unknown_places_and_methods_are_problems(world: World) {
-    let user = world.user().await;
+async fn unknown_places_and_methods_are_problems(fixture: Fixture) {
+    let user = fixture.user().await;
     user.get("/v1/none").await.refused(404, "not_found", None);
     user.get("/none").await.refused(404, "not_found", None);
     let refused = user.call("PUT", "/v1/sandboxes").await;
@@ -141,8 +143,8 @@ async fn unknown_places_and_methods_are_problems(world: World) {
     user.get("/v1/sandboxes/%ff").await.refused(400, "invalid_field", Some("id"));
 }
 
-async fn the_docs_work_offline(world: World) {
-    let stranger = world.stranger();
+async fn the_docs_work_offline(fixture: Fixture) {
+    let stranger = fixture.stranger();
     let moved = stranger.get("/docs").await;
     assert_eq!((moved.status.as_u16(), moved.header("location")), (303, "/docs/"));
     let page = stranger.get("/docs/").await;
@@ -155,24 +157,20 @@ async fn the_docs_work_offline(world: World) {
     assert_eq!(stranger.get("/openapi.json").await.json()["openapi"], "3.1.0");
 }
 
-async fn other_facades_stand_behind_the_same_guards(world: World) {
+async fn other_facades_stand_behind_the_same_guards(fixture: Fixture) {
     let facade = tower::service_fn(|request: axum::extract::Request| async move {
         let key = request.extensions().get::<belljar_keeper::Caller>().map(|caller| caller.key.clone());
         Ok::<_, std::convert::Infallible>(format!("{} by {}", request.uri().path(), key.unwrap_or_default()))
     });
-    let api = belljar_api::Api::new(config(), world.keeper.clone()).mount("/other", facade);
+    let api = belljar_api::Api::new(config(), fixture.keeper.clone()).mount("/other", facade);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let listener = belljar_api::Listener::Tcp(listener, None);
     let serving = tokio::spawn(async move { api.serve(listener, std::future::pending()).await });
-    let user = crate::client::Client { address, key: world.user().await.key };
+    let user = crate::client::Client::new(address, fixture.user().await.key.as_deref());
     let me = user.get("/v1/me").await.json();
     let answer = user.get("/other/place").await;
     assert_eq!(answer.text(), format!("/other/place by {}", me["key"].as_str().unwrap()));
-    crate::client::Client { address, key: None }.get("/other/place").await.refused(
-        401,
-        "unauthenticated",
-        None,
-    );
+    crate::client::Client::new(address, None).get("/other/place").await.refused(401, "unauthenticated", None);
     serving.abort();
 }

@@ -1,12 +1,14 @@
 //! Published ports.
 
 use axum::body::Body;
+use belljar_testing::wait::until;
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{Answer, Client};
-use crate::world::{DOMAIN, World, cases, sandbox, sh, until};
+use crate::common::DOMAIN;
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     ports_are_published_and_taken_back,
@@ -66,8 +68,8 @@ async fn start(client: &Client, id: &str, program: &str, port: u16) {
     assert_eq!(published.status, 201, "{published:?}");
 }
 
-async fn to_look_at_ports_resumes_nothing(world: World) {
-    let user = world.user().await;
+async fn to_look_at_ports_resumes_nothing(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
     let (place, ports) = (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{id}/ports"));
@@ -82,12 +84,12 @@ async fn to_look_at_ports_resumes_nothing(world: World) {
     assert_eq!(user.get(&place).await.json()["state"], "running");
 }
 
-async fn ports_are_published_and_taken_back(world: World) {
-    let user = world.user().await;
+async fn ports_are_published_and_taken_back(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let ports = format!("/v1/sandboxes/{id}/ports");
     let published = user.post(&ports, &json!({"port": 8000})).await.json();
-    let own = world.address;
+    let own = fixture.address;
     assert_eq!(published["url"], format!("http://8000-{id}.{DOMAIN}:{}/", own.port()));
     assert_eq!(published["path_url"], format!("http://{own}/v1/sandboxes/{id}/ports/8000/proxy/"));
     assert_eq!((&published["port"], &published["public"]), (&json!(8000), &json!(false)));
@@ -123,11 +125,11 @@ async fn by_host(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    client.send(request.body(body).unwrap()).await
+    client.send_request(request.body(body).unwrap()).await
 }
 
-async fn pages_come_by_path_and_by_host(world: World) {
-    let user = world.user().await;
+async fn pages_come_by_path_and_by_host(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
     let base = format!("/v1/sandboxes/{id}/ports/8000/proxy");
@@ -145,13 +147,15 @@ async fn pages_come_by_path_and_by_host(world: World) {
     assert_eq!(page.header("set-cookie"), format!("a=b; Path={base}/"));
     assert_eq!((page.headers.get_all("set-cookie").iter().count(), page.header("keep-alive")), (1, ""));
     assert_eq!(user.get(&format!("{base}/redirect")).await.header("location"), format!("{base}/login"));
-    let posted = user.send(user.request("POST", &format!("{base}/p")).body("data".into()).unwrap()).await;
+    let posted =
+        user.send_request(user.request("POST", &format!("{base}/p")).body("data".into()).unwrap()).await;
     assert_eq!((&seen(&posted)["method"], &seen(&posted)["body"]), (&json!("POST"), &json!("data")));
     let pieces = futures::stream::iter(
         ["a", "b", "c"].map(|piece| Ok::<_, std::io::Error>(bytes::Bytes::from(piece))),
     );
-    let posted =
-        user.send(user.request("POST", &format!("{base}/p")).body(Body::from_stream(pieces)).unwrap()).await;
+    let posted = user
+        .send_request(user.request("POST", &format!("{base}/p")).body(Body::from_stream(pieces)).unwrap())
+        .await;
     assert_eq!(seen(&posted)["body"], "abc");
     let head = user.call("HEAD", &format!("{base}/")).await;
     assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
@@ -182,8 +186,8 @@ async fn pages_come_by_path_and_by_host(world: World) {
     assert_eq!(body.next().await.unwrap().unwrap(), "two");
 }
 
-async fn credentials_open_a_port_and_stay_outside(world: World) {
-    let user = world.user().await;
+async fn credentials_open_a_port_and_stay_outside(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
     let ports = format!("/v1/sandboxes/{id}/ports");
@@ -195,7 +199,7 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
         .unwrap()
         .to_owned();
     let key = user.key.clone().unwrap();
-    let stranger = world.stranger();
+    let stranger = fixture.stranger();
     let proxy = format!("{ports}/8000/proxy/");
     for credential in [&port_token, &own_token, &key] {
         for (path, header) in [
@@ -213,7 +217,7 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
             if let Some(header) = header {
                 request = request.header(header, credential);
             }
-            let page = stranger.send(request.body(Body::empty()).unwrap()).await;
+            let page = stranger.send_request(request.body(Body::empty()).unwrap()).await;
             assert_eq!(page.status, 200, "{path} {page:?}");
             assert!(!page.text().contains(credential.as_str()), "{page:?}");
             assert_eq!(seen(&page)["headers"]["cookie"], "mine=1");
@@ -228,7 +232,7 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
     user.post(&ports, &json!({"port": 8001})).await;
     with_port_token.get(&format!("{ports}/8001/proxy/")).await.refused(401, "unauthenticated", None);
     // Nobody gets to know what there is.
-    let other = world.client("other", belljar_model::Role::User).await;
+    let other = fixture.client("other", belljar_model::Role::User).await;
     let missing = "/v1/sandboxes/abcdefghij0123456789/ports/8000/proxy/";
     for path in [proxy.as_str(), &format!("{ports}/9/proxy/"), missing] {
         stranger.get(path).await.refused(401, "unauthenticated", None);
@@ -248,11 +252,11 @@ async fn credentials_open_a_port_and_stay_outside(world: World) {
     assert_eq!(by_host(&stranger, &id, "GET", "/", &[], Body::empty()).await.status, 200);
 }
 
-async fn tokens_become_cookies(world: World) {
-    let user = world.user().await;
+async fn tokens_become_cookies(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
-    let stranger = world.stranger();
+    let stranger = fixture.stranger();
     let made =
         user.post(&format!("/v1/sandboxes/{id}/ports/8000/tokens"), &json!({"expires": 60})).await.json();
     let token = made["token"].as_str().unwrap();
@@ -279,8 +283,8 @@ async fn tokens_become_cookies(world: World) {
     refused.refused(401, "unauthenticated", None);
 }
 
-async fn ports_have_one_form(world: World) {
-    let user = world.user().await;
+async fn ports_have_one_form(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
     let key = user.key.clone().unwrap();
@@ -291,7 +295,7 @@ async fn ports_have_one_form(world: World) {
             .uri("/")
             .header("host", format!("{port}-{id}.{DOMAIN}"))
             .header("x-belljar-token", &key);
-        let by_host = user.send(request.body(Body::empty()).unwrap()).await;
+        let by_host = user.send_request(request.body(Body::empty()).unwrap()).await;
         assert!(matches!(by_host.status.as_u16(), 403 | 404), "{port} {by_host:?}");
     }
 }
@@ -324,17 +328,17 @@ while True:
     c, _ = s.accept(); threading.Thread(target=serve, args=(c,)).start()
 "#;
 
-async fn websockets_pass(world: World) {
-    let user = world.user().await;
+async fn websockets_pass(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, ECHO, 8000).await;
     let request = user
-        .request("GET", &format!("ws://{}/v1/sandboxes/{id}/ports/8000/proxy/chat", world.address))
+        .request("GET", &format!("ws://{}/v1/sandboxes/{id}/ports/8000/proxy/chat", fixture.address))
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-    let stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
     let (mut socket, answer) =
         tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
     assert_eq!(answer.status(), 101);
@@ -345,8 +349,11 @@ async fn websockets_pass(world: World) {
     }
     for text in ["one", "two", &"x".repeat(30_000)] {
         socket.send(Message::text(text)).await.unwrap();
-        let back =
-            tokio::time::timeout(crate::world::PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
+        let back = tokio::time::timeout(belljar_testing::wait::DEADLINE, socket.next())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(back, Message::text(text));
     }
     socket.close(None).await.unwrap();
@@ -366,8 +373,8 @@ while True:
     c, _ = s.accept(); threading.Thread(target=serve, args=(c,)).start()
 "#;
 
-async fn hostile_programs_are_bounded(world: World) {
-    let user = world.user().await;
+async fn hostile_programs_are_bounded(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, LIAR, 8000).await;
     let many: String = (0..2000).map(|number| format!("h{number}: x\r\n")).collect();

@@ -6,7 +6,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
 use crate::client::Client;
-use crate::world::{World, cases, sandbox, sh};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![no_request_makes_a_5xx];
 
@@ -132,8 +132,8 @@ fn any_request(id: String) -> impl Strategy<Value = Any> {
         })
 }
 
-async fn no_request_makes_a_5xx(world: World) {
-    let user = world.client("default", belljar_model::Role::Admin).await;
+async fn no_request_makes_a_5xx(fixture: Fixture) {
+    let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let count =
         std::env::var("BELLJAR_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
@@ -158,7 +158,7 @@ async fn check(user: &Client, any: &Any) {
     }
     let mut request = request.body(axum::body::Body::from(any.body.clone())).unwrap();
     *request.uri_mut() = uri;
-    let answer = user.send(request).await;
+    let answer = user.send_request(request).await;
     let status = answer.status.as_u16();
     // That the machine has no room is no fault of the server.
     assert!(status < 500 || (status == 503 && answer.problem().0 == "machine_full"), "{any:?}: {answer:?}");

@@ -1,9 +1,10 @@
 //! Sandboxes, from beginning to end.
 
 use belljar_model::Role;
+use belljar_testing::wait::until;
 use serde_json::{Value, json};
 
-use crate::world::{World, cases, sandbox, sh, until};
+use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     a_sandbox_lives_and_ends,
@@ -16,8 +17,8 @@ cases![
     keys_and_audit_are_for_admins,
 ];
 
-async fn a_sandbox_lives_and_ends(world: World) {
-    let user = world.user().await;
+async fn a_sandbox_lives_and_ends(fixture: Fixture) {
+    let user = fixture.user().await;
     let body = json!({
         "timeout": "10m", "idle_timeout": 120, "labels": {"job": "42"}, "env": {"GREETING": "hi"},
         "limits": {"memory": "256m", "cpus": 0.5, "timeout": 30, "pids": 64}, "hostname": "jar",
@@ -71,8 +72,8 @@ async fn a_sandbox_lives_and_ends(world: World) {
     user.get("/v1/sandboxes/abcdefghij0123456789").await.refused(404, "sandbox_not_found", None);
 }
 
-async fn names_and_idempotency_keys_give_the_same_sandbox(world: World) {
-    let user = world.user().await;
+async fn names_and_idempotency_keys_give_the_same_sandbox(fixture: Fixture) {
+    let user = fixture.user().await;
     let made = user.post("/v1/sandboxes", &json!({"name": "box"})).await;
     assert_eq!(made.status, 201);
     user.post("/v1/sandboxes", &json!({"name": "box"})).await.refused(409, "name_taken", Some("name"));
@@ -82,7 +83,7 @@ async fn names_and_idempotency_keys_give_the_same_sandbox(world: World) {
 
     let keyed = |key: &'static str, body: &'static str| {
         let request = user.request("POST", "/v1/sandboxes").header("idempotency-key", key);
-        user.send(request.header("content-type", "application/json").body(body.into()).unwrap())
+        user.send_request(request.header("content-type", "application/json").body(body.into()).unwrap())
     };
     let first = keyed("k1", r#"{"labels":{"a":"1"},"timeout":60}"#).await;
     let second = keyed("k1", r#"{ "timeout": 60, "labels": {"a": "1"} }"#).await;
@@ -92,8 +93,8 @@ async fn names_and_idempotency_keys_give_the_same_sandbox(world: World) {
     keyed("k 1", "{}").await.refused(400, "invalid_field", Some("Idempotency-Key"));
 }
 
-async fn lists_have_pages_and_filters(world: World) {
-    let user = world.user().await;
+async fn lists_have_pages_and_filters(fixture: Fixture) {
+    let user = fixture.user().await;
     let mut ids = Vec::new();
     for number in 0..3 {
         let body = json!({"labels": {"number": number.to_string(), "all": "yes"}});
@@ -119,8 +120,8 @@ async fn lists_have_pages_and_filters(world: World) {
     user.get("/v1/sandboxes?cursor=nonsense").await.refused(400, "invalid_field", Some("cursor"));
 }
 
-async fn sandboxes_are_changed_paused_and_resumed(world: World) {
-    let user = world.user().await;
+async fn sandboxes_are_changed_paused_and_resumed(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let path = format!("/v1/sandboxes/{id}");
     let change = json!({"labels": {"a": "1", "b": "2"}, "limits": {"pids": 99}, "idle_timeout": "5m", "on_timeout": "pause"});
@@ -169,8 +170,8 @@ async fn sandboxes_are_changed_paused_and_resumed(world: World) {
     assert!(ended.status.is_success() || ended.status == 410, "{ended:?}");
 }
 
-async fn files_are_copied_into_templates_and_forks(world: World) {
-    let user = world.user().await;
+async fn files_are_copied_into_templates_and_forks(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo kept > file").await;
     let kept =
@@ -208,8 +209,8 @@ async fn files_are_copied_into_templates_and_forks(world: World) {
     user.post("/v1/sandboxes", &json!({"template": "mine"})).await.refused(404, "template_not_found", None);
 }
 
-async fn tokens_open_their_own_sandbox_only(world: World) {
-    let user = world.user().await;
+async fn tokens_open_their_own_sandbox_only(fixture: Fixture) {
+    let user = fixture.user().await;
     let (id, other) = (sandbox(&user).await, sandbox(&user).await);
     let made = user.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({"expires": 60})).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -234,10 +235,10 @@ async fn tokens_open_their_own_sandbox_only(world: World) {
     }
 }
 
-async fn other_tenants_see_nothing(world: World) {
-    let user = world.user().await;
+async fn other_tenants_see_nothing(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let other = world.client("other", Role::User).await;
+    let other = fixture.client("other", Role::User).await;
     assert_eq!(other.get("/v1/sandboxes").await.json()["sandboxes"], json!([]));
     let missing = "abcdefghij0123456789";
     for (method, rest, body) in [
@@ -271,9 +272,9 @@ async fn other_tenants_see_nothing(world: World) {
     assert_eq!(user.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
 }
 
-async fn keys_and_audit_are_for_admins(world: World) {
-    let user = world.user().await;
-    let admin = world.client("default", Role::Admin).await;
+async fn keys_and_audit_are_for_admins(fixture: Fixture) {
+    let user = fixture.user().await;
+    let admin = fixture.client("default", Role::Admin).await;
     for (method, path) in [
         ("GET", "/v1/keys"),
         ("GET", "/v1/audit"),

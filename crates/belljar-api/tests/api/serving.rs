@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use belljar_api::{Api, ApiConfig, Listener, Tls};
+use belljar_testing::wait::{DEADLINE, until};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::world::{PATIENCE, World, cases, config, sandbox, until};
+use crate::fixture::{Fixture, cases, config, sandbox};
 
 cases![
     http2_by_prior_knowledge_works,
@@ -22,14 +23,14 @@ cases![
     tls_speaks_both_versions,
 ];
 
-async fn http2_by_prior_knowledge_works(world: World) {
-    let user = world.user().await;
-    let stream = TcpStream::connect(world.address).await.unwrap();
+async fn http2_by_prior_knowledge_works(fixture: Fixture) {
+    let user = fixture.user().await;
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     for _ in 0..3 {
-        let request = http::Request::builder().uri(format!("http://{}/v1/me", world.address));
+        let request = http::Request::builder().uri(format!("http://{}/v1/me", fixture.address));
         let request = request.header("x-api-key", user.key.as_ref().unwrap()).body(Body::empty()).unwrap();
         let answer = sender.send_request(request).await.unwrap();
         assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_2));
@@ -39,9 +40,9 @@ async fn http2_by_prior_knowledge_works(world: World) {
     assert_eq!(sender.send_request(request).await.unwrap().status(), 403);
 }
 
-async fn connections_are_kept_and_bounded(world: World) {
+async fn connections_are_kept_and_bounded(fixture: Fixture) {
     let few =
-        world.beside(ApiConfig { max_connections: 2, max_requests_per_connection: 3, ..config() }).await;
+        fixture.beside(ApiConfig { max_connections: 2, max_requests_per_connection: 3, ..config() }).await;
     let stream = TcpStream::connect(few.address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -52,7 +53,7 @@ async fn connections_are_kept_and_bounded(world: World) {
         assert_eq!(answer.status(), 200);
         axum::body::to_bytes(Body::new(answer.into_body()), 1000).await.unwrap();
     }
-    tokio::time::timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, connection).await.unwrap().unwrap().unwrap();
 
     // The place of the one that has just ended may be free only a little later.
     let _first = placed(few.address).await;
@@ -72,10 +73,10 @@ async fn no_room(address: std::net::SocketAddr) {
     .await;
 }
 
-async fn all_listeners_share_one_count(world: World) {
+async fn all_listeners_share_one_count(fixture: Fixture) {
     let api =
-        std::sync::Arc::new(Api::new(ApiConfig { max_connections: 3, ..config() }, world.keeper.clone()));
-    let (one, other) = (world.listen_beside(&api).await, world.listen_beside(&api).await);
+        std::sync::Arc::new(Api::new(ApiConfig { max_connections: 3, ..config() }, fixture.keeper.clone()));
+    let (one, other) = (fixture.listen_beside(&api).await, fixture.listen_beside(&api).await);
     let _first = placed(one.address).await;
     let _second = placed(one.address).await;
     let third = placed(other.address).await;
@@ -93,7 +94,7 @@ async fn placed(address: std::net::SocketAddr) -> TcpStream {
         if let Some(kept) = answered(address).await {
             return kept;
         }
-        assert!(begin.elapsed() < PATIENCE, "no room came for a connection");
+        assert!(begin.elapsed() < DEADLINE, "no room came for a connection");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -106,9 +107,9 @@ async fn answered(address: std::net::SocketAddr) -> Option<TcpStream> {
     matches!(kept.read(&mut [0; 4096]).await, Ok(1..)).then_some(kept)
 }
 
-async fn slow_heads_are_cut_off(world: World) {
+async fn slow_heads_are_cut_off(fixture: Fixture) {
     let begin = Instant::now();
-    let mut slow = TcpStream::connect(world.address).await.unwrap();
+    let mut slow = TcpStream::connect(fixture.address).await.unwrap();
     let (mut read, mut write) = slow.split();
     let trickle = async {
         for byte in b"GET /health HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'y')) {
@@ -125,8 +126,8 @@ async fn slow_heads_are_cut_off(world: World) {
     }
     assert!((8..15).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     // Another one is not held up by it, and may be quiet between two requests.
-    let mut kept = TcpStream::connect(world.address).await.unwrap();
-    let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", world.address);
+    let mut kept = TcpStream::connect(fixture.address).await.unwrap();
+    let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", fixture.address);
     kept.write_all(request.as_bytes()).await.unwrap();
     assert!(kept.read(&mut [0; 4096]).await.unwrap() > 0);
     tokio::time::sleep(Duration::from_secs(12)).await;
@@ -134,8 +135,8 @@ async fn slow_heads_are_cut_off(world: World) {
     assert!(kept.read(&mut [0; 4096]).await.unwrap() > 0);
 }
 
-async fn the_server_ends_in_order(world: World) {
-    let mut serving = world.beside(config()).await;
+async fn the_server_ends_in_order(fixture: Fixture) {
+    let mut serving = fixture.beside(config()).await;
     let user = serving.user().await;
     let id = sandbox(&user).await;
     let request =
@@ -168,11 +169,11 @@ async fn the_server_ends_in_order(world: World) {
     assert!(TcpStream::connect(serving.address).await.is_err());
 }
 
-async fn whoever_opens_the_socket_is_the_operator(world: World) {
+async fn whoever_opens_the_socket_is_the_operator(fixture: Fixture) {
     for (operator_socket, status) in [(true, 200), (false, 401)] {
-        let path = world.dir.path().join(format!("{operator_socket}.sock"));
+        let path = fixture.dir.path().join(format!("{operator_socket}.sock"));
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let api = Api::new(ApiConfig { operator_socket, ..config() }, world.keeper.clone());
+        let api = Api::new(ApiConfig { operator_socket, ..config() }, fixture.keeper.clone());
         let serving =
             tokio::spawn(async move { api.serve(Listener::Unix(listener), std::future::pending()).await });
         let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
@@ -211,21 +212,21 @@ fn certificate(dir: &std::path::Path, name: &str) -> Option<(std::path::PathBuf,
     done.is_ok_and(|done| done.status.success()).then_some((certificate, key))
 }
 
-async fn tls_speaks_both_versions(world: World) {
+async fn tls_speaks_both_versions(fixture: Fixture) {
     use std::sync::Arc;
-    let Some((first, first_key)) = certificate(world.dir.path(), "first") else {
+    let Some((first, first_key)) = certificate(fixture.dir.path(), "first") else {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "SKIPPED serving::tls_speaks_both_versions: there is no program openssl");
         return;
     };
-    let (second, second_key) = certificate(world.dir.path(), "second").unwrap();
+    let (second, second_key) = certificate(fixture.dir.path(), "second").unwrap();
     assert!(Tls::load(&first, &second_key).is_err());
     assert!(Tls::load(&first_key, &first_key).is_err());
-    assert!(Tls::load(&world.dir.path().join("none"), &first_key).is_err());
+    assert!(Tls::load(&fixture.dir.path().join("none"), &first_key).is_err());
     let tls = Tls::load(&first, &first_key).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let api = Api::new(config(), world.keeper.clone());
+    let api = Api::new(config(), fixture.keeper.clone());
     let accepting = tls.clone();
     let serving = tokio::spawn(async move {
         api.serve(Listener::Tcp(listener, Some(accepting)), std::future::pending()).await

@@ -1,5 +1,6 @@
 //! Processes over WebSockets.
 
+use belljar_testing::wait::{DEADLINE, until};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::client::Client;
-use crate::world::{PATIENCE, World, cases, sandbox, until};
+use crate::fixture::{Fixture, cases, sandbox};
 
 cases![
     a_terminal_is_a_terminal,
@@ -40,7 +41,7 @@ async fn connect(client: &Client, path: &str) -> Socket {
 impl Socket {
     async fn next(&mut self) -> Message {
         loop {
-            let message = tokio::time::timeout(PATIENCE, self.0.next()).await.unwrap().unwrap().unwrap();
+            let message = tokio::time::timeout(DEADLINE, self.0.next()).await.unwrap().unwrap().unwrap();
             if !matches!(message, Message::Ping(_) | Message::Pong(_)) {
                 return message;
             }
@@ -88,8 +89,8 @@ impl Socket {
     }
 }
 
-async fn a_terminal_is_a_terminal(world: World) {
-    let user = world.user().await;
+async fn a_terminal_is_a_terminal(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let command =
         "tty%3B%20stty%20size%3B%20read%20line%3B%20echo%20got%20%24line%3B%20stty%20size%3B%20exit%204";
@@ -125,8 +126,8 @@ async fn start(client: &Client, id: &str, body: &Value) -> u64 {
     started.json()["process"].as_u64().unwrap_or_else(|| panic!("{started:?}"))
 }
 
-async fn a_process_is_attached_to_by_offset(world: World) {
-    let user = world.user().await;
+async fn a_process_is_attached_to_by_offset(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let number =
         start(&user, &id, &json!({"command": "printf abcdef; cat; printf end >&2", "stdin_open": true}))
@@ -147,8 +148,8 @@ async fn a_process_is_attached_to_by_offset(world: World) {
     assert_eq!(second.text().await["event"], "exited");
 }
 
-async fn control_messages_are_checked(world: World) {
-    let user = world.user().await;
+async fn control_messages_are_checked(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let number = start(
         &user,
@@ -181,8 +182,8 @@ async fn control_messages_are_checked(world: World) {
     assert_eq!(socket.text().await["exit_code"], 0);
 }
 
-async fn messages_are_bounded(world: World) {
-    let user = world.user().await;
+async fn messages_are_bounded(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let number = start(&user, &id, &json!({"command": "cat > got; wc -c < got", "stdin_open": true})).await;
     let attach = format!("/v1/sandboxes/{id}/processes/{number}/attach");
@@ -197,8 +198,8 @@ async fn messages_are_bounded(world: World) {
     assert_eq!(socket.until(1, "\n").await.1, "4194304\n");
 }
 
-async fn what_is_no_websocket_is_told_so(world: World) {
-    let user = world.user().await;
+async fn what_is_no_websocket_is_told_so(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     user.get(&format!("/v1/sandboxes/{id}/terminal")).await.refused(426, "upgrade_required", None);
     user.get(&format!("/v1/sandboxes/{id}/terminal?rows=x")).await.refused(
@@ -209,8 +210,8 @@ async fn what_is_no_websocket_is_told_so(world: World) {
     user.get(&format!("/v1/sandboxes/{id}/processes/1/attach")).await.refused(426, "upgrade_required", None);
 }
 
-async fn the_process_goes_on_without_its_client(world: World) {
-    let user = world.user().await;
+async fn the_process_goes_on_without_its_client(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut socket = connect(&user, &format!("/v1/sandboxes/{id}/terminal?command=cat")).await;
     let number = socket.text().await["process"].as_u64().unwrap();

@@ -7,8 +7,8 @@ use belljar_model::Role;
 use buffa_descriptor::generated::descriptor::FileDescriptorSet;
 use serde_json::json;
 
+use crate::fixture::{Fixture, cases, code, sandbox};
 use crate::wire::{call, frame, frames, http};
-use crate::world::{World, cases, code, sandbox};
 
 cases![
     every_procedure_asks_for_a_key,
@@ -44,12 +44,12 @@ pub(crate) fn procedures() -> Vec<Procedure> {
 }
 
 /// Calls a procedure with an empty message, and hands back the code of the error, or `ok`.
-async fn outcome(world: &World, procedure: &Procedure, headers: &[(&str, &str)]) -> String {
+async fn outcome(fixture: &Fixture, procedure: &Procedure, headers: &[(&str, &str)]) -> String {
     let kind = if procedure.streams { "application/connect+json" } else { "application/json" };
     let body = if procedure.streams { frame(0, b"{}") } else { b"{}".as_slice().into() };
     let mut all = vec![("content-type", kind)];
     all.extend_from_slice(headers);
-    let answer = http(world, "POST", &procedure.path, &all, &body).await;
+    let answer = http(fixture, "POST", &procedure.path, &all, &body).await;
     let error = if procedure.streams {
         let end =
             frames(answer.body.clone()).pop().unwrap_or_else(|| panic!("{}: {answer:?}", procedure.path));
@@ -64,23 +64,27 @@ async fn outcome(world: &World, procedure: &Procedure, headers: &[(&str, &str)])
     error["code"].as_str().unwrap_or("ok").to_owned()
 }
 
-async fn every_procedure_asks_for_a_key(world: World) {
+async fn every_procedure_asks_for_a_key(fixture: Fixture) {
     let revoked = {
-        let secret = world.key("default", Role::User).await;
+        let secret = fixture.key("default", Role::User).await;
         let me: belljar_keeper::Me =
-            world.with_key(belljar_client::Credential::key(secret.clone())).fetch("/v1/me").await.unwrap();
-        world.keeper.revoke_key(&belljar_keeper::Caller::operator("test", "request"), &me.key).await.unwrap();
+            fixture.with_key(belljar_client::Credential::key(secret.clone())).fetch("/v1/me").await.unwrap();
+        fixture
+            .keeper
+            .revoke_key(&belljar_keeper::Caller::operator("test", "request"), &me.key)
+            .await
+            .unwrap();
         format!("Bearer {secret}")
     };
     let wrong = format!("Bearer bj_{}", "0".repeat(64));
-    let user = world.user().await;
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     for procedure in procedures() {
         for credential in [None, Some(wrong.as_str()), Some(revoked.as_str()), Some("Basic eDp5")] {
             let mut headers = vec![("belljar-sandbox", id.as_str())];
             headers.extend(credential.map(|credential| ("authorization", credential)));
             assert_eq!(
-                outcome(&world, &procedure, &headers).await,
+                outcome(&fixture, &procedure, &headers).await,
                 "unauthenticated",
                 "{} {credential:?}",
                 procedure.path
@@ -89,11 +93,11 @@ async fn every_procedure_asks_for_a_key(world: World) {
     }
 }
 
-async fn foreign_and_missing_sandboxes_are_alike(world: World) {
-    let owner = world.user().await;
+async fn foreign_and_missing_sandboxes_are_alike(fixture: Fixture) {
+    let owner = fixture.user().await;
     let id = sandbox(&owner).await;
     let missing = "a0000000000000000000";
-    let stranger = format!("Bearer {}", world.key("other", Role::User).await);
+    let stranger = format!("Bearer {}", fixture.key("other", Role::User).await);
     let guest = ["Process/", "Filesystem/", "Ports/", "Health/", "Session/", "Interpreter/"];
     let mut seen = 0;
     for procedure in procedures() {
@@ -104,7 +108,7 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
         for sandbox in [id.as_str(), missing] {
             let headers = [("authorization", stranger.as_str()), ("belljar-sandbox", sandbox)];
             assert_eq!(
-                outcome(&world, &procedure, &headers).await,
+                outcome(&fixture, &procedure, &headers).await,
                 "not_found",
                 "{} {sandbox}",
                 procedure.path
@@ -112,7 +116,7 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
         }
     }
     assert!(seen >= 20, "{seen}");
-    let stranger = world.client("other", Role::User).await;
+    let stranger = fixture.client("other", Role::User).await;
     let mut answers = BTreeMap::new();
     for (what, sandbox) in [("foreign", id.clone()), ("missing", missing.to_owned())] {
         let get = v1::GetSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
@@ -121,7 +125,7 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
             stranger.get(get).await.unwrap_err().to_string(),
             stranger.kill(kill).await.unwrap_err().to_string(),
             stranger
-                .exec(crate::world::line(&sandbox, "true"), None)
+                .exec(crate::fixture::line(&sandbox, "true"), None)
                 .await
                 .map(drop)
                 .unwrap_err()
@@ -130,24 +134,24 @@ async fn foreign_and_missing_sandboxes_are_alike(world: World) {
         answers.insert(what, texts.map(|text| text.replace(&sandbox, "ID")));
     }
     assert_eq!(answers["foreign"], answers["missing"]);
-    assert_eq!(crate::world::sh(&owner, &id, "echo still").await.stdout.data, "still\n");
+    assert_eq!(crate::fixture::sh(&owner, &id, "echo still").await.stdout.data, "still\n");
 }
 
-async fn administration_is_for_administrators(world: World) {
-    let user = format!("Bearer {}", world.key("default", Role::User).await);
+async fn administration_is_for_administrators(fixture: Fixture) {
+    let user = format!("Bearer {}", fixture.key("default", Role::User).await);
     for procedure in procedures() {
         let service = procedure.path.split(['.', '/']).nth(3).unwrap_or_default().to_owned();
         if ["Keys", "Audit"].contains(&service.as_str()) {
-            let found = outcome(&world, &procedure, &[("authorization", &user)]).await;
+            let found = outcome(&fixture, &procedure, &[("authorization", &user)]).await;
             assert_eq!(found, "permission_denied", "{}", procedure.path);
         }
     }
 }
 
-async fn readers_change_nothing(world: World) {
-    let user = world.user().await;
+async fn readers_change_nothing(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let reader = world.key("default", Role::Read).await;
+    let reader = fixture.key("default", Role::Read).await;
     for (procedure, body) in [
         ("Sandboxes/Create", json!({})),
         ("Sandboxes/Kill", json!({"sandbox": id})),
@@ -158,20 +162,20 @@ async fn readers_change_nothing(world: World) {
         ("Sandboxes/PublishPort", json!({"sandbox": id, "port": 8000})),
         ("Commands/Start", json!({"sandbox": id, "command": "dHJ1ZQ=="})),
     ] {
-        let answer = call(&world, &reader, procedure, body).await;
+        let answer = call(&fixture, &reader, procedure, body).await;
         assert_eq!(answer.json()["code"], "permission_denied", "{procedure} {answer:?}");
     }
-    let reader = world.with_key(Credential::key(reader));
+    let reader = fixture.with_key(Credential::key(reader));
     assert_eq!(reader.list(v1::ListSandboxesRequest::default()).await.unwrap().sandboxes.len(), 1);
     let guest = reader.guest(&id).unwrap();
     assert!(guest.write(std::path::Path::new("a"), 0o644, "b".into()).await.is_err());
     assert_eq!(code(user.get(v1::GetSandboxRequest { sandbox: id, ..Default::default() }).await), "ok");
 }
 
-async fn the_guest_header_must_name_one_sandbox(world: World) {
-    let user = world.user().await;
+async fn the_guest_header_must_name_one_sandbox(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let bearer = format!("Bearer {}", world.key("default", Role::User).await);
+    let bearer = format!("Bearer {}", fixture.key("default", Role::User).await);
     let procedure = Procedure { path: "/belljar.v1.Process/List".to_owned(), streams: false };
     let key = ("authorization", bearer.as_str());
     let long = "x".repeat(10_000);
@@ -185,6 +189,6 @@ async fn the_guest_header_must_name_one_sandbox(world: World) {
         (&[key, ("belljar-sandbox", &long)], "not_found"),
     ];
     for (headers, expected) in cases {
-        assert_eq!(outcome(&world, &procedure, headers).await, *expected, "{headers:?}");
+        assert_eq!(outcome(&fixture, &procedure, headers).await, *expected, "{headers:?}");
     }
 }

@@ -4,7 +4,7 @@ use belljar_client::{ErrorCode, v1};
 use belljar_engine::{CodeEvent, GuestClient};
 use belljar_model::Role;
 
-use crate::world::{World, cases, sandbox, trail};
+use crate::fixture::{Fixture, cases, sandbox, trail};
 
 cases![a_large_result_comes_whole, code_is_in_the_trail, what_is_wrong_is_refused];
 
@@ -32,11 +32,11 @@ async fn run(guest: &GuestClient, code: &str) -> Vec<CodeEvent> {
     events
 }
 
-async fn a_large_result_comes_whole(world: World) {
+async fn a_large_result_comes_whole(fixture: Fixture) {
     if !has_ipython() {
         return;
     }
-    let user = world.user().await;
+    let user = fixture.user().await;
     let guest = user.guest(&sandbox(&user).await).unwrap();
     // Each form is larger than a message may be, or they are together.
     let code = "import base64\nfrom IPython.display import display\n\
@@ -59,11 +59,11 @@ async fn a_large_result_comes_whole(world: World) {
     assert_eq!(ended.state, v1::Survival::SURVIVAL_PRESERVED);
 }
 
-async fn code_is_in_the_trail(world: World) {
+async fn code_is_in_the_trail(fixture: Fixture) {
     if !has_ipython() {
         return;
     }
-    let user = world.user().await;
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     run(&guest, "1/0").await;
@@ -73,7 +73,7 @@ async fn code_is_in_the_trail(world: World) {
     guest.remove_context(&made.id).await.unwrap();
     assert_eq!(guest.list_contexts().await.unwrap().len(), 1);
     let mut told = Vec::new();
-    for record in trail(&world.admin().await, &id).await {
+    for record in trail(&fixture.admin().await, &id).await {
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
         told.push(record["action"].as_str().unwrap().to_owned());
         if record["action"] == "code" {
@@ -91,8 +91,8 @@ async fn code_is_in_the_trail(world: World) {
     assert_eq!(told, expected);
 }
 
-async fn what_is_wrong_is_refused(world: World) {
-    let user = world.user().await;
+async fn what_is_wrong_is_refused(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let with = |change: fn(&mut v1::ExecuteCodeRequest)| {
@@ -113,7 +113,7 @@ async fn what_is_wrong_is_refused(world: World) {
         };
         assert!(refused.is(code), "{request:?}: {refused:?}");
     }
-    let stranger = world.client("other", Role::User).await;
+    let stranger = fixture.client("other", Role::User).await;
     let foreign = stranger.guest(&id).unwrap().list_contexts().await.unwrap_err();
     assert!(foreign.is(ErrorCode::NotFound), "{foreign:?}");
 }

@@ -12,8 +12,8 @@ use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, LimitsGrade, Role, SandboxSpec};
 use libtest_mimic::{Completion, Failed, Trial};
 
+use crate::fixture::Fixture;
 use crate::remote::RemoteEngine;
-use crate::world::World;
 
 use Capability::{
     Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts,
@@ -118,8 +118,9 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
     config.mount_policy.allow_read(dirs.readable.clone())?;
     config.mount_policy.allow_write(dirs.writable.clone())?;
     let config_of_api = ApiConfig { drain: Duration::from_secs(3), ..ApiConfig::default() };
-    let world = World::with(config_of_api, Arc::new(LocalEngine::new(config))).await;
-    let engine = RemoteEngine { client: world.client("default", Role::Admin).await, kind: EngineName::LOCAL };
+    let fixture = Fixture::new(config_of_api, Arc::new(LocalEngine::new(config))).await;
+    let engine =
+        RemoteEngine { client: fixture.client("default", Role::Admin).await, kind: EngineName::LOCAL };
     let spec =
         SandboxSpec { engine: EngineName::LOCAL, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
@@ -128,6 +129,6 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
         .with_leftovers(crate::leftovers::of);
     let outcome = case.run(&context).await;
     drop(context);
-    world.keeper.close(Leave::Nothing).await?;
+    fixture.keeper.close(Leave::Nothing).await?;
     Ok(outcome)
 }

@@ -7,7 +7,7 @@ use belljar_keeper::Leave;
 use belljar_model::Role;
 use libtest_mimic::{Completion, Failed, Trial};
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 /// The interpreter that has grpcio: that of `scripts/install-deps.sh`, or the one that the caller names.
 const PYTHON: &str = "BELLJAR_GRPC_PYTHON";
@@ -94,11 +94,11 @@ fn with_a_server(command: impl FnOnce(&str, &str) -> Command) -> Result<Completi
 fn with_a_server_told(command: impl FnOnce(&str, &str) -> Command) -> Result<String, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let world = World::new().await;
-        let key = world.key("default", Role::User).await;
-        let mut command = command(&world.address.to_string(), &key);
+        let fixture = Fixture::new(crate::fixture::config(), crate::fixture::engine()).await;
+        let key = fixture.key("default", Role::User).await;
+        let mut command = command(&fixture.address.to_string(), &key);
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
-        world.keeper.close(Leave::Nothing).await?;
+        fixture.keeper.close(Leave::Nothing).await?;
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
             return Ok(told);

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_client::{ErrorCode, v1};
+use belljar_testing::wait::{DEADLINE, until};
 
-use crate::world::{PATIENCE, World, cases, sandbox, sh, trail, until};
+use crate::fixture::{Fixture, cases, sandbox, sh, trail};
 
 cases![
     the_deadline_is_not_the_callers,
@@ -18,8 +19,8 @@ cases![
     streams_of_a_key_are_bounded,
 ];
 
-async fn the_deadline_is_not_the_callers(world: World) {
-    let user = world.user().await;
+async fn the_deadline_is_not_the_callers(fixture: Fixture) {
+    let user = fixture.user().await;
     let guest = user.guest(&sandbox(&user).await).unwrap();
     let refused = guest.set_deadline(None).await.unwrap_err();
     assert!(refused.is(ErrorCode::PermissionDenied), "{refused:?}");
@@ -49,8 +50,8 @@ impl tokio::io::AsyncRead for Broken {
     }
 }
 
-async fn a_stream_that_breaks_leaves_the_old_file(world: World) {
-    let user = world.user().await;
+async fn a_stream_that_breaks_leaves_the_old_file(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     guest.write(Path::new("a"), 0o644, "old".into()).await.unwrap();
@@ -64,15 +65,15 @@ async fn a_stream_that_breaks_leaves_the_old_file(world: World) {
     .await;
 }
 
-async fn a_flood_waits_for_its_reader(world: World) {
-    let user = world.user().await;
+async fn a_flood_waits_for_its_reader(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let request = v1::StartRequest { shell: "yes".into(), ..Default::default() };
     let mut flood = guest.start(request).await.unwrap();
     // Nobody reads it, and everybody else is served.
     for _ in 0..20 {
-        tokio::time::timeout(PATIENCE, guest.stat(Path::new("."), true)).await.unwrap().unwrap();
+        tokio::time::timeout(DEADLINE, guest.stat(Path::new("."), true)).await.unwrap().unwrap();
     }
     let mut bytes = 0;
     while bytes < 20_000_000 {
@@ -97,8 +98,8 @@ while True:
     connection.close()
 '";
 
-async fn a_tunnel_carries_both_ways_at_once(world: World) {
-    let user = world.user().await;
+async fn a_tunnel_carries_both_ways_at_once(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let request = v1::StartRequest { shell: ECHO.into(), detach: true, ..Default::default() };
@@ -107,11 +108,11 @@ async fn a_tunnel_carries_both_ways_at_once(world: World) {
     let mut tunnel = guest.tunnel(7000).await.unwrap();
     // All of it is sent before anything is read, and the other side sends first.
     for _ in 0..50 {
-        tokio::time::timeout(PATIENCE, tunnel.send(vec![b'y'; 100_000].into())).await.unwrap().unwrap();
+        tokio::time::timeout(DEADLINE, tunnel.send(vec![b'y'; 100_000].into())).await.unwrap().unwrap();
     }
     tunnel.close_send();
     let mut received = Vec::new();
-    while let Some(piece) = tokio::time::timeout(PATIENCE, tunnel.receive()).await.unwrap().unwrap() {
+    while let Some(piece) = tokio::time::timeout(DEADLINE, tunnel.receive()).await.unwrap().unwrap() {
         received.extend_from_slice(&piece);
     }
     assert_eq!(received.len(), 3_000_000 + "|5000000".len());
@@ -127,8 +128,8 @@ async fn a_tunnel_carries_both_ways_at_once(world: World) {
     assert!(refused.is(ErrorCode::Unavailable), "{refused:?}");
 }
 
-async fn a_silent_stream_stays_open(world: World) {
-    let user = world.user().await;
+async fn a_silent_stream_stays_open(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let request = v1::StartRequest { shell: "cat".into(), stdin_open: true, ..Default::default() };
@@ -151,8 +152,8 @@ async fn a_silent_stream_stays_open(world: World) {
     assert_eq!(feeding.await.unwrap().unwrap(), 12);
 }
 
-async fn deeds_are_in_the_trail(world: World) {
-    let (admin, user) = (world.admin().await, world.user().await);
+async fn deeds_are_in_the_trail(fixture: Fixture) {
+    let (admin, user) = (fixture.admin().await, fixture.user().await);
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     guest.make_dir(Path::new("d"), false).await.unwrap();
@@ -184,8 +185,8 @@ async fn deeds_are_in_the_trail(world: World) {
     assert_eq!(told, expected);
 }
 
-async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(world: World) {
-    let user = world.user().await;
+async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let request = v1::StartRequest { shell: "sleep 1000".into(), ..Default::default() };
@@ -203,11 +204,11 @@ async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(world: World) {
     assert!(error.is(ErrorCode::NotFound) && error.to_string().contains("gone"), "{error:?}");
 }
 
-async fn streams_of_a_key_are_bounded(world: World) {
-    drop(world);
+async fn streams_of_a_key_are_bounded(fixture: Fixture) {
+    drop(fixture);
     let config = belljar_api::ApiConfig { max_streams_per_key: 5, ..Default::default() };
-    let world = World::with(config, crate::world::engine()).await;
-    let user = world.user().await;
+    let fixture = Fixture::new(config, crate::fixture::engine()).await;
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let mut open = Vec::new();
@@ -223,5 +224,5 @@ async fn streams_of_a_key_are_bounded(world: World) {
     assert!(guest.stat(Path::new("."), true).await.is_ok());
     open.clear();
     until("streams can be opened again", || async { guest.watch(Path::new("."), false).await.is_ok() }).await;
-    world.keeper.close(belljar_keeper::Leave::Nothing).await.unwrap();
+    fixture.keeper.close(belljar_keeper::Leave::Nothing).await.unwrap();
 }

@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::fixture::{Fixture, cases, sandbox};
 use crate::wire::{call, frame, frames, http, http2, status};
-use crate::world::{World, cases, sandbox};
 
 cases![
     a_length_of_four_gigabytes_is_refused_at_once,
@@ -26,64 +26,64 @@ fn claimed() -> [u8; 5] {
     [0, 0xff, 0xff, 0xff, 0xff]
 }
 
-async fn a_length_of_four_gigabytes_is_refused_at_once(world: World) {
-    let key = world.key("default", Role::User).await;
-    let user = world.user().await;
+async fn a_length_of_four_gigabytes_is_refused_at_once(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let bearer = format!("Bearer {key}");
     let headers =
         |kind| [("content-type", kind), ("authorization", bearer.as_str()), ("belljar-sandbox", id.as_str())];
     for path in ["/belljar.v1.Sandboxes/Get", "/belljar.v1.Sandboxes/Logs", "/belljar.v1.Filesystem/Write"] {
         let began = Instant::now();
-        let answer = http2(&world, "POST", path, &headers("application/grpc"), &claimed()).await;
+        let answer = http2(&fixture, "POST", path, &headers("application/grpc"), &claimed()).await;
         assert_eq!(status(&answer), "8", "{path} {answer:?}");
         assert!(began.elapsed() < Duration::from_secs(2), "{path}");
     }
     for path in ["/belljar.v1.Sandboxes/Logs", "/belljar.v1.Process/Input"] {
-        let answer = http(&world, "POST", path, &headers("application/connect+proto"), &claimed()).await;
+        let answer = http(&fixture, "POST", path, &headers("application/connect+proto"), &claimed()).await;
         let end = frames(answer.body.clone()).pop().unwrap().1;
         assert!(String::from_utf8_lossy(&end).contains("resource_exhausted"), "{path} {answer:?}");
     }
 }
 
-async fn messages_have_a_bound(world: World) {
-    let key = world.key("default", Role::User).await;
+async fn messages_have_a_bound(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
     let body = vec![b' '; (4 << 20) + 100];
     let bearer = format!("Bearer {key}");
     let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
-    let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, &body).await;
+    let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, &body).await;
     assert_eq!(answer.json()["code"], "resource_exhausted", "{}", answer.status);
 }
 
-async fn nested_messages_have_a_bound(world: World) {
-    let key = world.key("default", Role::User).await;
+async fn nested_messages_have_a_bound(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
     // JSON, in an unknown field and in one that is known.
     for body in ["[".repeat(100_000), format!("{{\"labels\":{}", "{\"a\":".repeat(100_000))] {
         let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
-        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, body.as_bytes()).await;
+        let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, body.as_bytes()).await;
         assert_eq!(answer.json()["code"], "invalid_argument", "{}", answer.status);
     }
     // Groups within groups, in a field that nobody knows.
     let groups: Vec<u8> = std::iter::repeat_n([0x93_u8, 0x3e], 50_000).flatten().collect();
     let headers = [("content-type", "application/proto"), ("authorization", bearer.as_str())];
-    let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, &groups).await;
+    let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, &groups).await;
     assert_eq!(answer.json()["code"], "invalid_argument", "{}", answer.status);
 }
 
-async fn many_empty_parts_have_a_bound(world: World) {
-    let key = world.key("default", Role::User).await;
+async fn many_empty_parts_have_a_bound(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
     // `files` is field 16 of the request: three bytes for each empty file.
     let files: Vec<u8> = std::iter::repeat_n([0x82_u8, 0x01, 0x00], 1_300_000).flatten().collect();
     let headers = [("content-type", "application/proto"), ("authorization", bearer.as_str())];
-    let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, &files).await;
+    let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, &files).await;
     let code = answer.json()["code"].as_str().unwrap().to_owned();
     assert!(["resource_exhausted", "invalid_argument"].contains(&code.as_str()), "{answer:?}");
 }
 
-async fn broken_messages_are_refused(world: World) {
-    let key = world.key("default", Role::User).await;
+async fn broken_messages_are_refused(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
     let bodies: [(&str, &[u8]); 7] = [
         ("application/proto", b"\x0a\xff\xff\xff\xff\x0f"),
@@ -96,17 +96,17 @@ async fn broken_messages_are_refused(world: World) {
     ];
     for (kind, body) in bodies {
         let headers = [("content-type", kind), ("authorization", bearer.as_str())];
-        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, body).await;
+        let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, body).await;
         assert_eq!(answer.json()["code"], "invalid_argument", "{kind} {body:?} {answer:?}");
     }
-    let listed = call(&world, &key, "Sandboxes/List", json!({})).await;
+    let listed = call(&fixture, &key, "Sandboxes/List", json!({})).await;
     assert_eq!(listed.json(), json!({}));
 }
 
-async fn a_stream_that_ends_in_a_message_is_refused(world: World) {
-    let user = world.user().await;
+async fn a_stream_that_ends_in_a_message_is_refused(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let bearer = format!("Bearer {}", world.key("default", Role::User).await);
+    let bearer = format!("Bearer {}", fixture.key("default", Role::User).await);
     let headers = [
         ("content-type", "application/connect+json"),
         ("authorization", bearer.as_str()),
@@ -115,21 +115,21 @@ async fn a_stream_that_ends_in_a_message_is_refused(world: World) {
     let whole = frame(0, json!({"open": {"path": "YQ=="}, "data": "eHg="}).to_string().as_bytes());
     let mut cut = BytesMut::from(&whole[..]);
     cut.put_slice(&whole[..whole.len() - 4]);
-    let answer = http(&world, "POST", "/belljar.v1.Filesystem/Write", &headers, &cut).await;
+    let answer = http(&fixture, "POST", "/belljar.v1.Filesystem/Write", &headers, &cut).await;
     let end = frames(answer.body.clone()).pop().unwrap().1;
     assert!(String::from_utf8_lossy(&end).contains("\"error\""), "{answer:?}");
     let guest = user.guest(&id).unwrap();
     assert!(guest.stat(std::path::Path::new("a"), false).await.is_err());
     // A compressed message, where none was agreed on.
-    let answer = http(&world, "POST", "/belljar.v1.Filesystem/Write", &headers, &frame(1, b"xxx")).await;
+    let answer = http(&fixture, "POST", "/belljar.v1.Filesystem/Write", &headers, &frame(1, b"xxx")).await;
     let end = frames(answer.body.clone()).pop().unwrap().1;
     assert!(String::from_utf8_lossy(&end).contains("\"error\""), "{answer:?}");
 }
 
 /// Streams that are opened and reset at once, for as long as the server takes it.
-async fn a_connection_reset_again_and_again_is_closed(world: World) {
-    let key = world.key("default", Role::User).await;
-    let mut stream = TcpStream::connect(world.address).await.unwrap();
+async fn a_connection_reset_again_and_again_is_closed(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
+    let mut stream = TcpStream::connect(fixture.address).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
     let head = {
@@ -173,5 +173,5 @@ async fn a_connection_reset_again_and_again_is_closed(world: World) {
     tokio::time::timeout(Duration::from_secs(15), closed).await.unwrap();
     assert!(flood.await.unwrap().is_some(), "all resets were taken");
     // Others notice nothing.
-    assert_eq!(call(&world, &key, "Sandboxes/List", json!({})).await.status, 200);
+    assert_eq!(call(&fixture, &key, "Sandboxes/List", json!({})).await.status, 200);
 }

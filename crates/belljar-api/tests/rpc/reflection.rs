@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use belljar_client::ErrorCode;
 use belljar_keeper::KeeperConfig;
 use belljar_model::Role;
+use belljar_testing::wait::{DEADLINE, until};
 use connectrpc::Protocol;
 use connectrpc::client::{ClientConfig, Http2Connection, SharedHttp2Connection};
 use connectrpc_health::HealthClient;
@@ -17,7 +18,7 @@ use connectrpc_reflection::wire::v1::{ServerReflectionRequest, ServerReflectionR
 use tokio::sync::mpsc;
 
 use crate::access::procedures;
-use crate::world::{PATIENCE, World, cases, until};
+use crate::fixture::{Fixture, cases};
 
 cases![
     every_service_is_described,
@@ -27,8 +28,8 @@ cases![
     watchers_are_bounded,
 ];
 
-fn connection(world: &World) -> (SharedHttp2Connection, ClientConfig) {
-    let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
+fn connection(fixture: &Fixture) -> (SharedHttp2Connection, ClientConfig) {
+    let uri: http::Uri = format!("http://{}", fixture.address).parse().unwrap();
     let config = ClientConfig::new(uri.clone()).with_protocol(Protocol::Grpc);
     (Http2Connection::lazy_plaintext(uri).shared(4), config)
 }
@@ -52,9 +53,9 @@ async fn ask(
     }
 }
 
-async fn every_service_is_described(world: World) {
-    let (connection, config) = connection(&world);
-    let config = config.with_default_header("x-api-key", world.key("default", Role::Read).await);
+async fn every_service_is_described(fixture: Fixture) {
+    let (connection, config) = connection(&fixture);
+    let config = config.with_default_header("x-api-key", fixture.key("default", Role::Read).await);
     let client = ServerReflectionClient::new(connection, config);
     let answers = ask(&client, vec![MessageRequest::ListServices(String::new())]).await.unwrap();
     let [MessageResponse::ListServicesResponse(list)] = &answers[..] else { panic!("{answers:?}") };
@@ -80,15 +81,15 @@ async fn every_service_is_described(world: World) {
     assert!(matches!(&answers[..], [MessageResponse::ErrorResponse(_)]), "{answers:?}");
 }
 
-async fn reflection_needs_a_key(world: World) {
-    let (connection, config) = connection(&world);
+async fn reflection_needs_a_key(fixture: Fixture) {
+    let (connection, config) = connection(&fixture);
     let client = ServerReflectionClient::new(connection, config);
     let refused = ask(&client, vec![MessageRequest::ListServices(String::new())]).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated);
 }
 
-async fn health_needs_no_key(world: World) {
-    let (connection, config) = connection(&world);
+async fn health_needs_no_key(fixture: Fixture) {
+    let (connection, config) = connection(&fixture);
     let client = HealthClient::new(connection, config);
     for service in ["", "belljar.v1.Sandboxes"] {
         let request = HealthCheckRequest { service: service.to_owned(), ..Default::default() };
@@ -100,35 +101,36 @@ async fn health_needs_no_key(world: World) {
 }
 
 /// A probe that watches sees each change, and the end of the server; without a key it sees nothing.
-async fn health_is_watched(mut world: World) {
-    let (shared, config) = connection(&world);
+async fn health_is_watched(mut fixture: Fixture) {
+    let (shared, config) = connection(&fixture);
     let stranger = HealthClient::new(shared.clone(), config.clone());
     let refused = watch(&stranger, "").await.err().unwrap();
     assert_eq!(refused.code, ErrorCode::Unauthenticated);
-    let config = config.with_default_header("x-api-key", world.key("default", Role::Read).await);
+    let config = config.with_default_header("x-api-key", fixture.key("default", Role::Read).await);
     let client = HealthClient::new(shared, config);
     assert_eq!(watch(&client, "belljar.v1.Nothing").await.err().unwrap().code, ErrorCode::NotFound);
     let mut health = watch(&client, "belljar.v1.Sandboxes").await.unwrap();
     assert_eq!(health.0, ServingStatus::SERVING);
     // A machine that has no room makes no sandboxes.
     let room = |bytes| {
-        let mut config = KeeperConfig::new(world.dir.path().to_owned());
+        let mut config = KeeperConfig::new(fixture.dir.path().to_owned());
         config.pool = 0;
         config.head_room.memory_bytes = bytes;
-        world.keeper.reconfigure(config);
+        fixture.keeper.reconfigure(config);
     };
     room(u64::MAX);
     assert_eq!(next(&mut health.1).await, Some(ServingStatus::NOT_SERVING));
     room(0);
     assert_eq!(next(&mut health.1).await, Some(ServingStatus::SERVING));
-    world.stop().await;
+    fixture.stop();
+    fixture.stopped().await;
     assert_eq!(next(&mut health.1).await, Some(ServingStatus::NOT_SERVING));
     assert_eq!(next(&mut health.1).await, None);
 }
 
-async fn watchers_are_bounded(world: World) {
-    let (shared, config) = connection(&world);
-    let config = config.with_default_header("x-api-key", world.key("default", Role::Read).await);
+async fn watchers_are_bounded(fixture: Fixture) {
+    let (shared, config) = connection(&fixture);
+    let config = config.with_default_header("x-api-key", fixture.key("default", Role::Read).await);
     let client = HealthClient::new(shared, config);
     let mut watching = Vec::new();
     for _ in 0..64 {
@@ -174,5 +176,5 @@ async fn watch(
 
 /// The next status; nothing when the stream has ended.
 async fn next(statuses: &mut Statuses) -> Option<ServingStatus> {
-    tokio::time::timeout(PATIENCE, statuses.recv()).await.unwrap()
+    tokio::time::timeout(DEADLINE, statuses.recv()).await.unwrap()
 }

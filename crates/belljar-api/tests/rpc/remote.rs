@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 /// How long to wait for the reason of an end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The engine.
 pub(crate) struct RemoteEngine {
@@ -155,7 +155,7 @@ impl Walls for RemoteWalls {
 
     fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
         async {
-            let ended = tokio::time::timeout(PATIENCE, self.ended()).await;
+            let ended = tokio::time::timeout(DEADLINE, self.ended()).await;
             ended.ok().map(|how| EngineError::Ended { how })
         }
         .boxed()

@@ -6,6 +6,7 @@ use std::time::Duration;
 use belljar_client::{Client, ClientError, ErrorCode, Method, RestBody, v1};
 use belljar_keeper::{AuditVerdict, CreatedKey, Me};
 use belljar_model::Role;
+use belljar_testing::wait::{DEADLINE, until};
 use bytes::Bytes;
 use connectrpc::Protocol;
 use connectrpc::client::{ClientConfig, Http2Connection};
@@ -14,7 +15,7 @@ use v1::__buffa::oneof::command_outcome::Kind;
 use v1::__buffa::oneof::exec_event::Event;
 use v1::__buffa::oneof::fork_sandbox_response::Result as Fork;
 
-use crate::world::{DOMAIN, PATIENCE, World, cases, code, line, sandbox, sh, text, until};
+use crate::fixture::{DOMAIN, Fixture, cases, code, line, sandbox, sh, text};
 
 cases![
     a_sandbox_is_made_used_and_ended,
@@ -52,8 +53,8 @@ fn span(duration: Duration) -> belljar_client::MessageField<belljar_client::well
     belljar_client::well_known::Duration::from(duration).into()
 }
 
-async fn a_sandbox_is_made_used_and_ended(world: World) {
-    let user = world.user().await;
+async fn a_sandbox_is_made_used_and_ended(fixture: Fixture) {
+    let user = fixture.user().await;
     let made = user.create(v1::CreateSandboxRequest::default(), None).await.unwrap();
     assert!(!made.existing);
     let info = made.sandbox.clone();
@@ -80,8 +81,8 @@ async fn a_sandbox_is_made_used_and_ended(world: World) {
     assert_eq!(code(user.exec(line(&info.id, "true"), None).await.map(drop)), "sandbox_gone");
 }
 
-async fn what_is_asked_for_is_what_one_gets(world: World) {
-    let user = world.user().await;
+async fn what_is_asked_for_is_what_one_gets(fixture: Fixture) {
+    let user = fixture.user().await;
     let request = v1::CreateSandboxRequest {
         name: "mine".to_owned(),
         timeout: span(Duration::from_secs(90)),
@@ -127,9 +128,9 @@ async fn what_is_asked_for_is_what_one_gets(world: World) {
     assert_eq!(again.sandbox.id, info.id);
 }
 
-async fn wrong_values_name_their_field(world: World) {
+async fn wrong_values_name_their_field(fixture: Fixture) {
     type Change = fn(&mut v1::CreateSandboxRequest);
-    let user = world.user().await;
+    let user = fixture.user().await;
     let cases: &[(&str, &str, Change)] = &[
         ("invalid_field", "name", |request| request.name = "NO".to_owned()),
         ("invalid_field", "timeout", |request| request.timeout = span(Duration::from_secs(1_000_000))),
@@ -170,8 +171,8 @@ async fn wrong_values_name_their_field(world: World) {
     assert!(user.list(v1::ListSandboxesRequest::default()).await.unwrap().sandboxes.is_empty());
 }
 
-async fn the_same_key_makes_one_sandbox(world: World) {
-    let user = world.user().await;
+async fn the_same_key_makes_one_sandbox(fixture: Fixture) {
+    let user = fixture.user().await;
     let request = v1::CreateSandboxRequest::default();
     let first = user.create(request.clone(), Some("job-1")).await.unwrap();
     let again = user.create(request.clone(), Some("job-1")).await.unwrap();
@@ -185,8 +186,8 @@ async fn the_same_key_makes_one_sandbox(world: World) {
     );
 }
 
-async fn a_list_has_pages_and_filters(world: World) {
-    let user = world.user().await;
+async fn a_list_has_pages_and_filters(fixture: Fixture) {
+    let user = fixture.user().await;
     let mut ids = Vec::new();
     for number in 0..3 {
         let labels = [("n".to_owned(), (number % 2).to_string())].into_iter().collect();
@@ -214,12 +215,12 @@ async fn a_list_has_pages_and_filters(world: World) {
     assert!(paused.sandboxes.is_empty());
     let too_many = v1::ListSandboxesRequest { limit: 101, ..Default::default() };
     assert_eq!(code(user.list(too_many).await), "invalid_field");
-    let other = world.client("other", Role::User).await;
+    let other = fixture.client("other", Role::User).await;
     assert!(other.list(v1::ListSandboxesRequest::default()).await.unwrap().sandboxes.is_empty());
 }
 
-async fn labels_limits_and_time_can_change(world: World) {
-    let user = world.user().await;
+async fn labels_limits_and_time_can_change(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let change = v1::UpdateSandboxRequest {
         sandbox: id.clone(),
@@ -256,8 +257,8 @@ async fn labels_limits_and_time_can_change(world: World) {
     until("the sandbox is gone", || async { code(user.get(named(&id)).await) == "sandbox_gone" }).await;
 }
 
-async fn paused_and_resumed(world: World) {
-    let user = world.user().await;
+async fn paused_and_resumed(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let pause = v1::PauseSandboxRequest { sandbox: id.clone(), ..Default::default() };
     let info = user.pause(pause.clone()).await.unwrap();
@@ -276,8 +277,8 @@ async fn paused_and_resumed(world: World) {
     assert_eq!(sh(&user, &id, "echo on").await.stdout.data, "on\n");
 }
 
-async fn a_snapshot_becomes_a_template(world: World) {
-    let user = world.user().await;
+async fn a_snapshot_becomes_a_template(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo kept > note").await;
     let request = v1::SnapshotSandboxRequest {
@@ -336,8 +337,8 @@ async fn build(
     }
 }
 
-async fn a_template_is_built_exported_and_imported(world: World) {
-    let (admin, user) = (world.client("acme", Role::Admin).await, world.client("acme", Role::User).await);
+async fn a_template_is_built_exported_and_imported(fixture: Fixture) {
+    let (admin, user) = (fixture.client("acme", Role::Admin).await, fixture.client("acme", Role::User).await);
     let request = v1::BuildTemplateRequest {
         definition:
             "name = \"one\"\nbase = \"host\"\n[[step]]\ncopy = { from = \"a.txt\", to = \"/opt/template/a.txt\" }\n\
@@ -383,10 +384,10 @@ async fn a_template_is_built_exported_and_imported(world: World) {
         file.extend_from_slice(&piece.data);
     }
     let importing = async |role: Role, file: Vec<u8>| {
-        let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
+        let uri: http::Uri = format!("http://{}", fixture.address).parse().unwrap();
         let config = ClientConfig::new(uri.clone())
             .with_protocol(Protocol::Grpc)
-            .with_default_header("x-api-key", world.key("acme", role).await);
+            .with_default_header("x-api-key", fixture.key("acme", role).await);
         let client = v1::TemplatesClient::new(Http2Connection::lazy_plaintext(uri).shared(4), config);
         let mut messages = vec![v1::ImportTemplateRequest { name: "two".to_owned(), ..Default::default() }];
         messages.extend(file.chunks(100_000).map(|piece| v1::ImportTemplateRequest {
@@ -410,8 +411,8 @@ async fn a_template_is_built_exported_and_imported(world: World) {
     admin.remove_template(remove("one")).await.unwrap();
 }
 
-async fn forks_come_one_by_one(world: World) {
-    let user = world.user().await;
+async fn forks_come_one_by_one(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo mine > note").await;
     let request = v1::ForkSandboxRequest { sandbox: id.clone(), count: 3, ..Default::default() };
@@ -432,15 +433,15 @@ async fn forks_come_one_by_one(world: World) {
     assert_eq!(code(user.fork(request).await.map(drop)), "invalid_field");
 }
 
-async fn a_log_is_followed_to_the_end(world: World) {
-    let user = world.user().await;
+async fn a_log_is_followed_to_the_end(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "true").await;
     let request = v1::SandboxLogsRequest { sandbox: id.clone(), follow: true, ..Default::default() };
     let mut log = user.logs(request).await.unwrap();
     let mut events = Vec::new();
     let mut after = 0;
-    while let Some(entry) = tokio::time::timeout(PATIENCE, log.next()).await.unwrap().unwrap() {
+    while let Some(entry) = tokio::time::timeout(DEADLINE, log.next()).await.unwrap().unwrap() {
         assert!(entry.seq > after);
         after = entry.seq;
         if entry.event == "exited" {
@@ -454,13 +455,13 @@ async fn a_log_is_followed_to_the_end(world: World) {
     assert_eq!(code(user.logs(none).await.unwrap().next().await), "sandbox_not_found");
 }
 
-async fn events_are_followed_and_filtered(world: World) {
-    let user = world.user().await;
+async fn events_are_followed_and_filtered(fixture: Fixture) {
+    let user = fixture.user().await;
     let request = v1::EventsRequest { follow: true, kinds: vec!["process".to_owned()], ..Default::default() };
     let mut followed = user.events(request).await.unwrap();
     let id = sandbox(&user).await;
     sh(&user, &id, "exit 3").await;
-    let mut next = async || tokio::time::timeout(PATIENCE, followed.next()).await.unwrap().unwrap().unwrap();
+    let mut next = async || tokio::time::timeout(DEADLINE, followed.next()).await.unwrap().unwrap().unwrap();
     let (started, exited) = (next().await, next().await);
     assert_eq!((started.kind.as_str(), exited.kind.as_str()), ("process.started", "process.exited"));
     assert_eq!((started.sandbox.as_str(), started.process), (id.as_str(), exited.process));
@@ -470,7 +471,7 @@ async fn events_are_followed_and_filtered(world: World) {
     let kept = async |request| {
         let mut events = user.events(request).await.unwrap();
         let mut kinds = Vec::new();
-        while let Some(event) = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
+        while let Some(event) = tokio::time::timeout(DEADLINE, events.next()).await.unwrap().unwrap() {
             kinds.push(event.kind);
         }
         kinds
@@ -489,8 +490,8 @@ async fn events_are_followed_and_filtered(world: World) {
     }
 }
 
-async fn metrics_tell_what_is_used(world: World) {
-    let user = world.user().await;
+async fn metrics_tell_what_is_used(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "head -c 1000000 /dev/zero > zeros").await;
     let metrics =
@@ -503,8 +504,8 @@ async fn metrics_tell_what_is_used(world: World) {
     assert!(metrics.pids_limit > 0 && metrics.cpus > 0.0 && metrics.at.seconds > 0);
 }
 
-async fn commands_end_in_a_judged_result(world: World) {
-    let user = world.user().await;
+async fn commands_end_in_a_judged_result(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let result = sh(&user, &id, "echo out; echo err >&2; exit 3").await;
     assert_eq!((result.stdout.data.clone(), result.stderr.data.clone()), ("out\n".into(), "err\n".into()));
@@ -570,8 +571,8 @@ async fn commands_end_in_a_judged_result(world: World) {
     }
 }
 
-async fn output_comes_while_it_runs(world: World) {
-    let user = world.user().await;
+async fn output_comes_while_it_runs(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut events = user
         .exec(line(&id, "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second"), None)
@@ -579,7 +580,7 @@ async fn output_comes_while_it_runs(world: World) {
         .unwrap();
     let files = user.guest(&id).unwrap();
     let (mut output, mut process) = (Vec::new(), 0);
-    while let Some(event) = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
+    while let Some(event) = tokio::time::timeout(DEADLINE, events.next()).await.unwrap().unwrap() {
         match event.event.unwrap() {
             Event::Started(started) => process = started.process,
             Event::Output(piece) => {
@@ -595,8 +596,8 @@ async fn output_comes_while_it_runs(world: World) {
     assert_eq!(output, b"first\nsecond\n");
 }
 
-async fn a_command_ends_with_its_stream(world: World) {
-    let user = world.user().await;
+async fn a_command_ends_with_its_stream(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut events = user.exec(line(&id, "sleep 1000"), None).await.unwrap();
     assert!(matches!(events.next().await.unwrap().unwrap().event, Some(Event::Started(_))));
@@ -608,8 +609,8 @@ async fn a_command_ends_with_its_stream(world: World) {
     .await;
 }
 
-async fn the_same_key_runs_once(world: World) {
-    let user = world.user().await;
+async fn the_same_key_runs_once(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     for _ in 0..2 {
         let mut events = user.exec(line(&id, "echo x >> count; wc -l < count"), Some("run-1")).await.unwrap();
@@ -623,8 +624,8 @@ async fn the_same_key_runs_once(world: World) {
     }
 }
 
-async fn background_commands_are_seen(world: World) {
-    let user = world.user().await;
+async fn background_commands_are_seen(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut request = line(&id, "cat");
     request.stdin_open = true;
@@ -643,8 +644,8 @@ async fn background_commands_are_seen(world: World) {
     assert_eq!(output, b"in and out");
 }
 
-async fn ports_are_published_and_taken_back(world: World) {
-    let user = world.user().await;
+async fn ports_are_published_and_taken_back(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let publish =
         |port| v1::PublishPortRequest { sandbox: id.clone(), port, public: true, ..Default::default() };
@@ -665,24 +666,24 @@ async fn ports_are_published_and_taken_back(world: World) {
     assert_eq!(code(user.unpublish_port(unpublish).await.map(drop)), "not_found");
 }
 
-async fn a_signed_file_needs_no_key(world: World) {
-    let user = world.user().await;
+async fn a_signed_file_needs_no_key(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo signed > a.txt").await;
     let mut request = v1::SignFileRequest { sandbox: id, path: "a.txt".into(), ..Default::default() };
     assert_eq!(code(user.sign_file(request.clone()).await), "invalid_field");
     request.operation = v1::SignedOperation::SIGNED_OPERATION_READ.into();
     let signed = user.sign_file(request).await.unwrap();
-    let answer = crate::wire::http(&world, "GET", &signed.path, &[], &[]).await;
+    let answer = crate::wire::http(&fixture, "GET", &signed.path, &[], &[]).await;
     assert_eq!((answer.status, answer.body.as_ref()), (200, b"signed\n".as_ref()));
 }
 
-async fn a_sandbox_token_opens_that_one_only(world: World) {
-    let user = world.user().await;
+async fn a_sandbox_token_opens_that_one_only(fixture: Fixture) {
+    let user = fixture.user().await;
     let (id, other) = (sandbox(&user).await, sandbox(&user).await);
     let issue = v1::IssueTokenRequest { sandbox: id.clone(), ..Default::default() };
     let token = user.issue_token(issue).await.unwrap().token.clone();
-    let inside = world.with_key(belljar_client::Credential::key(token));
+    let inside = fixture.with_key(belljar_client::Credential::key(token));
     assert_eq!(sh(&inside, &id, "echo in").await.stdout.data, "in\n");
     inside.guest(&id).unwrap().list_processes().await.unwrap();
     assert_eq!(code(inside.fetch::<Me>("/v1/me").await), "forbidden");
@@ -695,8 +696,8 @@ async fn a_sandbox_token_opens_that_one_only(world: World) {
     assert_eq!(code(inside.kill(kill).await), "forbidden");
 }
 
-async fn keys_come_and_go(world: World) {
-    let (admin, user) = (world.admin().await, world.user().await);
+async fn keys_come_and_go(fixture: Fixture) {
+    let (admin, user) = (fixture.admin().await, fixture.user().await);
     let request = json!({
         "name": "ci", "role": "read", "tenant": "team", "expires": "1h", "quotas": {"sandboxes": 2},
     });
@@ -707,7 +708,7 @@ async fn keys_come_and_go(world: World) {
     assert_eq!(code(make(user).await), "forbidden");
     let made = make(admin.clone()).await.unwrap();
     assert!(made.key.starts_with("bj_") && made.key.starts_with(&made.info.hint) && made.info.hint.len() > 3);
-    let reader = world.with_key(belljar_client::Credential::key(made.key.clone()));
+    let reader = fixture.with_key(belljar_client::Credential::key(made.key.clone()));
     let me: Me = reader.fetch("/v1/me").await.unwrap();
     assert_eq!((me.tenant.as_str(), me.role, me.quotas.sandboxes), ("team", Role::Read, Some(2)));
     assert_eq!(code(reader.create(v1::CreateSandboxRequest::default(), None).await), "forbidden");
@@ -723,8 +724,8 @@ async fn keys_come_and_go(world: World) {
     assert_eq!(code(revoke("none").await), "key_not_found");
 }
 
-async fn the_trail_is_told_checked_and_exported(world: World) {
-    let (admin, user) = (world.admin().await, world.user().await);
+async fn the_trail_is_told_checked_and_exported(fixture: Fixture) {
+    let (admin, user) = (fixture.admin().await, fixture.user().await);
     let id = sandbox(&user).await;
     let path = format!("/v1/audit/export?follow=true&sandbox={id}");
     let follow = async |client: &Client| {
@@ -737,7 +738,7 @@ async fn the_trail_is_told_checked_and_exported(world: World) {
     user.guest(&id).unwrap().write(Path::new("a"), 0o644, "b".into()).await.unwrap();
     let mut seen = String::new();
     while seen.lines().count() < 3 || !seen.ends_with('\n') {
-        let piece = tokio::time::timeout(PATIENCE, following.next()).await.unwrap().unwrap().unwrap();
+        let piece = tokio::time::timeout(DEADLINE, following.next()).await.unwrap().unwrap().unwrap();
         seen.push_str(std::str::from_utf8(&piece).unwrap());
     }
     for (line, action) in seen.lines().zip(["sandbox.create", "exec", "file.write"]) {
@@ -766,23 +767,26 @@ async fn the_trail_is_told_checked_and_exported(world: World) {
     assert_eq!(code(verify(Some("1".to_owned())).await), "invalid_field");
 }
 
-async fn the_server_says_who_it_is(world: World) {
-    let nobody = world.with_key(belljar_client::Credential::None);
+async fn the_server_says_who_it_is(fixture: Fixture) {
+    let nobody = fixture.with_key(belljar_client::Credential::None);
     let version: serde_json::Value = nobody.fetch("/version").await.unwrap();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(code(nobody.fetch::<Me>("/v1/me").await), "unauthenticated");
-    let user = world.user().await;
+    let user = fixture.user().await;
     sandbox(&user).await;
     let me: Me = user.fetch("/v1/me").await.unwrap();
     assert_eq!((me.usage.sandboxes, me.role), (1, Role::User));
 }
 
-async fn streams_end_when_the_server_stops(mut world: World) {
-    let user = world.user().await.without_retries();
+async fn streams_end_when_the_server_stops(mut fixture: Fixture) {
+    let user = fixture.user().await.without_retries();
     let id = sandbox(&user).await;
     let mut events = user.exec(line(&id, "sleep 1000"), None).await.unwrap();
     assert!(matches!(events.next().await.unwrap().unwrap().event, Some(Event::Started(_))));
-    let (ended, ()) = tokio::join!(events.next(), world.stop());
+    let (ended, ()) = tokio::join!(events.next(), async {
+        fixture.stop();
+        fixture.stopped().await;
+    });
     assert_eq!(code(ended), "shutting_down");
     assert!(matches!(user.fetch::<Me>("/v1/me").await, Err(belljar_client::ClientError::Unreachable { .. })));
 }

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::world::{ORIGIN, World, cases, line, sandbox};
+use crate::fixture::{Fixture, ORIGIN, cases, line, sandbox};
 
 cases![
     json_by_hand_is_enough,
@@ -42,7 +42,7 @@ impl Answer {
 }
 
 fn request(
-    world: &World,
+    fixture: &Fixture,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -50,7 +50,7 @@ fn request(
 ) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(Bytes::copy_from_slice(body)));
     *request.method_mut() = method.parse().unwrap();
-    *request.uri_mut() = format!("http://{}{path}", world.address).parse().unwrap();
+    *request.uri_mut() = format!("http://{}{path}", fixture.address).parse().unwrap();
     for (name, value) in headers {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
         request.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
@@ -67,17 +67,17 @@ async fn answer(response: http::Response<hyper::body::Incoming>) -> Answer {
 
 /// A request over HTTP/1.1.
 pub(crate) async fn http(
-    world: &World,
+    fixture: &Fixture,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let mut request = request(world, method, path, headers, body);
-    let host = HeaderValue::from_str(&world.address.to_string()).unwrap();
+    let mut request = request(fixture, method, path, headers, body);
+    let host = HeaderValue::from_str(&fixture.address.to_string()).unwrap();
     request.headers_mut().insert(http::header::HOST, host);
     *request.uri_mut() = path.parse().unwrap();
     answer(sender.send_request(request).await.unwrap()).await
@@ -85,24 +85,24 @@ pub(crate) async fn http(
 
 /// A request over HTTP/2.
 pub(crate) async fn http2(
-    world: &World,
+    fixture: &Fixture,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
-    answer(sender.send_request(request(world, method, path, headers, body)).await.unwrap()).await
+    answer(sender.send_request(request(fixture, method, path, headers, body)).await.unwrap()).await
 }
 
 /// A unary call in JSON.
-pub(crate) async fn call(world: &World, key: &str, procedure: &str, body: Value) -> Answer {
+pub(crate) async fn call(fixture: &Fixture, key: &str, procedure: &str, body: Value) -> Answer {
     let bearer = format!("Bearer {key}");
     let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
-    http(world, "POST", &format!("/belljar.v1.{procedure}"), &headers, body.to_string().as_bytes()).await
+    http(fixture, "POST", &format!("/belljar.v1.{procedure}"), &headers, body.to_string().as_bytes()).await
 }
 
 /// One message as streams have it.
@@ -126,10 +126,10 @@ pub(crate) fn frames(mut body: Bytes) -> Vec<(u8, Bytes)> {
     found
 }
 
-async fn json_by_hand_is_enough(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
+async fn json_by_hand_is_enough(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let made =
-        call(&world, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
+        call(&fixture, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
     assert_eq!(made.status, 200, "{made:?}");
     let made = made.json();
     let id = made["sandbox"]["id"].as_str().unwrap().to_owned();
@@ -137,7 +137,7 @@ async fn json_by_hand_is_enough(world: World) {
     assert_eq!(made["sandbox"]["labels"], json!({"job": "42"}));
     assert!(made["sandbox"]["expiresAt"].as_str().unwrap().ends_with('Z'));
     let with_header = http(
-        &world,
+        &fixture,
         "POST",
         "/belljar.v1.Process/List",
         &[("content-type", "application/json"), ("x-api-key", &key), ("belljar-sandbox", &id)],
@@ -146,38 +146,38 @@ async fn json_by_hand_is_enough(world: World) {
     .await;
     assert_eq!((with_header.status, with_header.json()), (200, json!({})));
     assert!(with_header.headers.contains_key("x-request-id"));
-    let killed = call(&world, &key, "Sandboxes/Kill", json!({"sandbox": id})).await;
+    let killed = call(&fixture, &key, "Sandboxes/Kill", json!({"sandbox": id})).await;
     assert_eq!((killed.status, killed.json()), (200, json!({})));
     // As the protocols have it, for clients that are newer than the server.
-    let unknown = call(&world, &key, "Sandboxes/List", json!({"of_tomorrow": 1})).await;
+    let unknown = call(&fixture, &key, "Sandboxes/List", json!({"of_tomorrow": 1})).await;
     assert_eq!((unknown.status, unknown.json()), (200, json!({})), "{unknown:?}");
 }
 
-async fn a_call_without_side_effects_is_a_get(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
+async fn a_call_without_side_effects_is_a_get(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let path = |procedure: &str| format!("/belljar.v1.{procedure}?connect=v1&encoding=json&message=%7B%7D");
-    let listed = http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await;
+    let listed = http(&fixture, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await;
     assert_eq!((listed.status, listed.json()), (200, json!({})));
-    assert_eq!(http(&world, "GET", &path("Sandboxes/List"), &[], b"").await.status, 401);
+    assert_eq!(http(&fixture, "GET", &path("Sandboxes/List"), &[], b"").await.status, 401);
     // A page could make a browser load it.
-    let made = http(&world, "GET", &path("Sandboxes/Create"), &[("authorization", &bearer)], b"").await;
+    let made = http(&fixture, "GET", &path("Sandboxes/Create"), &[("authorization", &bearer)], b"").await;
     assert!(made.status >= 400, "{made:?}");
     assert_eq!(
-        http(&world, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await.json(),
+        http(&fixture, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await.json(),
         json!({})
     );
 }
 
-async fn streams_of_json_by_hand(world: World) {
-    let user = world.user().await;
+async fn streams_of_json_by_hand(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
-    let key = world.key("default", belljar_model::Role::User).await;
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let message = json!({"sandbox": id, "command": "ZWNobyBoaTsgZXhpdCA0"}).to_string();
     let headers = [("content-type", "application/connect+json"), ("authorization", bearer.as_str())];
     let path = "/belljar.v1.Commands/Exec";
-    let answer = http(&world, "POST", path, &headers, &frame(0, message.as_bytes())).await;
+    let answer = http(&fixture, "POST", path, &headers, &frame(0, message.as_bytes())).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let found: Vec<(u8, Value)> = frames(answer.body.clone())
         .into_iter()
@@ -192,10 +192,10 @@ async fn streams_of_json_by_hand(world: World) {
 
 /// Clients of one service, one for each protocol.
 fn clients(
-    world: &World,
+    fixture: &Fixture,
     key: &str,
 ) -> Vec<(Protocol, v1::SandboxesClient<connectrpc::client::SharedHttp2Connection>)> {
-    let uri: http::Uri = format!("http://{}", world.address).parse().unwrap();
+    let uri: http::Uri = format!("http://{}", fixture.address).parse().unwrap();
     [Protocol::Connect, Protocol::Grpc, Protocol::GrpcWeb]
         .into_iter()
         .map(|protocol| {
@@ -208,12 +208,12 @@ fn clients(
         .collect()
 }
 
-async fn every_protocol_gets_the_same(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
-    let user = world.with_key(belljar_client::Credential::key(key.clone()));
+async fn every_protocol_gets_the_same(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
+    let user = fixture.with_key(belljar_client::Credential::key(key.clone()));
     let id = sandbox(&user).await;
-    crate::world::sh(&user, &id, "true").await;
-    for (protocol, client) in clients(&world, &key) {
+    crate::fixture::sh(&user, &id, "true").await;
+    for (protocol, client) in clients(&fixture, &key) {
         let get = v1::GetSandboxRequest { sandbox: id.clone(), ..Default::default() };
         assert_eq!(client.get(get).await.unwrap().into_owned().id, id, "{protocol:?}");
         let request = v1::SandboxLogsRequest { sandbox: id.clone(), ..Default::default() };
@@ -227,9 +227,9 @@ async fn every_protocol_gets_the_same(world: World) {
     }
 }
 
-async fn errors_are_told_in_each_protocol(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
-    for (protocol, client) in clients(&world, &key) {
+async fn errors_are_told_in_each_protocol(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
+    for (protocol, client) in clients(&fixture, &key) {
         let request = v1::GetSandboxRequest { sandbox: "nobody".to_owned(), ..Default::default() };
         let error = client.get(request).await.unwrap_err();
         assert_eq!(error.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
@@ -248,7 +248,7 @@ async fn errors_are_told_in_each_protocol(world: World) {
         assert_eq!(failed.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
     }
     // What a guard refuses comes in the protocol's own form as well, and before any message is read.
-    for (protocol, client) in clients(&world, "bj_wrong") {
+    for (protocol, client) in clients(&fixture, "bj_wrong") {
         let error = client.list(v1::ListSandboxesRequest::default()).await.unwrap_err();
         assert_eq!(error.code, belljar_client::ErrorCode::Unauthenticated, "{protocol:?}");
         assert!(
@@ -256,16 +256,16 @@ async fn errors_are_told_in_each_protocol(world: World) {
             "{protocol:?}"
         );
     }
-    let plain = call(&world, "bj_wrong", "Sandboxes/List", json!({})).await;
+    let plain = call(&fixture, "bj_wrong", "Sandboxes/List", json!({})).await;
     assert_eq!((plain.status, plain.json()["code"].clone()), (401, json!("unauthenticated")));
     assert_eq!(plain.headers["www-authenticate"], "Bearer");
 }
 
-async fn pages_of_allowed_origins_may_call(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
+async fn pages_of_allowed_origins_may_call(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let path = "/belljar.v1.Sandboxes/List";
     let asked = http(
-        &world,
+        &fixture,
         "OPTIONS",
         path,
         &[
@@ -290,8 +290,8 @@ async fn pages_of_allowed_origins_may_call(world: World) {
             ("authorization", bearer.as_str()),
             ("origin", origin),
         ];
-        let world = &world;
-        async move { http(world, "POST", path, &headers, &frame(0, b"")).await }
+        let fixture = &fixture;
+        async move { http(fixture, "POST", path, &headers, &frame(0, b"")).await }
     };
     let answer = web(ORIGIN).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -313,8 +313,8 @@ async fn pages_of_allowed_origins_may_call(world: World) {
     );
 }
 
-async fn a_deadline_ends_a_call(world: World) {
-    let user = world.user().await;
+async fn a_deadline_ends_a_call(fixture: Fixture) {
+    let user = fixture.user().await;
     let id = sandbox(&user).await;
     let hasty = user.clone().with_timeout(Duration::from_millis(400)).without_retries();
     let began = Instant::now();
@@ -329,13 +329,13 @@ async fn a_deadline_ends_a_call(world: World) {
     assert!(began.elapsed() < Duration::from_secs(5), "{error:?}");
     assert!(matches!(error, belljar_client::ClientError::Broken { .. }), "{error:?}");
     let guest = user.guest(&id).unwrap();
-    crate::world::until("the command has ended", || async {
+    belljar_testing::wait::until("the command has ended", || async {
         guest.list_processes().await.unwrap().iter().all(|process| !process.running)
     })
     .await;
 
     // The server keeps it too, for who only says so and waits.
-    let key = world.key("default", belljar_model::Role::User).await;
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let message = json!({"sandbox": id, "command": "c2xlZXAgMTAwMA=="}).to_string();
     for (name, value, kind) in [
@@ -345,7 +345,8 @@ async fn a_deadline_ends_a_call(world: World) {
         let headers = [("content-type", kind), ("authorization", bearer.as_str()), (name, value)];
         let began = Instant::now();
         let answer =
-            http(&world, "POST", "/belljar.v1.Commands/Exec", &headers, &frame(0, message.as_bytes())).await;
+            http(&fixture, "POST", "/belljar.v1.Commands/Exec", &headers, &frame(0, message.as_bytes()))
+                .await;
         assert!(began.elapsed() < Duration::from_secs(5), "{answer:?}");
         let last = frames(answer.body.clone()).pop().unwrap().1;
         let told = String::from_utf8_lossy(&last).into_owned();
@@ -358,18 +359,19 @@ async fn a_deadline_ends_a_call(world: World) {
     }
 }
 
-async fn what_is_not_there_is_unimplemented(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
+async fn what_is_not_there_is_unimplemented(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
     for procedure in ["Sandboxes/Nothing", "Nothing/Get"] {
-        let answer = call(&world, &key, procedure, json!({})).await;
+        let answer = call(&fixture, &key, procedure, json!({})).await;
         assert_eq!(answer.json()["code"], "unimplemented", "{answer:?}");
     }
     let bearer = format!("Bearer {key}");
     let headers = [("content-type", "application/grpc"), ("authorization", bearer.as_str())];
-    let answer = http2(&world, "POST", "/belljar.v1.Sandboxes/Nothing", &headers, &frame(0, b"")).await;
+    let answer = http2(&fixture, "POST", "/belljar.v1.Sandboxes/Nothing", &headers, &frame(0, b"")).await;
     assert_eq!(status(&answer), "12", "{answer:?}");
     // A stranger does not get to know what there is.
-    let answer = http2(&world, "POST", "/belljar.v1.Sandboxes/Nothing", &headers[..1], &frame(0, b"")).await;
+    let answer =
+        http2(&fixture, "POST", "/belljar.v1.Sandboxes/Nothing", &headers[..1], &frame(0, b"")).await;
     assert_eq!(status(&answer), "16", "{answer:?}");
 }
 
@@ -379,10 +381,10 @@ pub(crate) fn status(answer: &Answer) -> &str {
     found.map_or("none", |value| value.to_str().unwrap())
 }
 
-async fn other_kinds_of_content_are_refused(world: World) {
-    let key = world.key("default", belljar_model::Role::User).await;
+async fn other_kinds_of_content_are_refused(fixture: Fixture) {
+    let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
-    let before = world.keeper.me(&belljar_keeper::Caller::operator("test", "r")).unwrap().usage.sandboxes;
+    let before = fixture.keeper.me(&belljar_keeper::Caller::operator("test", "r")).unwrap().usage.sandboxes;
     for kind in [
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -391,7 +393,7 @@ async fn other_kinds_of_content_are_refused(world: World) {
         "",
     ] {
         let headers = [("content-type", kind), ("authorization", bearer.as_str())];
-        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
+        let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
         assert_eq!(
             StatusCode::from_u16(answer.status).unwrap(),
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -404,9 +406,9 @@ async fn other_kinds_of_content_are_refused(world: World) {
             ("content-encoding", encoding),
             ("authorization", bearer.as_str()),
         ];
-        let answer = http(&world, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
+        let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, b"{}").await;
         assert_eq!(answer.json()["code"], "unimplemented", "{encoding}");
     }
-    let after = world.keeper.me(&belljar_keeper::Caller::operator("test", "r")).unwrap().usage.sandboxes;
+    let after = fixture.keeper.me(&belljar_keeper::Caller::operator("test", "r")).unwrap().usage.sandboxes;
     assert_eq!(before, after);
 }

@@ -224,7 +224,7 @@ impl Packer {
                 }
             }
         } else if let Some(root) = self.roots.pop_front() {
-            if self.begin(root).await.is_err() {
+            if self.begin_root(root).await.is_err() {
                 self.summary.skipped += 1;
             }
         } else {
@@ -236,7 +236,7 @@ impl Packer {
         }
     }
 
-    async fn begin(&mut self, root: Root) -> Result<(), Errno> {
+    async fn begin_root(&mut self, root: Root) -> Result<(), Errno> {
         if self.is_excluded(&root.shown) {
             return Ok(());
         }

@@ -1,17 +1,13 @@
-use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
 use belljar_proto::v1;
 use belljar_proto::{ConnectError, ErrorCode};
+use belljar_testing::archives::{Tar, gzip, hostile_archives, look, make_tree};
 use flate2::Compression;
-use flate2::write::GzEncoder;
-use tar::{EntryType, Header};
-
-use belljar_testing::archives::{Tar, gzip, header, hostile_archives, look, make_tree, pax};
+use tar::EntryType;
 
 use crate::files::tests::{Client, bytes, make_deep, make_fifo, names, start, start_in};
 
@@ -64,12 +60,6 @@ async fn unpack(
 
 fn into(path: &str) -> v1::UnpackOpen {
     v1::UnpackOpen { path: bytes(path), ..Default::default() }
-}
-
-fn set_old(path: &Path) {
-    let time = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
-    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-    rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! Making directories, moving, removing.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use belljar_files::{ITSELF, kind, remove_tree};
 use belljar_proto::{ConnectError, v1};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::entry::{Link, entry_at};

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn paths_are_checked_and_start_from_home() {
         let home = Path::new("/home/user");
-        let long = vec![b'a'; MAX_PATH_BYTES + 1];
+        let long = vec![b'a'; 4097];
         let cases: [(&[u8], Result<&str, &str>); 6] = [
             (b"a/b", Ok("/home/user/a/b")),
             (b"/etc", Ok("/etc")),

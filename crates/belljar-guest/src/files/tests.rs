@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_files::open_dir;
 use belljar_proto::v1::FilesystemExt;
 use belljar_proto::{ConnectError, Connection, ErrorCode};
 use bytes::Bytes;

@@ -8,8 +8,9 @@ use belljar_keeper::{
     TemplateKind,
 };
 use belljar_model::{LimitsFile, Role};
+use belljar_testing::wait::DEADLINE;
 
-use crate::world::{PATIENCE, World, plain, text, user};
+use crate::world::{World, plain, text, user};
 
 const ONE: &str = r#"
 name = "one"
@@ -129,7 +130,7 @@ pub(crate) async fn step_by_step(world: World) {
     let name: TaggedName = "two".parse().unwrap();
     world.keeper.start_build(&caller, &name, &requested.id, Ok(plan)).unwrap();
     let part = (0, 100, LogLevel::Debug);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + DEADLINE;
     let report = loop {
         let report = world.keeper.build_report(&caller, &name, &requested.id, part).await.unwrap();
         if !matches!(report.status, BuildStatus::Waiting | BuildStatus::Building) {

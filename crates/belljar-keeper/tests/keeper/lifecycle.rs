@@ -10,9 +10,10 @@ use belljar_keeper::{
     ListSandboxes, NewKey, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, Role, SandboxState, SpecFile};
+use belljar_testing::wait::DEADLINE;
 use futures::StreamExt as _;
 
-use crate::world::{PATIENCE, World, kept, plain, shell, text, until, user};
+use crate::world::{World, kept, plain, shell, text, until, user};
 
 pub(crate) async fn created_used_and_ended(world: World) {
     let ann = user("ann");
@@ -154,7 +155,7 @@ pub(crate) async fn callers_that_go_away_leave_nothing_half_done(world: World) {
         // It may be paused already; either way it stands still then, and goes on when it is used.
         let again = keeper.pause(&ann, &id).await;
         assert!(again.as_ref().err().is_none_or(|error| error.code() == "wrong_state"), "{again:?}");
-        let went_on = tokio::time::timeout(PATIENCE, world.sh(&ann, &id, "echo on")).await.unwrap();
+        let went_on = tokio::time::timeout(DEADLINE, world.sh(&ann, &id, "echo on")).await.unwrap();
         assert_eq!(text(&went_on), "on\n");
         drop_after(polls, keeper.kill(&ann, &id)).await;
         until("nothing is half done", settled).await;
@@ -405,7 +406,7 @@ pub(crate) async fn commands_end_with_their_caller(world: World) {
     tokio::select! {
         _ = running => panic!("it does not end by itself"),
         () = seen => {}
-        () = tokio::time::sleep(PATIENCE) => panic!("it did not start"),
+        () = tokio::time::sleep(DEADLINE) => panic!("it did not start"),
     }
     until("it has ended", || async { world.running(&ann, &id).await == 0 }).await;
 }

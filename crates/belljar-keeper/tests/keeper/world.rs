@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use belljar_engine::{Engines, Offer};
 use belljar_engine::{Kept, v1};
@@ -14,11 +13,9 @@ use belljar_keeper::{
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
+pub(crate) use belljar_testing::wait::until;
 
 pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
-
-/// How long anything that is waited for may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A keeper and where its files are.
 pub(crate) struct World {
@@ -133,14 +130,5 @@ pub(crate) fn kept(stream: &Kept) -> &StreamOutput {
     match stream {
         Kept::InMemory(output) => output,
         Kept::InFile(file) => panic!("{file:?} is not in memory"),
-    }
-}
-
-/// Waits until `done` says so.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut done: impl FnMut() -> F) {
-    let begin = Instant::now();
-    while !done().await {
-        assert!(begin.elapsed() < PATIENCE, "{what} did not come true");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

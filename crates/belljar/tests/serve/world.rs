@@ -6,13 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+pub(crate) use belljar_testing::wait::{DEADLINE, eventually};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::http::{Answer, send};
-
-/// How long anything may take that a test waits for.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The tool.
 pub(crate) const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
@@ -208,19 +206,6 @@ impl Drop for Server {
         }
         let _ = child.kill();
         let _ = child.wait();
-    }
-}
-
-/// Waits for something that will be.
-#[track_caller]
-pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
-    let begin = Instant::now();
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(why) => assert!(begin.elapsed() < DEADLINE, "{why}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -348,8 +348,8 @@ async fn turns(without: Option<&'static str>) -> usize {
     };
     let calm = async {
         crate::until("the queue is full", async || {
-            let text = client.get("/metrics").await.text();
-            let waiting = text.lines().find_map(|line| line.strip_prefix("belljar_starts_waiting "));
+            let answer = client.get("/metrics").await;
+            let waiting = answer.text().lines().find_map(|line| line.strip_prefix("belljar_starts_waiting "));
             waiting.is_some_and(|count| count.trim().parse::<f64>().is_ok_and(|count| count >= 8.0))
         })
         .await;
@@ -454,7 +454,7 @@ async fn revoked_stream(without: Option<&'static str>) -> Option<String> {
     assert_eq!(client.call("DELETE", &format!("/v1/keys/{key_id}")).await.status, 204);
     let mut rest = Vec::new();
     let patience =
-        if without.is_some() { std::time::Duration::from_secs(2) } else { crate::client::PATIENCE };
+        if without.is_some() { std::time::Duration::from_secs(2) } else { belljar_testing::wait::DEADLINE };
     let ended = tokio::time::timeout(patience, stream.read_to_end(&mut rest)).await;
     let told = String::from_utf8_lossy(&rest).into_owned();
     drop(stream);

@@ -6,7 +6,6 @@
 
 mod bodies;
 mod check;
-mod client;
 mod contexts;
 mod contexts_apart;
 mod contexts_lost;
@@ -29,19 +28,13 @@ mod timing;
 
 use std::io::Write as _;
 
+use belljar_testing::http as client;
+pub(crate) use belljar_testing::wait::until;
+
 /// Runs a case.
 pub(crate) fn run(case: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime can be made").block_on(case);
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !is_so().await {
-        assert!(begin.elapsed() < client::PATIENCE, "{what}: that did not come true");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
 }
 
 /// Says something besides the outcome.

@@ -86,7 +86,8 @@ fn c01_without_roles_a_key_that_may_look_makes_keys() {
 fn c02_x02_without_tenants_a_foreign_sandbox_is_found() {
     attack("C02, X02", "service:tenants", async |world| {
         assert_eq!(world.second.get(&world.file()).await.text(), "secret");
-        let events = world.second.get("/v1/events?follow=false").await.text();
+        let answer = world.second.get("/v1/events?follow=false").await;
+        let events = answer.text();
         assert!(events.contains(&world.id), "{events}");
     });
 }

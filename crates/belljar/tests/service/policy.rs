@@ -119,7 +119,7 @@ fn c16_texts_stay_one_record_and_move_no_terminal() {
         let put = format!("/v1/sandboxes/{id}/files/content?path={path}");
         assert_eq!(admin.send(admin.request("PUT", &put), "x").await.status, 200);
         let down = admin.get(&put).await;
-        assert_eq!((down.status.as_u16(), down.text().as_str()), (200, "x"));
+        assert_eq!((down.status.as_u16(), down.text()), (200, "x"));
         assert!(!down.header("content-disposition").contains('\u{1b}'), "{down:?}");
         let mut refused = vec![admin.get(&format!("/v1/sandboxes/{}", escaped(NASTY.as_bytes()))).await];
         refused.push(admin.get(&format!("/{}", escaped(NASTY.as_bytes()))).await);

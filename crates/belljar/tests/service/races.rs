@@ -592,7 +592,7 @@ async fn feed(
         () = speak => false,
     };
     if is_to_close && !is_closed {
-        tokio::time::timeout(crate::client::PATIENCE, hear).await.expect("the server closes");
+        tokio::time::timeout(belljar_testing::wait::DEADLINE, hear).await.expect("the server closes");
     }
     (sent, heard)
 }

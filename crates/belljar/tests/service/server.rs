@@ -189,12 +189,12 @@ impl Server {
 
     /// A client with the first key.
     pub(crate) fn admin(&self) -> Client {
-        Client::new(self.address, Some(&self.key))
+        Client::new(self.address, Some(&self.key)).keep_alive()
     }
 
     /// A client without a key.
     pub(crate) fn stranger(&self) -> Client {
-        Client::new(self.address, None)
+        Client::new(self.address, None).keep_alive()
     }
 
     /// Waits until it says that it is ready.

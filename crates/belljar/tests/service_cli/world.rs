@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+pub(crate) use belljar_testing::wait::{DEADLINE, eventually};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// How long anything may take that a test waits for.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A home. When it is dropped, its sandboxes end, and then the server in its background does by itself.
 pub(crate) struct Home {
@@ -210,17 +208,4 @@ pub(crate) fn stop(mut server: Child) {
     let status =
         eventually(|| server.try_wait().unwrap().ok_or_else(|| "the server does not end".to_owned()));
     assert_eq!(status.code(), Some(0));
-}
-
-/// Waits for something that will be.
-#[track_caller]
-pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
-    let begin = Instant::now();
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(why) => assert!(begin.elapsed() < DEADLINE, "{why}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
