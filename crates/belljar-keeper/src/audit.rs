@@ -1,10 +1,11 @@
 //! Who did what, and what came of it.
 
-use belljar_model::{Role, SandboxId};
+use belljar_model::SandboxId;
 use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, Verification};
 use jiff::Timestamp;
 use tracing::Instrument as _;
 
+use crate::action::{AUDIT_READ, AUDIT_VERIFY, Action, SANDBOX_KILL};
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::events::Event;
@@ -20,9 +21,6 @@ pub(crate) const CODE_DIGEST: &str = "code_sha256";
 pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
 pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
 pub(crate) const ISOLATION: &str = "isolation";
-
-/// What the end of a sandbox is called, of which the record finds room on a full disk too.
-pub(crate) const KILL: &str = "sandbox.kill";
 
 /// Something for the trail.
 #[derive(Debug, Clone)]
@@ -42,13 +40,13 @@ impl Keeper {
     pub(crate) fn audit<'a, T>(
         &'a self,
         caller: &'a Caller,
-        action: &'static str,
+        action: Action,
         sandbox: Option<&'a SandboxId>,
         outcome: &Result<T>,
         details: Vec<(&'static str, String)>,
     ) -> impl Future<Output = Result<()>> + Send + use<'a, T> {
         let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
-        self.record(caller, Deed { action, sandbox, outcome, details })
+        self.record(caller, Deed { action: action.name, sandbox, outcome, details })
     }
 
     /// Writes a deed into the trail. Returns when it is written.
@@ -75,7 +73,8 @@ impl Keeper {
             }
         }
         let begin = std::time::Instant::now();
-        let ends = deed.action == KILL;
+        // The record of a sandbox's end finds room on a full disk, too.
+        let ends = deed.action == SANDBOX_KILL.name;
         let again = ends.then(|| record.clone());
         let mut appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
         if let (Err(error), Some(record)) = (&appended, again)
@@ -131,7 +130,7 @@ impl Keeper {
         after: Option<i64>,
         limit: u32,
     ) -> Result<Vec<AuditRecord>> {
-        self.require(caller, Role::Admin, "reading the audit trail")?;
+        self.require(caller, AUDIT_READ)?;
         Ok(self.inner.audit.tail(filter, after, limit.clamp(1, MAX_RECORDS)).await?)
     }
 
@@ -140,7 +139,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin.
     pub async fn audit_head(&self, caller: &Caller) -> Result<Head> {
-        self.require(caller, Role::Admin, "reading the audit trail")?;
+        self.require(caller, AUDIT_READ)?;
         Ok(self.inner.audit.head().await?)
     }
 
@@ -154,7 +153,7 @@ impl Keeper {
         from: i64,
         known: Option<Head>,
     ) -> Result<Verification> {
-        self.require(caller, Role::Admin, "checking the audit trail")?;
+        self.require(caller, AUDIT_VERIFY)?;
         Ok(self.inner.audit.verify(from, known).await?)
     }
 }

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio_util::io::ReaderStream;
 
+use crate::action::{SANDBOX_USE, TEMPLATE_BUILD};
 use crate::builds::{BASE_STEP, Build, FINAL_STEP, LogLevel, StepFailure};
 use crate::built::{BuiltRecord, Services};
 use crate::caller::Caller;
@@ -96,7 +97,7 @@ impl Keeper {
             }
             Err(Failed { step, error }) => (Err(error), step),
         };
-        let outcome = match self.audit(caller, "template.build", None, &outcome, details).await {
+        let outcome = match self.audit(caller, TEMPLATE_BUILD, None, &outcome, details).await {
             Ok(()) => outcome,
             Err(error) => Err(error),
         };
@@ -169,7 +170,7 @@ impl Keeper {
         };
         let created = self.create_for_build(caller, request).await?;
         let id = created.info.id.as_str();
-        let entered = match self.enter(caller, id).await {
+        let entered = match self.enter_for(caller, id, SANDBOX_USE).await {
             Ok(entered) => entered,
             Err(error) => {
                 self.kill(caller, id).await?;

@@ -11,11 +11,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_model::{LimitsFile, Role};
+use belljar_model::LimitsFile;
 use belljar_store::ServiceWall;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::action::{TEMPLATE_BUILD, TEMPLATE_GET};
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::error::KeeperError;
@@ -229,7 +230,7 @@ impl Keeper {
     /// # Errors
     /// What is wrong with the request; a name that something else has; too many builds that wait or go on.
     pub async fn request_build(&self, caller: &Caller, request: NewBuild) -> Result<RequestedBuild> {
-        self.require(caller, Role::User, "building a template")?;
+        self.require(caller, TEMPLATE_BUILD)?;
         let NewBuild { name, tags, limits } = request;
         if tags.len() >= MAX_TAGS {
             let reason = format!("{} are too many; at most {MAX_TAGS} are allowed", tags.len());
@@ -280,7 +281,7 @@ impl Keeper {
         id: &str,
         plan: std::result::Result<BuildPlan, StepFailure>,
     ) -> Result<()> {
-        self.require(caller, Role::User, "building a template")?;
+        self.require(caller, TEMPLATE_BUILD)?;
         let build = self.inner.builds.find(caller, name.name(), id)?;
         build.begin()?;
         let (keeper, caller) = (self.clone(), caller.clone());
@@ -299,7 +300,7 @@ impl Keeper {
         id: &str,
         (offset, limit, level): (usize, usize, LogLevel),
     ) -> Result<BuildReport> {
-        self.require(caller, Role::Read, "looking at a build")?;
+        self.require(caller, TEMPLATE_GET)?;
         let build = match self.inner.builds.find(caller, name.name(), id) {
             Ok(build) => build,
             // What it has made is known for longer than how.

@@ -10,7 +10,7 @@ use belljar_image::{
     Base, BaseTemplate, BuildEvent, BuildInput, Builder, Built, BundleHeader, Definition, Layer, Layers,
     MAX_HEADER_BYTES, Swept, parse_header, write_header,
 };
-use belljar_model::{Role, SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
+use belljar_model::{SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
+use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
 use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::create::fill_random;
@@ -161,7 +162,7 @@ impl Keeper {
     /// # Errors
     /// What is wrong with the request; what fails later is told at the end.
     pub async fn build_template(&self, caller: &Caller, request: BuildTemplate) -> Result<TemplateBuild> {
-        self.require(caller, Role::Admin, "building a template")?;
+        self.require(caller, TEMPLATE_BUILD_FILE)?;
         self.check_build(&request)?;
         let definition = Definition::parse(&request.definition).map_err(belljar_image::BuildError::from)?;
         self.check_networks(caller, &definition)?;
@@ -192,7 +193,7 @@ impl Keeper {
                 details.push(("template", info.id.clone()));
                 details.push(("sha256", info.digest.clone()));
             }
-            let result = match keeper.audit(&caller, "template.build", None, &result, details).await {
+            let result = match keeper.audit(&caller, TEMPLATE_BUILD, None, &result, details).await {
                 Ok(()) => result,
                 Err(error) => Err(error),
             };
@@ -386,10 +387,10 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`]; a template that was not built is refused.
     pub async fn export_template(&self, caller: &Caller, id: &str) -> Result<Exported> {
-        self.require(caller, Role::User, "exporting a template")?;
+        self.require(caller, TEMPLATE_EXPORT)?;
         let exported = self.export(caller, id).await;
         let details = vec![("template", id.chars().take(64).collect::<String>())];
-        self.audit(caller, "template.export", None, &exported, details).await?;
+        self.audit(caller, TEMPLATE_EXPORT, None, &exported, details).await?;
         exported
     }
 
@@ -440,14 +441,14 @@ impl Keeper {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        self.require(caller, Role::Admin, "importing a template")?;
+        self.require(caller, TEMPLATE_IMPORT)?;
         let imported = self.import(caller, name, source).await;
         let mut details = Vec::new();
         if let Ok(info) = &imported {
             details.push(("template", info.id.clone()));
             details.push(("sha256", info.digest.clone()));
         }
-        self.audit(caller, "template.import", None, &imported, details).await?;
+        self.audit(caller, TEMPLATE_IMPORT, None, &imported, details).await?;
         imported
     }
 

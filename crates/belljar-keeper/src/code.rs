@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::Instrument as _;
 
+use crate::action::CODE;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
@@ -129,7 +130,7 @@ impl Keeper {
     ) -> Result<CodeExecution> {
         check_code(&request)?;
         self.check_reserve("run code").await?;
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CODE).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {
@@ -141,7 +142,7 @@ impl Keeper {
             }
         };
         let asked = execute_requests(&entered, &request)?;
-        self.inner.spent.execute(caller)?;
+        self.check(caller, CODE)?;
         let running = self.run_asked(&entered, &request, asked, events, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
@@ -166,7 +167,7 @@ impl Keeper {
                 self.count_usage(&entered).await;
             }
         };
-        let audit = self.audit(caller, "code", Some(entered.id()), &outcome, details);
+        let audit = self.audit(caller, CODE, Some(entered.id()), &outcome, details);
         let (recorded, ()) = futures::join!(audit, counting);
         recorded?;
         let done = outcome?;

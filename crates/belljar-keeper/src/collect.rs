@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::Role;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::action::SERVER_COLLECT;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
@@ -70,11 +70,11 @@ impl Keeper {
     }
 
     async fn collect_to_its_end(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
-        self.require(caller, Role::Admin, "removing what is left over")?;
+        self.require(caller, SERVER_COLLECT)?;
         let collected = self.collect_all(dry_run).await;
         if !dry_run {
             let removed = collected.as_ref().map_or(0, |all| all.iter().map(|one| one.count).sum::<u64>());
-            self.audit(caller, "server.collect", None, &collected, vec![("removed", removed.to_string())])
+            self.audit(caller, SERVER_COLLECT, None, &collected, vec![("removed", removed.to_string())])
                 .await?;
         }
         collected

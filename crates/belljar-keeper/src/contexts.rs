@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use belljar_engine::{ErrorCode, v1};
 use bytes::Bytes;
 
+use crate::action::{
+    CODE_ANSWER, CONTEXT_CREATE, CONTEXT_INTERRUPT, CONTEXT_LIST, CONTEXT_REMOVE, CONTEXT_RESTART,
+};
 use crate::caller::Caller;
 use crate::code::{check_name, environment, explained};
 #[cfg(doc)]
@@ -35,7 +38,7 @@ impl Keeper {
         new: NewContext,
     ) -> Result<v1::ContextInfo> {
         check_name("language", new.language.as_deref())?;
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CONTEXT_CREATE).await?;
         let request = v1::CreateContextRequest {
             language: new.language.unwrap_or_default(),
             cwd: new.cwd.unwrap_or_default(),
@@ -55,7 +58,7 @@ impl Keeper {
         };
         let mut details = vec![("language", made.as_ref().map_or(language, |made| made.language.clone()))];
         details.extend(made.as_ref().ok().map(|made| ("context", made.id.clone())));
-        self.audit(caller, "context.create", Some(entered.id()), &made, details).await?;
+        self.audit(caller, CONTEXT_CREATE, Some(entered.id()), &made, details).await?;
         made
     }
 
@@ -64,7 +67,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`].
     pub async fn contexts(&self, caller: &Caller, id: &str) -> Result<Vec<v1::ContextInfo>> {
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CONTEXT_LIST).await?;
         match entered.guest().list_contexts().await {
             Ok(contexts) => Ok(contexts),
             Err(error) => Err(explained(&entered, error, None).await),
@@ -76,12 +79,12 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::create_context`]; there is no such context.
     pub async fn restart_context(&self, caller: &Caller, id: &str, context: &str) -> Result<v1::ContextInfo> {
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CONTEXT_RESTART).await?;
         let done = match entered.guest().restart_context(context).await {
             Ok(info) => Ok(info),
             Err(error) => Err(explained(&entered, error, Some(context)).await),
         };
-        self.audit(caller, "context.restart", Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_RESTART, Some(entered.id()), &done, named(context)).await?;
         done
     }
 
@@ -90,12 +93,12 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; there is no such context.
     pub async fn interrupt_context(&self, caller: &Caller, id: &str, context: &str) -> Result<bool> {
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CONTEXT_INTERRUPT).await?;
         let done = match entered.guest().interrupt_context(context).await {
             Ok(interrupted) => Ok(interrupted),
             Err(error) => Err(explained(&entered, error, Some(context)).await),
         };
-        self.audit(caller, "context.interrupt", Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_INTERRUPT, Some(entered.id()), &done, named(context)).await?;
         done
     }
 
@@ -104,12 +107,12 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; there is no such context.
     pub async fn remove_context(&self, caller: &Caller, id: &str, context: &str) -> Result<()> {
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CONTEXT_REMOVE).await?;
         let done = match entered.guest().remove_context(context).await {
             Ok(()) => Ok(()),
             Err(error) => Err(explained(&entered, error, Some(context)).await),
         };
-        self.audit(caller, "context.remove", Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_REMOVE, Some(entered.id()), &done, named(context)).await?;
         done
     }
 
@@ -118,7 +121,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; there is no such context, or nobody has asked.
     pub async fn answer_code(&self, caller: &Caller, id: &str, request: v1::AnswerRequest) -> Result<()> {
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, CODE_ANSWER).await?;
         let context = request.context.clone();
         match entered.guest().answer_code(request).await {
             Ok(()) => Ok(()),

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
 
+use crate::action::{POLICY_REFUSED, SANDBOX_CREATE};
 use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::entry::Entry;
@@ -93,15 +94,15 @@ impl Keeper {
             Err(error) => (None, vec![("error", error.to_string())]),
         };
         let action = match &outcome {
-            Err(KeeperError::Policy { .. }) => "policy.refused",
-            _ => "sandbox.create",
+            Err(KeeperError::Policy { .. }) => POLICY_REFUSED,
+            _ => SANDBOX_CREATE,
         };
         self.audit(caller, action, sandbox.as_ref(), &outcome, details).await?;
         outcome
     }
 
     async fn create_once(&self, caller: &Caller, request: CreateSandbox, for_build: bool) -> Result<Created> {
-        self.require(caller, Role::User, "making a sandbox")?;
+        self.require(caller, SANDBOX_CREATE)?;
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);
         }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use crate::caller::Caller;
 use crate::error::{KeeperError, chain};
-use crate::keeper::{Keeper, Result};
+use crate::keeper::Keeper;
 use crate::keys::Denied;
 
 /// What the records are called.
@@ -137,18 +137,6 @@ impl Keeper {
             key,
         };
         self.inner.denials.note(denial, request_id, None);
-    }
-
-    /// Checks the caller's role, and notes a refusal.
-    ///
-    /// # Errors
-    /// As [`Caller::require`].
-    pub fn require(&self, caller: &Caller, needed: belljar_model::Role, action: &'static str) -> Result<()> {
-        let checked = caller.require(needed, action);
-        if checked.is_err() {
-            self.note_forbidden(caller, action);
-        }
-        checked
     }
 
     /// Notes that a key was good, but not for what was asked for.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
+use crate::action::EVENTS_FOLLOW;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::json;
@@ -196,7 +197,7 @@ impl Keeper {
         after: Option<&str>,
         follow: bool,
     ) -> Result<impl Stream<Item = Occurrence> + Send + 'static> {
-        self.require(caller, Role::Read, "following events")?;
+        self.require(caller, EVENTS_FOLLOW)?;
         let events = Arc::clone(&self.inner.events);
         let mut seen = events.last.subscribe();
         let known = after.map(|id| events.number(id)).transpose()?;

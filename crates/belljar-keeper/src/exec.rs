@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use crate::action::{self, EXEC_START};
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
@@ -114,7 +115,7 @@ impl Keeper {
             return Err(KeeperError::field("output", reason));
         }
         self.check_reserve("run a command").await?;
-        let entered = self.enter(caller, id).await?;
+        let entered = self.enter_for(caller, id, action::EXEC).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {
@@ -125,7 +126,7 @@ impl Keeper {
                 }
             }
         };
-        self.inner.spent.execute(caller)?;
+        self.check(caller, action::EXEC)?;
         let digest = command_digest(&request);
         let running = self.run(caller, &entered, &request, events);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
@@ -139,7 +140,7 @@ impl Keeper {
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
             entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
-        self.audit(caller, "exec", Some(entered.id()), &outcome, details).await?;
+        self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details).await?;
         let (result, _) = outcome?;
         if let Some(claim) = once {
             claim.finish(&answer(&result, self.has_disk())).await?;
@@ -238,12 +239,12 @@ impl Keeper {
             return Err(KeeperError::field("output", reason));
         }
         self.check_reserve("run a command").await?;
-        let entered = self.enter(caller, id).await?;
-        self.inner.spent.execute(caller)?;
+        let entered = self.enter_for(caller, id, EXEC_START).await?;
+        self.check(caller, EXEC_START)?;
         let details = vec![(CODE_DIGEST, command_digest(&request))];
         let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
         let started = Running::start(&entered, &request, timeout, true).await;
-        self.audit(caller, "exec.start", Some(entered.id()), &started, details).await?;
+        self.audit(caller, EXEC_START, Some(entered.id()), &started, details).await?;
         let mut running = started?;
         running.is_over = true;
         entered.entry.note("exec", Some(running.id), "in the background");

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use crate::audit::KILL;
+use crate::action::{SANDBOX_KILL, SANDBOX_PAUSE, SANDBOX_RESUME, SANDBOX_TIMEOUT, SANDBOX_USE};
 use crate::builds::Builds;
 use crate::caller::Caller;
 use crate::collect::Archives;
@@ -257,21 +257,10 @@ impl Keeper {
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it is paused and stays so; [`KeeperError::Forbidden`] for a key
     /// that may only look.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
-        self.enter_as(caller, id, Role::User, "using a sandbox").await
+        self.enter_for(caller, id, SANDBOX_USE).await
     }
 
-    /// The same for who may do `action`. The sandbox's own token is enough.
-    pub(crate) async fn enter_as(
-        &self,
-        caller: &Caller,
-        id: &str,
-        needed: Role,
-        action: &'static str,
-    ) -> Result<Entered> {
-        if caller.role < needed {
-            self.note_forbidden(caller, action);
-            return Err(KeeperError::Forbidden { action, needed });
-        }
+    pub(crate) async fn enter_found(&self, caller: &Caller, id: &str) -> Result<Entered> {
         let entry = self.find(caller, id).await?;
         let entering = step!("keeper.enter", sandbox = %entry.id);
         self.enter_entry(entry).instrument(entering).await
@@ -303,7 +292,7 @@ impl Keeper {
     }
 
     async fn kill_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, Role::User, "ending a sandbox")?;
+        self.require(caller, SANDBOX_KILL)?;
         let entry = self.find(caller, id).await?;
         let reason = match caller.is_operator() {
             true => "ended on request of the operator".to_owned(),
@@ -311,7 +300,7 @@ impl Keeper {
         };
         let ending = self.end(&entry, &reason);
         let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
-        self.audit(caller, KILL, Some(&entry.id), &ended, Vec::new()).await?;
+        self.audit(caller, SANDBOX_KILL, Some(&entry.id), &ended, Vec::new()).await?;
         ended
     }
 
@@ -403,10 +392,10 @@ impl Keeper {
     }
 
     async fn pause_to_its_end(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        self.require(caller, Role::User, "pausing a sandbox")?;
+        self.require(caller, SANDBOX_PAUSE)?;
         let entry = self.find(caller, id).await?;
         let paused = self.freeze(&entry).await;
-        self.audit(caller, "sandbox.pause", Some(&entry.id), &paused, Vec::new()).await?;
+        self.audit(caller, SANDBOX_PAUSE, Some(&entry.id), &paused, Vec::new()).await?;
         paused.map(|()| entry.info())
     }
 
@@ -456,11 +445,11 @@ impl Keeper {
         id: &str,
         timeout: Option<Duration>,
     ) -> Result<SandboxInfo> {
-        self.require(caller, Role::User, "resuming a sandbox")?;
+        self.require(caller, SANDBOX_RESUME)?;
         let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
         let entry = self.find(caller, id).await?;
         let resumed = self.thaw(&entry, timeout).await;
-        self.audit(caller, "sandbox.resume", Some(&entry.id), &resumed, Vec::new()).await?;
+        self.audit(caller, SANDBOX_RESUME, Some(&entry.id), &resumed, Vec::new()).await?;
         resumed.map(|()| entry.info())
     }
 
@@ -522,7 +511,7 @@ impl Keeper {
         id: &str,
         timeout: Duration,
     ) -> Result<SandboxInfo> {
-        self.require(caller, Role::User, "setting a timeout")?;
+        self.require(caller, SANDBOX_TIMEOUT)?;
         let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
         let entry = self.find(caller, id).await?;
         {
@@ -540,7 +529,7 @@ impl Keeper {
         }
         let set = Ok(());
         let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
-        self.audit(caller, "sandbox.timeout", Some(&entry.id), &set, details).await?;
+        self.audit(caller, SANDBOX_TIMEOUT, Some(&entry.id), &set, details).await?;
         if timeout.is_zero() && entry.state() != SandboxState::Paused {
             // The guardian may be at it already: then this waits for it.
             match self.time_is_over(&entry).await {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
+use crate::action::{KEY_CREATE, KEY_LIST, KEY_REVOKE, KEY_UPDATE};
 use crate::built::built_record;
 use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
 use crate::create::fill_random;
@@ -245,7 +246,7 @@ impl Keeper {
     }
 
     async fn create_key_to_its_end(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
-        self.require(caller, Role::Admin, "making a key")?;
+        self.require(caller, KEY_CREATE)?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
                 let reason = format!(
@@ -298,7 +299,7 @@ impl Keeper {
             ("role", row.role.to_string()),
             ("tenant", row.tenant.clone()),
         ];
-        self.audit(caller, "key.create", None, &inserted, details).await?;
+        self.audit(caller, KEY_CREATE, None, &inserted, details).await?;
         inserted?;
         self.count_tenants().await?;
         Ok(CreatedKey { info: key_info(&row), key: secret })
@@ -338,7 +339,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin.
     pub async fn keys(&self, caller: &Caller) -> Result<Vec<KeyInfo>> {
-        self.require(caller, Role::Admin, "listing keys")?;
+        self.require(caller, KEY_LIST)?;
         self.write_touched().await;
         Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
     }
@@ -354,7 +355,7 @@ impl Keeper {
     }
 
     async fn set_key_quotas_to_its_end(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
-        self.require(caller, Role::Admin, "changing a key")?;
+        self.require(caller, KEY_UPDATE)?;
         let text = serde_json::to_string(&quotas);
         let text = text.map_err(|error| KeeperError::field("quotas", error.to_string()))?;
         let not_found = || KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() };
@@ -364,7 +365,7 @@ impl Keeper {
         };
         self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
         let details = vec![("key", id.chars().take(64).collect()), ("quotas", text)];
-        self.audit(caller, "key.update", None, &changed, details).await?;
+        self.audit(caller, KEY_UPDATE, None, &changed, details).await?;
         changed?;
         let row = self.inner.store.keys().get(id).await?;
         row.as_ref().map(key_info).ok_or_else(not_found)
@@ -380,7 +381,7 @@ impl Keeper {
     }
 
     async fn revoke_key_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, Role::Admin, "taking a key back")?;
+        self.require(caller, KEY_REVOKE)?;
         let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(StoreError::NotFound { .. }) => {
@@ -393,8 +394,7 @@ impl Keeper {
             // Nobody may be there to hear it.
             let _ = self.inner.keys.revoked.send(id.to_owned());
         }
-        self.audit(caller, "key.revoke", None, &revoked, vec![("key", id.chars().take(64).collect())])
-            .await?;
+        self.audit(caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())]).await?;
         revoked?;
         self.count_tenants().await
     }

@@ -1,6 +1,7 @@
 //! The service without a wire: what a sandbox may do and for how long. Facades translate to and from it, and nothing else.
 #![forbid(unsafe_code)]
 
+pub mod action;
 mod audit;
 mod build_steps;
 mod builds;

@@ -10,6 +10,7 @@ use futures::Stream;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+use crate::action::{ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_UPDATE};
 use crate::caller::Caller;
 use crate::entry::{Entry, info};
 use crate::error::KeeperError;
@@ -37,7 +38,7 @@ impl Keeper {
     /// # Errors
     /// A cursor that is not ours is refused.
     pub async fn list(&self, caller: &Caller, query: ListSandboxes) -> Result<Page<SandboxInfo>> {
-        self.require(caller, Role::Read, "listing sandboxes")?;
+        self.require(caller, SANDBOX_LIST)?;
         let states = if query.states.is_empty() {
             SandboxState::ALL.into_iter().filter(|state| *state != SandboxState::Gone).collect()
         } else {
@@ -89,13 +90,13 @@ impl Keeper {
         id: &str,
         update: SandboxUpdate,
     ) -> Result<SandboxInfo> {
-        self.require(caller, Role::User, "changing a sandbox")?;
+        self.require(caller, SANDBOX_UPDATE)?;
         let entry = self.find(caller, id).await?;
         // The whole policy is where it is kept; the trail says that it is another one.
         let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
         let details = network_details(policy.iter());
         let changed = self.change(caller, &entry, update).await;
-        self.audit(caller, "sandbox.update", Some(&entry.id), &changed, details).await?;
+        self.audit(caller, SANDBOX_UPDATE, Some(&entry.id), &changed, details).await?;
         changed.map(|()| entry.info())
     }
 
@@ -319,7 +320,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::Forbidden`] for the token of a sandbox.
     pub fn engines(&self, caller: &Caller) -> Result<Vec<EngineInfo>> {
-        self.require(caller, Role::Read, "listing engines")?;
+        self.require(caller, ENGINE_LIST)?;
         let engines = self.inner.engines.offered().enumerate();
         let info = engines.map(|(index, engine)| EngineInfo {
             name: engine.name(),
@@ -334,7 +335,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::Forbidden`] for the token of a sandbox.
     pub fn me(&self, caller: &Caller) -> Result<Me> {
-        self.require(caller, Role::Read, "looking at a key")?;
+        self.require(caller, KEY_GET)?;
         Ok(Me {
             key: caller.key.clone(),
             tenant: caller.tenant.clone(),

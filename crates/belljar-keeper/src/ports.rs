@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use belljar_engine::EngineError;
-use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_model::{SandboxId, SandboxState};
 use belljar_store::{PortRow, PortVisibility, ServiceWall};
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use crate::action::{PORT_LOOK, PORT_PUBLISH, PORT_UNPUBLISH, TOKEN_ISSUE, TOKEN_READ};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -83,7 +84,7 @@ impl Keeper {
         port: u16,
         public: bool,
     ) -> Result<PublishedPort> {
-        self.require(caller, Role::User, "publishing a port")?;
+        self.require(caller, PORT_PUBLISH)?;
         if port == 0 {
             return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
         }
@@ -102,7 +103,7 @@ impl Keeper {
         let row = PortRow { sandbox: entry.id.clone(), port, visibility, created_at: Timestamp::now() };
         let put = self.inner.store.ports().publish(&row).await.map_err(KeeperError::from);
         let details = vec![("port", port.to_string()), ("public", public.to_string())];
-        self.audit(caller, "port.publish", Some(&entry.id), &put, details).await?;
+        self.audit(caller, PORT_PUBLISH, Some(&entry.id), &put, details).await?;
         put?;
         entry.live().ports.insert(port, public);
         Ok(PublishedPort { port, public })
@@ -119,7 +120,7 @@ impl Keeper {
     }
 
     async fn unpublish_to_its_end(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
-        self.require(caller, Role::User, "taking a port back")?;
+        self.require(caller, PORT_UNPUBLISH)?;
         let entry = self.find(caller, id).await?;
         let _step = entry.step.lock().await;
         if !entry.live().ports.contains_key(&port) {
@@ -127,7 +128,7 @@ impl Keeper {
         }
         let removed =
             self.inner.store.ports().withdraw(&entry.id, port).await.map(|_| ()).map_err(KeeperError::from);
-        self.audit(caller, "port.unpublish", Some(&entry.id), &removed, vec![("port", port.to_string())])
+        self.audit(caller, PORT_UNPUBLISH, Some(&entry.id), &removed, vec![("port", port.to_string())])
             .await?;
         removed?;
         entry.live().ports.remove(&port);
@@ -152,10 +153,7 @@ impl Keeper {
     /// wrong in one that runs.
     pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
         // As for a use of it: the sandbox's own token is enough.
-        if caller.role < Role::User {
-            self.note_forbidden(caller, "looking into a sandbox");
-            return Err(KeeperError::Forbidden { action: "looking into a sandbox", needed: Role::User });
-        }
+        self.check_role(caller, PORT_LOOK)?;
         let entry = self.find(caller, id).await?;
         let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {
@@ -182,7 +180,7 @@ impl Keeper {
         let token = self.access_token(caller, id).await?;
         let entry = self.find(caller, id).await?;
         let details = vec![("scope", "sandbox".to_owned()), ("expires_at", "with the sandbox".to_owned())];
-        self.audit(caller, "token.issue", Some(&entry.id), &Ok(()), details).await?;
+        self.audit(caller, TOKEN_ISSUE, Some(&entry.id), &Ok(()), details).await?;
         Ok(token)
     }
 
@@ -191,9 +189,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::issue_access_token`].
     pub async fn access_token(&self, caller: &Caller, id: &str) -> Result<String> {
-        if caller.role < Role::User {
-            return Err(KeeperError::Forbidden { action: "reading an access token", needed: Role::User });
-        }
+        self.check_role(caller, TOKEN_READ)?;
         let entry = self.find(caller, id).await?;
         Ok(self.token_of(&entry))
     }
@@ -274,7 +270,7 @@ impl Keeper {
     }
 
     async fn issue(&self, caller: &Caller, id: &str, scope: Scope, expires: Duration) -> Result<IssuedToken> {
-        self.require(caller, Role::User, "making a token")?;
+        self.require(caller, TOKEN_ISSUE)?;
         if expires < Duration::from_secs(1) || expires > MAX_TOKEN_LIFE {
             return Err(KeeperError::field("expires", "it is not allowed; give a time from 1 s to 7 days"));
         }
@@ -295,7 +291,7 @@ impl Keeper {
             scope,
         };
         let details = vec![("scope", kind.to_owned()), ("expires_at", expires_at.to_string())];
-        self.audit(caller, "token.issue", Some(&entry.id), &Ok(()), details).await?;
+        self.audit(caller, TOKEN_ISSUE, Some(&entry.id), &Ok(()), details).await?;
         Ok(IssuedToken { token: self.inner.tokens.issue(&token), expires_at })
     }
 

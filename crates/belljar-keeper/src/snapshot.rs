@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_image::Layer;
-use belljar_model::{EnvVar, NetworkFile, Role, SandboxSpec, SpecFile, Tree};
+use belljar_model::{EnvVar, NetworkFile, SandboxSpec, SpecFile, Tree};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -19,6 +19,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use crate::action::{SANDBOX_FORK, SANDBOX_SNAPSHOT};
 use crate::built::BuiltRecord;
 use crate::caller::Caller;
 use crate::collect::Busy;
@@ -135,7 +136,7 @@ impl Keeper {
         id: &str,
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
-        self.require(caller, Role::User, "making a snapshot")?;
+        self.require(caller, SANDBOX_SNAPSHOT)?;
         if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
         }
@@ -152,7 +153,7 @@ impl Keeper {
             details.push(("template", row.id.clone()));
             details.push(("sha256", row.digest.clone()));
         }
-        self.audit(caller, "sandbox.snapshot", Some(entered.id()), &kept, details).await?;
+        self.audit(caller, SANDBOX_SNAPSHOT, Some(entered.id()), &kept, details).await?;
         let row = kept?;
         entered.entry.note("snapshot", None, row.id.clone());
         Ok(template_info(&row))
@@ -201,7 +202,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]. Those that could not be made are told one by one.
     pub async fn fork(&self, caller: &Caller, id: &str, request: ForkRequest) -> Result<Forks> {
-        self.require(caller, Role::User, "forking a sandbox")?;
+        self.require(caller, SANDBOX_FORK)?;
         if !(1..=MAX_FORKS).contains(&request.count) {
             let reason = format!("{} is not allowed; give 1 to {MAX_FORKS}", request.count);
             return Err(KeeperError::field("count", reason));
@@ -211,7 +212,7 @@ impl Keeper {
         let model = match self.model(caller, &entered, request).await {
             Ok(model) => model,
             failed => {
-                self.audit(caller, "sandbox.fork", Some(entered.id()), &failed, Vec::new()).await?;
+                self.audit(caller, SANDBOX_FORK, Some(entered.id()), &failed, Vec::new()).await?;
                 failed?
             }
         };
@@ -236,7 +237,7 @@ impl Keeper {
         if let Ok(info) = &made {
             details.push(("copy", info.id.to_string()));
         }
-        self.audit(caller, "sandbox.fork", Some(entered.id()), &made, details).await?;
+        self.audit(caller, SANDBOX_FORK, Some(entered.id()), &made, details).await?;
         made
     }
 

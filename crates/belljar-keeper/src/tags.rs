@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use belljar_model::Role;
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
+use crate::action::{TEMPLATE_GET, TEMPLATE_REMOVE, TEMPLATE_TAG, TEMPLATE_UNTAG};
 use crate::built::built_record;
 use crate::caller::Caller;
 use crate::create::fill_random;
@@ -67,7 +67,7 @@ impl Keeper {
     /// # Errors
     /// The store failed.
     pub async fn template_tags(&self, caller: &Caller, name: &str) -> Result<Vec<TemplateTag>> {
-        self.require(caller, Role::Read, "looking at a template")?;
+        self.require(caller, TEMPLATE_GET)?;
         let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
         let mut tags: Vec<TemplateTag> = rows
             .iter()
@@ -93,11 +93,11 @@ impl Keeper {
         let (keeper, caller) = (self.clone(), caller.clone());
         let (target, tags) = (target.clone(), tags.to_vec());
         to_its_end(&self.inner.tasks, async move {
-            keeper.require(&caller, Role::User, "tagging a template")?;
+            keeper.require(&caller, TEMPLATE_TAG)?;
             check_tags(&tags)?;
             let tagged = keeper.give_tags(&caller, &target, &tags).await;
             let details = vec![("name", target.to_string()), ("tags", tags.join(" "))];
-            keeper.audit(&caller, "template.tag", None, &tagged, details).await?;
+            keeper.audit(&caller, TEMPLATE_TAG, None, &tagged, details).await?;
             tagged
         })
         .await
@@ -124,11 +124,11 @@ impl Keeper {
         let (keeper, caller) = (self.clone(), caller.clone());
         let (name, tags) = (name.clone(), tags.to_vec());
         to_its_end(&self.inner.tasks, async move {
-            keeper.require(&caller, Role::User, "taking a tag away")?;
+            keeper.require(&caller, TEMPLATE_UNTAG)?;
             check_tags(&tags)?;
             let taken = keeper.take_tags(&caller, name.name(), &tags).await;
             let details = vec![("name", name.name().to_owned()), ("tags", tags.join(" "))];
-            keeper.audit(&caller, "template.untag", None, &taken, details).await?;
+            keeper.audit(&caller, TEMPLATE_UNTAG, None, &taken, details).await?;
             taken
         })
         .await
@@ -155,7 +155,7 @@ impl Keeper {
     /// # Errors
     /// The store or the disk failed.
     pub async fn remove_tagged(&self, caller: &Caller, name: &TaggedName) -> Result<bool> {
-        self.require(caller, Role::User, "removing a template")?;
+        self.require(caller, TEMPLATE_REMOVE)?;
         let tags = match name.given_tag() {
             Some(tag) => {
                 self.find_tag(caller, name.name(), tag).await?.map(|_| tag.to_owned()).into_iter().collect()

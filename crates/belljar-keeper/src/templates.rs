@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use belljar_model::{Role, SpecFile};
+use belljar_model::SpecFile;
 use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
+use crate::action::{TEMPLATE_GET, TEMPLATE_LIST, TEMPLATE_REMOVE, TEMPLATE_REMOVE_BUILT};
 use crate::built::{BuiltRecord, built_record};
 use crate::caller::Caller;
 use crate::config::KeeperConfig;
@@ -82,7 +83,7 @@ impl Keeper {
     /// # Errors
     /// The store failed.
     pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
-        self.require(caller, Role::Read, "listing templates")?;
+        self.require(caller, TEMPLATE_LIST)?;
         let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
         Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
     }
@@ -92,7 +93,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`].
     pub async fn template(&self, caller: &Caller, id: &str) -> Result<TemplateInfo> {
-        self.require(caller, Role::Read, "looking at a template")?;
+        self.require(caller, TEMPLATE_GET)?;
         if id == DEFAULT_TEMPLATE {
             return Ok(default_template());
         }
@@ -110,7 +111,7 @@ impl Keeper {
     }
 
     async fn remove_template_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, Role::User, "removing a template")?;
+        self.require(caller, TEMPLATE_REMOVE)?;
         if id == DEFAULT_TEMPLATE {
             return Err(KeeperError::Policy {
                 field: "template",
@@ -120,11 +121,11 @@ impl Keeper {
         let row = self.template_row(caller, id).await?;
         if row.kind == TemplateKind::Built {
             // Only who may build can make it again.
-            self.require(caller, Role::Admin, "removing a template that was built")?;
+            self.require(caller, TEMPLATE_REMOVE_BUILT)?;
         }
         let removed = self.inner.store.templates().remove(&row.id).await;
         let removed = removed.map_err(KeeperError::from);
-        self.audit(caller, "template.remove", None, &removed, vec![("template", row.id.clone())]).await?;
+        self.audit(caller, TEMPLATE_REMOVE, None, &removed, vec![("template", row.id.clone())]).await?;
         removed?;
         self.inner.pools.give_up(&row.id);
         if row.kind == TemplateKind::Built {

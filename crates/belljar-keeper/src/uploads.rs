@@ -13,13 +13,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_model::Role;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 
+use crate::action::TEMPLATE_UPLOAD;
 use crate::caller::Caller;
 use crate::collect::Leftover;
 use crate::create::fill_random;
@@ -138,7 +138,7 @@ impl Keeper {
     /// # Errors
     /// No build of this template waits.
     pub fn upload_link(&self, caller: &Caller, name: &TaggedName, hash: &FilesHash) -> Result<UploadLink> {
-        self.require(caller, Role::User, "sending files for a build")?;
+        self.require(caller, TEMPLATE_UPLOAD)?;
         if !self.inner.builds.waits(&caller.tenant, name.name()) {
             return Err(KeeperError::NotFound { what: "build", id: name.name().to_owned() });
         }
@@ -198,7 +198,7 @@ impl Keeper {
         if let Ok((bytes, digest)) = &received {
             details.extend([("bytes", bytes.to_string()), ("sha256", digest.clone())]);
         }
-        self.audit(caller, "template.upload", None, &received, details).await?;
+        self.audit(caller, TEMPLATE_UPLOAD, None, &received, details).await?;
         received.map(drop)
     }
 

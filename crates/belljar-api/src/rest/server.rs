@@ -2,8 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{EngineInfo, Leftover, Me};
-use belljar_model::Role;
+use belljar_keeper::{EngineInfo, Leftover, Me, action};
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -65,7 +64,7 @@ pub(super) async fn version() -> axum::Json<VersionBody> {
 pub(super) async fn metrics(State(shared): State<Shared>, caller: Option<Auth>) -> Result<Response, Problem> {
     if !shared.config.open_metrics {
         let Some(Auth(caller)) = caller else { return Err(crate::guard::denied()) };
-        shared.keeper.require(&caller, Role::Admin, "reading the server's figures")?;
+        shared.keeper.require(&caller, action::SERVER_METRICS)?;
     }
     let mut response = shared.keeper.prometheus().into_response();
     let kind = HeaderValue::from_static("text/plain; version=1.0.0; charset=utf-8");

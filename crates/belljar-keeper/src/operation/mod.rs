@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An operation is a request to the guest ([`Ask`]) with what the keeper has to know of it: its [`Kind`], and what of it goes into
-//! the audit. [`KINDS`] is the list of them all. A facade decodes an operation, has it performed, and encodes its answer.
+//! the audit. A facade decodes an operation, has it performed, and encodes its answer.
 
 mod files;
 mod processes;
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_engine::{Archive, Ask, Download, Execution, GuestError, ProcessEvent, Search, Watch, v1};
-use belljar_model::Role;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
@@ -25,22 +24,17 @@ use tracing::Instrument as _;
 pub use files::{Unpack, Write};
 pub use processes::{Connect, Feed};
 
+use crate::action::Action;
 use crate::caller::Caller;
-use crate::error::{About, KeeperError};
+use crate::error::About;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::steps::{step, to_its_end};
 
 /// What the keeper has to know of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name, in the audit and in traces.
-    pub name: &'static str,
-    /// Whether it is in the audit.
-    pub audited: bool,
-    /// The role that it needs.
-    pub role: Role,
-    /// Whether it counts as an execution, for the quota of its key.
-    pub executes: bool,
+    /// The action that it is.
+    pub action: Action,
     /// What a refusal of the guest is about.
     pub about: About,
     /// Whether it goes on when its caller goes away, so that it is in the audit. What its caller sends meanwhile cannot.
@@ -49,15 +43,15 @@ pub struct Kind {
 
 impl Kind {
     const fn new(name: &'static str, about: About) -> Self {
-        Self { name, audited: false, role: Role::User, executes: false, about, detached: false }
+        Self { action: Action::within(name), about, detached: false }
     }
 
     const fn audited(self) -> Self {
-        Self { audited: true, detached: true, ..self }
+        Self { action: self.action.audited(), detached: true, ..self }
     }
 
     const fn executes(self) -> Self {
-        Self { executes: true, ..self }
+        Self { action: self.action.executes(), ..self }
     }
 
     const fn with_caller(self) -> Self {
@@ -153,8 +147,8 @@ macro_rules! operations {
 }
 use operations;
 
-/// Every operation: what is audited, with which role, and what it costs.
-pub const KINDS: &[&[Kind]] = &[files::KINDS, processes::KINDS, sessions::KINDS];
+/// Every operation on a guest.
+pub(crate) const KINDS: &[&[Kind]] = &[files::KINDS, processes::KINDS, sessions::KINDS];
 
 /// The answer of an operation. The sandbox counts as in use for as long as it is held.
 pub struct Opened<A> {
@@ -257,7 +251,7 @@ impl Keeper {
         id: &str,
         operation: O,
     ) -> Result<Opened<O::Answer>> {
-        let entered = self.enter_as(caller, id, O::KIND.role, O::KIND.name).await?;
+        let entered = self.enter_for(caller, id, O::KIND.action).await?;
         self.begin_in(caller, &entered, operation).await
     }
 
@@ -285,7 +279,7 @@ impl Keeper {
         mut operation: O,
     ) -> Result<Opened<O::Answer>> {
         let (kind, entered) = (O::KIND, entered.clone());
-        self.check(caller, kind)?;
+        self.check(caller, kind.action)?;
         // Who is not served yet goes with its caller, so that callers that come and go pile nothing up.
         let under_way = match kind.detached {
             true => Arc::clone(&entered.entry.under_way).acquire_owned().await.ok(),
@@ -315,26 +309,14 @@ impl Keeper {
                     Err(error) => Err(entered.explain_about(error, kind.about).await),
                 }
             };
-            let done = asked.instrument(step!("guest.ask", operation = kind.name)).await;
-            if kind.audited {
+            let done = asked.instrument(step!("guest.ask", operation = kind.action.name)).await;
+            if kind.action.audited {
                 let details = details.into_iter().map(|(name, detail)| (name, detail.into())).collect();
-                keeper.audit(&caller, kind.name, Some(entered.id()), &done, details).await?;
+                keeper.audit(&caller, kind.action, Some(entered.id()), &done, details).await?;
             }
             Ok(Opened { answer: done?, entered, about: kind.about })
         };
         to_its_end(&self.inner.tasks, steps).await
-    }
-
-    /// What holds for all that is asked, whatever it is.
-    fn check(&self, caller: &Caller, kind: Kind) -> Result<()> {
-        if caller.role < kind.role {
-            self.note_forbidden(caller, kind.name);
-            return Err(KeeperError::Forbidden { action: kind.name, needed: kind.role });
-        }
-        if kind.executes {
-            self.inner.spent.execute(caller)?;
-        }
-        Ok(())
     }
 }
 
@@ -347,35 +329,4 @@ fn with_own_env(entered: &Entered, asked: &mut Vec<v1::EnvVar>) {
         ..Default::default()
     });
     *asked = own.chain(std::mem::take(asked)).collect();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all() -> impl Iterator<Item = Kind> {
-        KINDS.iter().copied().flatten().copied()
-    }
-
-    #[test]
-    fn every_operation_has_a_name_of_its_own() {
-        let mut names: Vec<_> = all().map(|kind| kind.name).collect();
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), count);
-        assert!(names.iter().all(|name| name.contains('.')), "{names:?}");
-    }
-
-    #[test]
-    fn the_page_about_the_audit_lists_them() {
-        let yes = |is: bool| if is { "yes" } else { "" };
-        let row = |kind: Kind| {
-            let Kind { name, role, audited, executes, .. } = kind;
-            format!("| `{name}` | {role} | {} | {} |\n", yes(audited), yes(executes))
-        };
-        let table: String = all().map(row).collect();
-        let page = include_str!("../../../../docs/audit.md");
-        assert!(page.contains(&table), "docs/audit.md is to hold these rows:\n{table}");
-    }
 }

@@ -1,0 +1,208 @@
+//! Everything that a caller can ask for, in one table: its name, who may do it, whether it is recorded and what it costs. What
+//! holds for all of it is checked in one place.
+//!
+//! ```text
+//!  caller ─► role ─► sandbox, resumed and in use ─► CHECKS ─► run, to its end ─► audit ─► answer
+//! ```
+
+use belljar_model::Role;
+
+use crate::caller::Caller;
+use crate::error::KeeperError;
+use crate::keeper::{Entered, Keeper, Result};
+use crate::operation;
+
+/// What the keeper has to know of something that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Action {
+    /// Its name, in the audit log, in traces and in refusals.
+    pub name: &'static str,
+    /// The role that it needs.
+    pub role: Role,
+    /// Whether the token of the sandbox is enough.
+    pub token: bool,
+    /// Whether it is in the audit log.
+    pub audited: bool,
+    /// Whether it counts as an execution, for the quota of its key.
+    pub executes: bool,
+}
+
+impl Action {
+    const fn new(name: &'static str, role: Role) -> Self {
+        Self { name, role, token: false, audited: false, executes: false }
+    }
+
+    /// An action in a sandbox, for which the sandbox's token is enough.
+    pub(crate) const fn within(name: &'static str) -> Self {
+        Self { token: true, ..Self::new(name, Role::User) }
+    }
+
+    pub(crate) const fn audited(self) -> Self {
+        Self { audited: true, ..self }
+    }
+
+    pub(crate) const fn executes(self) -> Self {
+        Self { executes: true, ..self }
+    }
+}
+
+/// Declares actions, and lists them.
+macro_rules! actions {
+    ($($name:ident = $action:expr;)*) => {
+        $(#[allow(missing_docs, reason = "the name says it")]
+        pub const $name: Action = $action;)*
+
+        /// What the keeper does itself.
+        const OWN: &[Action] = &[$($name),*];
+    };
+}
+
+const fn read(name: &'static str) -> Action {
+    Action::new(name, Role::Read)
+}
+
+const fn user(name: &'static str) -> Action {
+    Action::new(name, Role::User)
+}
+
+const fn admin(name: &'static str) -> Action {
+    Action::new(name, Role::Admin)
+}
+
+actions! {
+    SANDBOX_CREATE = user("sandbox.create").audited();
+    SANDBOX_LIST = read("sandbox.list");
+    SANDBOX_UPDATE = user("sandbox.update").audited();
+    SANDBOX_TIMEOUT = user("sandbox.timeout").audited();
+    SANDBOX_PAUSE = user("sandbox.pause").audited();
+    SANDBOX_RESUME = user("sandbox.resume").audited();
+    SANDBOX_SNAPSHOT = user("sandbox.snapshot").audited();
+    SANDBOX_FORK = user("sandbox.fork").audited();
+    SANDBOX_KILL = user("sandbox.kill").audited();
+    SANDBOX_USE = Action::within("sandbox.use");
+    EXEC = Action::within("exec").audited().executes();
+    EXEC_START = Action::within("exec.start").audited().executes();
+    CODE = Action::within("code").audited().executes();
+    CODE_ANSWER = Action::within("code.answer");
+    CONTEXT_CREATE = Action::within("context.create").audited();
+    CONTEXT_LIST = Action::within("context.list");
+    CONTEXT_RESTART = Action::within("context.restart").audited();
+    CONTEXT_INTERRUPT = Action::within("context.interrupt").audited();
+    CONTEXT_REMOVE = Action::within("context.remove").audited();
+    PORT_PUBLISH = user("port.publish").audited();
+    PORT_UNPUBLISH = user("port.unpublish").audited();
+    PORT_LOOK = Action::within("port.look");
+    TOKEN_ISSUE = user("token.issue").audited();
+    TOKEN_READ = Action::within("token.read");
+    TEMPLATE_LIST = read("template.list");
+    TEMPLATE_GET = read("template.get");
+    TEMPLATE_BUILD = user("template.build").audited();
+    TEMPLATE_BUILD_FILE = admin("template.build").audited();
+    TEMPLATE_UPLOAD = user("template.upload").audited();
+    TEMPLATE_TAG = user("template.tag").audited();
+    TEMPLATE_UNTAG = user("template.untag").audited();
+    TEMPLATE_EXPORT = user("template.export").audited();
+    TEMPLATE_IMPORT = admin("template.import").audited();
+    TEMPLATE_REMOVE = user("template.remove").audited();
+    TEMPLATE_REMOVE_BUILT = admin("template.remove").audited();
+    KEY_CREATE = admin("key.create").audited();
+    KEY_LIST = admin("key.list");
+    KEY_UPDATE = admin("key.update").audited();
+    KEY_REVOKE = admin("key.revoke").audited();
+    KEY_GET = read("key.get");
+    EVENTS_FOLLOW = read("events.follow");
+    ENGINE_LIST = read("engine.list");
+    AUDIT_READ = admin("audit.read");
+    AUDIT_VERIFY = admin("audit.verify");
+    SERVER_METRICS = admin("server.metrics");
+    SERVER_COLLECT = admin("server.collect").audited();
+}
+
+/// The record of a sandbox that the operator's policy refused.
+pub(crate) const POLICY_REFUSED: Action = user("policy.refused").audited();
+
+/// Returns every action: what the keeper does itself, and what is asked of a guest.
+pub fn all() -> impl Iterator<Item = Action> {
+    let of_guests = operation::KINDS.iter().copied().flatten().map(|kind| kind.action);
+    OWN.iter().copied().chain(of_guests)
+}
+
+/// Checks something before an action begins.
+type Check = fn(&Keeper, &Caller, Action) -> Result<()>;
+
+/// What is checked before each action in a sandbox, in this order. A further check (screening, approval) is an entry here.
+const CHECKS: &[Check] = &[Keeper::check_role, Keeper::count_execution];
+
+impl Keeper {
+    /// Checks that the caller's key has the role for an action, and is not the token of one sandbox. Notes a refusal.
+    ///
+    /// # Errors
+    /// [`KeeperError::Forbidden`].
+    pub fn require(&self, caller: &Caller, action: Action) -> Result<()> {
+        let checked = caller.require(action.role, action.name);
+        if checked.is_err() {
+            self.note_forbidden(caller, action.name);
+        }
+        checked
+    }
+
+    /// Finds the sandbox for an action in it, resumes it if need be, and counts it as in use. The checks follow: [`Keeper::check`].
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it is paused and stays so; [`KeeperError::Forbidden`].
+    pub(crate) async fn enter_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
+        self.check_role(caller, action)?;
+        self.enter_found(caller, id).await
+    }
+
+    /// Checks everything that holds for an action, whatever it is.
+    ///
+    /// # Errors
+    /// What the first check that fails says.
+    pub(crate) fn check(&self, caller: &Caller, action: Action) -> Result<()> {
+        CHECKS.iter().try_for_each(|check| check(self, caller, action))
+    }
+
+    pub(crate) fn check_role(&self, caller: &Caller, action: Action) -> Result<()> {
+        if caller.role < action.role {
+            self.note_forbidden(caller, action.name);
+            return Err(KeeperError::Forbidden { action: action.name, needed: action.role });
+        }
+        Ok(())
+    }
+
+    fn count_execution(&self, caller: &Caller, action: Action) -> Result<()> {
+        if action.executes { self.inner.spent.execute(caller) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_for_each_role() {
+        let mut seen: Vec<_> = all().map(|action| (action.name, action.role)).collect();
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        // What REST starts by itself and what RPC passes to the guest is one action.
+        let twice = ["exec.start"];
+        assert_eq!(seen.len() + twice.len(), count);
+    }
+
+    #[test]
+    fn audit_page_lists_every_action() {
+        let yes = |is: bool| if is { "yes" } else { "" };
+        let row = |action: Action| {
+            let Action { name, role, token, audited, executes } = action;
+            format!("| `{name}` | {role} | {} | {} | {} |\n", yes(token), yes(audited), yes(executes))
+        };
+        let mut rows: Vec<String> = all().map(row).collect();
+        let mut seen = std::collections::HashSet::new();
+        rows.retain(|row| seen.insert(row.clone()));
+        let table = rows.concat();
+        let page = include_str!("../../../docs/audit.md");
+        assert!(page.contains(&table), "docs/audit.md is to hold these rows:\n{table}");
+    }
+}
