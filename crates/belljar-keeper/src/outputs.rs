@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use belljar_engine::{Collector, Kept, OpenSpill, Spill};
+use belljar_engine::{Collector, StoredOutput, OpenSpill, Spill};
 use belljar_model::StreamOutput;
 use belljar_store::StoreError;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,14 +72,14 @@ impl Drop for Room {
 
 impl Keeper {
     /// What is kept of the outputs of a command that has ended. Files are read through for that, where it holds nobody up.
-    pub(crate) async fn kept(&self, stdout: Collector, stderr: Collector) -> (Kept, Kept) {
+    pub(crate) async fn kept(&self, stdout: Collector, stderr: Collector) -> (StoredOutput, StoredOutput) {
         if !stdout.has_file() && !stderr.has_file() {
             return (stdout.keep(), stderr.keep());
         }
         // Nobody closes it.
         let _reading = self.inner.outputs.reading.acquire().await;
         let lost =
-            [stdout.total(), stderr.total()].map(|total| Kept::InMemory(StreamOutput::new(&[], &[], total)));
+            [stdout.total(), stderr.total()].map(|total| StoredOutput::InMemory(StreamOutput::new(&[], &[], total)));
         let kept = tokio::task::spawn_blocking(move || (stdout.keep(), stderr.keep()));
         kept.await.unwrap_or_else(|_| lost.into())
     }
@@ -111,9 +111,9 @@ impl Keeper {
     /// The store's disk is full.
     pub(crate) async fn check_reserve(&self, action: &'static str) -> Result<()> {
         let store = &self.inner.store;
-        if store.is_reserve_out() {
+        if store.is_reserve_released() {
             store.restore_reserve().await;
-            if store.is_reserve_out() {
+            if store.is_reserve_released() {
                 return Err(StoreError::Full { action }.into());
             }
         }

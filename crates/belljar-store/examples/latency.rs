@@ -1,4 +1,4 @@
-//! How long the store takes, on SQLite in a directory of one's choice: `latency DIR`. Build it with `--release`.
+//! Measures the latency of the store, on SQLite in a directory of one's choice: `latency DIR`. Build it with `--release`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use belljar_store::{
 use futures::future::join_all;
 use jiff::Timestamp;
 
-/// Calls of each kind.
+/// Number of calls of each kind.
 const CALLS: usize = 4000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = PathBuf::from(std::env::args().nth(1).ok_or("say in which directory")?);
+    let dir = PathBuf::from(std::env::args().nth(1).ok_or("usage: latency DIR")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(measure(dir))
 }
@@ -26,7 +26,7 @@ async fn measure(dir: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
         let path = dir.join(format!("latency-{rows:?}.db"));
         let store =
             Store::open_with(&StoreUrl::sqlite(&path)?, rows, &KeyFile::at(dir.join("latency.key"))).await?;
-        say(&format!("rows survive the loss of: {rows:?}"))?;
+        print_line(&format!("rows survive the loss of: {rows:?}"))?;
         sandboxes(&store, "", 0).await?;
         keys(&store).await?;
         for audit in [Durability::Process, Durability::Power] {
@@ -37,7 +37,7 @@ async fn measure(dir: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
             for appenders in [1, 16] {
                 append(&log, audit, appenders).await?;
             }
-            // What rows take while the audit is at work.
+            // Latency of rows while the audit log is busy.
             let busy = async { loop_appends(&log, 16).await };
             let name = format!(", audit {audit:?} x16 at work");
             let first = if audit == Durability::Process { 1 } else { 2 };
@@ -54,10 +54,10 @@ async fn sandboxes(store: &Store, name: &str, first: u8) -> Result<(), Box<dyn s
     let (mut inserts, mut updates, mut reads) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..CALLS {
         let mut row = sandbox(first, number)?;
-        inserts.push(timed(store.sandboxes().insert(&row)).await?);
+        inserts.push(time(store.sandboxes().insert(&row)).await?);
         row.state = SandboxState::Running;
-        updates.push(timed(store.sandboxes().update(&mut row)).await?);
-        reads.push(timed(store.sandboxes().get(&row.id)).await?);
+        updates.push(time(store.sandboxes().update(&mut row)).await?);
+        reads.push(time(store.sandboxes().get(&row.id)).await?);
     }
     report(&format!("sandboxes.insert{name}"), inserts)?;
     report(&format!("sandboxes.update{name}"), updates)?;
@@ -82,8 +82,8 @@ async fn keys(store: &Store) -> Result<(), Box<dyn std::error::Error>> {
             revoked_at: None,
             last_used_at: None,
         };
-        inserts.push(timed(store.keys().insert(&row)).await?);
-        finds.push(timed(store.keys().find_by_hash(&hash)).await?);
+        inserts.push(time(store.keys().insert(&row)).await?);
+        finds.push(time(store.keys().find_by_hash(&hash)).await?);
     }
     report("keys.insert", inserts)?;
     report("keys.find_by_hash", finds)
@@ -98,7 +98,7 @@ async fn append(
     let tasks = (0..appenders).map(|_| async {
         let mut times = Vec::new();
         for _ in 0..CALLS / appenders {
-            times.push(timed(log.append(record())).await?);
+            times.push(time(log.append(record())).await?);
         }
         Ok::<_, belljar_store::AuditError>(times)
     });
@@ -149,7 +149,7 @@ fn sandbox(first: u8, number: usize) -> Result<SandboxRow, Box<dyn std::error::E
     })
 }
 
-async fn timed<T, E>(call: impl Future<Output = Result<T, E>>) -> Result<Duration, E> {
+async fn time<T, E>(call: impl Future<Output = Result<T, E>>) -> Result<Duration, E> {
     let begin = Instant::now();
     call.await?;
     Ok(begin.elapsed())
@@ -158,9 +158,9 @@ async fn timed<T, E>(call: impl Future<Output = Result<T, E>>) -> Result<Duratio
 fn report(name: &str, mut times: Vec<Duration>) -> Result<(), Box<dyn std::error::Error>> {
     times.sort();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e6;
-    say(&format!("  {name:<55} p50 {:>8.0} µs   p99 {:>8.0} µs", at(50), at(99)))
+    print_line(&format!("  {name:<55} p50 {:>8.0} µs   p99 {:>8.0} µs", at(50), at(99)))
 }
 
-fn say(text: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn print_line(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }

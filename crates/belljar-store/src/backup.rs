@@ -1,4 +1,4 @@
-//! A copy of the store, made while it is in use.
+//! Backup of a store that is in use.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::database::{Backend, Database};
 use crate::error::{StoreError, failed};
-use crate::place::directory;
+use crate::files::directory;
 
-/// Copies a SQLite store into a new file (0600), as it is at one instant. The file is on the disk when this returns.
+/// Copies a SQLite store into a new file (0600) as a consistent snapshot. The file is synced to disk on return.
 pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreError> {
     if database.backend == Backend::Postgres {
         return Err(StoreError::Elsewhere {
@@ -22,7 +22,7 @@ pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreEr
         let source = io::Error::new(io::ErrorKind::InvalidFilename, "the path is not UTF-8");
         return Err(StoreError::File { action: "create", path: to.to_owned(), source });
     };
-    // SQLite takes an empty file for a place to write to, and leaves its mode as it is.
+    // SQLite writes into an existing empty file and keeps its mode.
     blocking(to, "create", |path| {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(|_| ())
     })
@@ -38,7 +38,7 @@ pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreEr
         Err(error) => Err(error),
     };
     if result.is_err() {
-        // Half of a backup is none. What went wrong is said either way.
+        // A partial backup is removed. The original error is returned either way.
         drop(blocking(to, "remove", |path| std::fs::remove_file(path)).await);
     }
     result

@@ -1,7 +1,7 @@
-//! Moves what SQLite has logged into the database, so that no writer has to.
+//! Background checkpoints of SQLite's write-ahead log, so that no writer has to run them.
 //!
-//! SQLite would do it within a commit, every hundred rows or so, and that commit would wait for the disk twice. A connection
-//! of its own does it beside the writer. Only if it does not keep up does the writer do it after all.
+//! SQLite would checkpoint within a commit, every hundred rows or so, and that commit would wait for the disk twice. A separate
+//! connection does it beside the writer. Only if it does not keep up does the writer checkpoint after all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use sqlx::{AnyConnection, Connection as _};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-/// For how long changes gather.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Delay after a change, so that changes are checkpointed together.
+const CHECKPOINT_DELAY: Duration = Duration::from_millis(250);
 
-/// The task that does it. It ends when this is dropped.
+/// Handle of the checkpoint task, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
     changed: Arc<Notify>,
@@ -33,14 +33,14 @@ impl Checkpointer {
         Ok(Self { changed, stop, task })
     }
 
-    /// Something was written.
+    /// Requests a checkpoint after a write.
     pub(crate) fn note_change(&self) {
         self.changed.notify_one();
     }
 
-    pub(crate) async fn end(self) {
+    pub(crate) async fn stop(self) {
         drop(self.stop);
-        // However it ends, it has ended.
+        // A panic of the task does not matter here.
         drop(self.task.await);
     }
 }
@@ -53,15 +53,15 @@ async fn run(mut connection: AnyConnection, changed: Arc<Notify>, mut stopped: o
         }
         tokio::select! {
             _ = &mut stopped => break,
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(CHECKPOINT_DELAY) => {}
         }
-        let moved = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await;
-        if let Err(error) = moved {
-            // As when the disk is full. The log grows on meanwhile, and nothing is lost.
-            tracing::warn!(%error, "SQLite's log cannot be moved into the database; it is tried again");
+        let checkpoint = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await;
+        if let Err(error) = checkpoint {
+            // For example, the disk is full. The log grows meanwhile, and nothing is lost.
+            tracing::warn!(%error, "cannot checkpoint SQLite's write-ahead log; retrying");
             changed.notify_one();
         }
     }
-    // That it ends badly adds nothing.
+    // An error on close has no consequence.
     drop(connection.close().await);
 }

@@ -1,7 +1,7 @@
-//! The connections to the database, of whichever kind.
+//! Connections to the database.
 //!
-//! A SQLite file has one connection that writes, so that writers queue in this process instead of meeting a lock, and a few
-//! that read. PostgreSQL has one pool for both.
+//! A SQLite file has one connection for writing, so that writers queue in this process instead of hitting a lock, and a few for
+//! reading. PostgreSQL has one pool for both.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use crate::durability::Durability;
 use crate::error::{StoreError, failed};
 use crate::reader::Reader;
 use crate::reserve::Reserve;
-use crate::url::{Place, StoreUrl};
+use crate::url::{Location, StoreUrl};
 use crate::wal::Wal;
-use crate::{place, schema};
+use crate::{files, schema};
 
-/// Connections that read a SQLite file at once.
+/// Number of reading connections to a SQLite file.
 const SQLITE_READERS: u32 = 4;
 
-/// Connections of one keeper to PostgreSQL.
+/// Maximum number of connections of one keeper to PostgreSQL.
 const POSTGRES_CONNECTIONS: u32 = 16;
 
-/// How long a caller waits for a connection.
+/// Maximum time that a caller waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which database it is.
+/// Kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
     Sqlite,
     Postgres,
 }
 
-/// A statement with its values.
+/// Statement with its bound values.
 pub(crate) type Statement<'q> = Query<'q, Any, AnyArguments>;
 
 #[derive(Debug)]
@@ -44,24 +44,24 @@ pub(crate) struct Database {
     pub(crate) url: StoreUrl,
     writer: AnyPool,
     reader: AnyPool,
-    /// There is one if rows are not synced anyway.
+    /// Set if commits are not synced anyway.
     wal: Option<Wal>,
-    /// There is one with a SQLite file.
+    /// Set for a SQLite file.
     reserve: Option<Reserve>,
-    /// There is one with a SQLite file, until it is closed.
+    /// Set for a SQLite file until the database is closed.
     checkpointer: Mutex<Option<Checkpointer>>,
 }
 
 impl Database {
     pub(crate) async fn open(url: &StoreUrl, durability: Durability) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
-        match url.place() {
-            Place::Memory => Self::in_memory(url).await,
-            Place::Sqlite(path) => {
+        match url.location() {
+            Location::Memory => Self::in_memory(url).await,
+            Location::Sqlite(path) => {
                 let path = path.clone();
                 let lock = tokio::task::spawn_blocking({
                     let path = path.clone();
-                    move || place::prepare(&path).and_then(|()| place::lock(&path))
+                    move || files::prepare(&path).and_then(|()| files::lock(&path))
                 });
                 let lock = lock.await.map_err(|error| StoreError::File {
                     action: "open",
@@ -76,12 +76,12 @@ impl Database {
                 };
                 Ok(Self { wal, reserve: Some(Reserve::beside(&path)), ..database })
             }
-            Place::Postgres(_) => Self::postgres(url).await,
+            Location::Postgres(_) => Self::postgres(url).await,
         }
     }
 
     async fn in_memory(url: &StoreUrl) -> Result<Self, StoreError> {
-        let pool = pool(sqlite_pool(1, "PRAGMA foreign_keys = ON"), url).await?;
+        let pool = connect_pool(sqlite_pool(1, "PRAGMA foreign_keys = ON"), url).await?;
         migrate(&pool, url).await?;
         Ok(Self {
             backend: Backend::Sqlite,
@@ -109,10 +109,10 @@ impl Database {
         };
         let read = "PRAGMA busy_timeout = 10000; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; \
                     PRAGMA temp_store = MEMORY";
-        let writer = pool(out_of_transactions(sqlite_pool(1, write)), url).await?;
-        free_by_itself(&writer, url).await?;
+        let writer = connect_pool(replace_if_in_transaction(sqlite_pool(1, write)), url).await?;
+        enable_incremental_vacuum(&writer, url).await?;
         migrate(&writer, url).await?;
-        let reader = pool(sqlite_pool(SQLITE_READERS, read), url).await?;
+        let reader = connect_pool(sqlite_pool(SQLITE_READERS, read), url).await?;
         let checkpointer = Checkpointer::start(&url.options()?).await;
         let checkpointer =
             checkpointer.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
@@ -129,19 +129,19 @@ impl Database {
     }
 
     async fn postgres(url: &StoreUrl) -> Result<Self, StoreError> {
-        // Nobody waits for ever for a keeper that stopped in the middle of something.
+        // Timeouts, as another keeper may have stopped in the middle of a transaction.
         let setup = "SET application_name = 'belljar'; SET lock_timeout = '10s'; SET statement_timeout = '60s'; \
                      SET idle_in_transaction_session_timeout = '30s'";
         let options =
             AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).acquire_timeout(ACQUIRE_TIMEOUT);
         let address = url.options()?;
-        // By a connection of its own, which waits for as long as another keeper needs for this.
+        // On a separate connection, which waits for as long as another keeper needs for the migration.
         let opened = AnyConnection::connect_with(&address).await;
         let mut connection = opened.map_err(|source| StoreError::Open { url: url.to_string(), source })?;
         schema::migrate(&mut connection, Backend::Postgres, &url.to_string()).await?;
-        // That it ends badly adds nothing.
+        // An error on close has no consequence.
         drop(connection.close().await);
-        let pool = pool(prepared(options, setup), url).await?;
+        let pool = connect_pool(with_setup(options, setup), url).await?;
         Ok(Self {
             backend: Backend::Postgres,
             url: url.clone(),
@@ -153,14 +153,14 @@ impl Database {
         })
     }
 
-    /// Carries out a statement that changes something, and says how many rows it touched.
+    /// Executes a statement that changes something, and returns the number of affected rows.
     pub(crate) async fn write(&self, statement: Statement<'_>) -> Result<u64, sqlx::Error> {
         let affected = statement.execute(&self.writer).await?.rows_affected();
         self.note_change();
         Ok(affected)
     }
 
-    /// Reads every row.
+    /// Reads all rows.
     pub(crate) async fn read(
         &self,
         action: &'static str,
@@ -169,7 +169,7 @@ impl Database {
         statement.fetch_all(&self.reader).await.map_err(failed(action))
     }
 
-    /// Reads the row, if there is one.
+    /// Reads one row, if there is one.
     pub(crate) async fn read_one(
         &self,
         action: &'static str,
@@ -192,21 +192,21 @@ impl Database {
     }
 
     fn checkpointer(&self) -> MutexGuard<'_, Option<Checkpointer>> {
-        // Whoever panicked while holding it left it whole.
+        // A panic while it was held left it consistent.
         self.checkpointer.lock()
     }
 
-    /// Begins to write several rows, all or none.
+    /// Begins a transaction for writing.
     pub(crate) async fn begin(&self, action: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
         let transaction = match self.backend {
-            // Otherwise it would begin as a reader, and could fail to become a writer in the middle.
+            // Otherwise it would begin as a read transaction, and the upgrade to a write lock could fail later.
             Backend::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
             Backend::Postgres => self.writer.begin().await,
         };
         transaction.map_err(failed(action))
     }
 
-    /// Returns once what was acknowledged so far survives a loss of power.
+    /// Waits until all acknowledged writes so far survive a power failure.
     pub(crate) async fn sync(&self) -> Result<(), StoreError> {
         match &self.wal {
             Some(wal) => wal.sync().await,
@@ -214,12 +214,12 @@ impl Database {
         }
     }
 
-    /// What is set aside for a full disk.
+    /// Returns the disk space that is reserved for a full disk.
     pub(crate) fn reserve(&self) -> Option<&Reserve> {
         self.reserve.as_ref()
     }
 
-    /// Gives back to the disk what rows that are gone have left free, a part of it at a time.
+    /// Returns free pages of deleted rows to the disk, a bounded number per call.
     pub(crate) async fn shrink(&self) -> Result<(), sqlx::Error> {
         if self.backend == Backend::Sqlite {
             sqlx::raw_sql("PRAGMA incremental_vacuum(4096)").execute(&self.writer).await?;
@@ -228,11 +228,11 @@ impl Database {
         Ok(())
     }
 
-    /// Writes what is there at one instant into another SQLite file.
+    /// Writes a consistent snapshot into another SQLite file.
     pub(crate) async fn copy_into(&self, path: &str) -> Result<(), sqlx::Error> {
-        // A connection of its own: it may take long, and neither readers nor the writer wait for it.
+        // On a separate connection: it may take long, and neither readers nor the writer wait for it.
         let address = self.url.options().map_err(|error| sqlx::Error::Configuration(error.into()))?;
-        if *self.url.place() == Place::Memory {
+        if *self.url.location() == Location::Memory {
             return sqlx::query("VACUUM INTO $1").bind(path).execute(&self.writer).await.map(|_| ());
         }
         let mut connection = AnyConnection::connect_with(&address).await?;
@@ -244,7 +244,7 @@ impl Database {
     pub(crate) async fn close(&self) {
         let checkpointer = self.checkpointer().take();
         if let Some(checkpointer) = checkpointer {
-            checkpointer.end().await;
+            checkpointer.stop().await;
         }
         self.reader.close().await;
         self.writer.close().await;
@@ -256,37 +256,37 @@ fn sqlite_pool(connections: u32, setup: &'static str) -> AnyPoolOptions {
         .max_connections(connections)
         .min_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        // A file does not go away. Opened once, no lack of descriptors stands in the way later.
+        // A file stays reachable. Connections stay open, so that a lack of descriptors cannot prevent opening them later.
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false);
-    prepared(options, setup)
+    with_setup(options, setup)
 }
 
-/// Has a connection of SQLite replaced that believes to be in a transaction when nobody uses it.
+/// Replaces an idle SQLite connection that believes to be in a transaction.
 ///
-/// When there is no space, SQLite takes a transaction back by itself. The driver does not notice: its own attempt to do so
-/// fails, and it would go on as if within the old transaction for ever.
-fn out_of_transactions(options: AnyPoolOptions) -> AnyPoolOptions {
+/// When the disk is full, SQLite rolls a transaction back by itself. The driver does not notice: its own rollback fails, and
+/// the connection would stay in the old transaction forever.
+fn replace_if_in_transaction(options: AnyPoolOptions) -> AnyPoolOptions {
     options.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
-/// Has every new connection begin with these statements.
-fn prepared(options: AnyPoolOptions, setup: &'static str) -> AnyPoolOptions {
+/// Executes the setup statements on every new connection.
+fn with_setup(options: AnyPoolOptions, setup: &'static str) -> AnyPoolOptions {
     options.after_connect(move |connection, _| {
         Box::pin(async move { sqlx::raw_sql(setup).execute(connection).await.map(|_| ()) })
     })
 }
 
-async fn pool(options: AnyPoolOptions, url: &StoreUrl) -> Result<AnyPool, StoreError> {
+async fn connect_pool(options: AnyPoolOptions, url: &StoreUrl) -> Result<AnyPool, StoreError> {
     let address: AnyConnectOptions = url.options()?;
     let address = sqlx::ConnectOptions::disable_statement_logging(address);
     options.connect_with(address).await.map_err(|source| StoreError::Open { url: url.to_string(), source })
 }
 
-/// Has SQLite keep account of free pages, so that the file can shrink while it is in use. A file that was made without that is written
-/// anew, once; if there is no room for it, another time.
-async fn free_by_itself(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError> {
+/// Enables incremental vacuum, so that the file can shrink while it is in use. A file created without it is rewritten once; if
+/// there is no room for that, at a later start.
+async fn enable_incremental_vacuum(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError> {
     const INCREMENTAL: i64 = 2;
     let open = |source| StoreError::Open { url: url.to_string(), source };
     let row = sqlx::query("SELECT auto_vacuum AS mode FROM pragma_auto_vacuum");
@@ -297,7 +297,7 @@ async fn free_by_itself(pool: &AnyPool, url: &StoreUrl) -> Result<(), StoreError
     }
     let set = sqlx::raw_sql("PRAGMA auto_vacuum = INCREMENTAL; VACUUM").execute(pool).await;
     if let Err(error) = set {
-        tracing::warn!(%error, "the store's file does not shrink until it can be written anew");
+        tracing::warn!(%error, "cannot enable incremental vacuum: the store's file does not shrink until a later start");
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! What an acknowledged write survives.
+//! Durability of acknowledged writes.
 
-/// What an acknowledged write survives.
+/// Failures that an acknowledged write survives.
 ///
-/// It is about SQLite. PostgreSQL keeps its own promise (`synchronous_commit`), which is the power's by default.
+/// Applies to SQLite. PostgreSQL has its own setting (`synchronous_commit`), by default equivalent to `Power`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The death of the process, at any instant.
+    /// A crash of the process at any point.
     #[default]
     Process,
-    /// The loss of power too: the disk has it before the caller is told.
+    /// A power failure too: the write is synced to disk before it is acknowledged.
     Power,
 }

@@ -1,38 +1,36 @@
-//! What can go wrong with the store.
+//! Errors of the store.
 
 use std::io;
 use std::path::PathBuf;
 
 use sqlx::migrate::MigrateError;
 
-/// What can go wrong with the store.
+/// Error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address of a store is not understood. It is not shown, as it may hold a password.
-    #[error(
-        "the address of the store is not understood: {why}; give sqlite:/path/to/belljar.db or postgres://user@host/database"
-    )]
+    /// The address of the store is invalid. It is not shown, as it may hold a password.
+    #[error("invalid store address: {why}; use sqlite:/path/to/belljar.db or postgres://user@host/database")]
     Address {
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
     /// A file or directory of the store cannot be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was to be done, as in `create`.
+        /// Operation that failed, as in `create`.
         action: &'static str,
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
     /// The database cannot be opened.
     #[error("cannot open the store {url}")]
     Open {
-        /// The address, without its password.
+        /// Address without its password.
         url: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
@@ -41,43 +39,43 @@ pub enum StoreError {
         "the store {url} was written by a newer Belljar: its schema is {found}, and this program knows {known}; use a newer program, or restore a backup from before"
     )]
     SchemaTooNew {
-        /// The address, without its password.
+        /// Address without its password.
         url: String,
-        /// The store's schema.
+        /// Schema version of the store.
         found: i64,
-        /// The newest schema that this program knows.
+        /// Newest schema version that this program knows.
         known: i64,
     },
-    /// The tables cannot be made or brought up to date.
+    /// The tables cannot be migrated.
     #[error("cannot bring the tables of the store {url} up to date")]
     Migrate {
-        /// The address, without its password.
+        /// Address without its password.
         url: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: MigrateError,
     },
-    /// There is no space for what was to be written. Nothing that was acknowledged is lost.
-    #[error("no space to {action}; free some on the disk of the store, then it goes on by itself")]
+    /// The disk is full. Nothing that was acknowledged is lost.
+    #[error("no space to {action}; free some on the store's disk, and it resumes by itself")]
     Full {
-        /// What was to be done.
+        /// Operation that failed.
         action: &'static str,
     },
-    /// Others held the database for too long.
+    /// The database was locked by others for too long.
     #[error("the store is too busy to {action}; try again")]
     Busy {
-        /// What was to be done.
+        /// Operation that failed.
         action: &'static str,
     },
-    /// Another sandbox or template of the tenant, which is not gone, has the name.
+    /// Another live sandbox or template of the tenant has the name.
     #[error("the name {name:?} is taken by another {what}; choose another name, or remove that one")]
     NameTaken {
-        /// What bears the name: `sandbox` or `template`.
+        /// Kind of object with the name: `sandbox` or `template`.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// Another server is the keeper of this name.
+    /// Another server uses this keeper name.
     #[error(
         "another server that shares this store is called {keeper:?}; servers that share a store need a name each \
          (store.keeper)"
@@ -86,71 +84,71 @@ pub enum StoreError {
         /// The name.
         keeper: String,
     },
-    /// There is one with this id already.
-    #[error("there is a {what} {id} already")]
+    /// An object with this id already exists.
+    #[error("{what} {id} already exists")]
     Exists {
-        /// What it is, as in `sandbox`.
+        /// Kind of object, as in `sandbox`.
         what: &'static str,
-        /// Its id.
+        /// Id of the object.
         id: String,
     },
-    /// There is none with this id.
-    #[error("there is no {what} {id}")]
+    /// No object has this id.
+    #[error("{what} {id} not found")]
     NotFound {
-        /// What it is, as in `sandbox`.
+        /// Kind of object, as in `sandbox`.
         what: &'static str,
-        /// The id that was looked for.
+        /// Id that was requested.
         id: String,
     },
-    /// Somebody else changed the row since it was read.
-    #[error("{what} {id} was changed by somebody else since generation {generation} was read; read it again")]
+    /// The row was changed concurrently since it was read.
+    #[error("{what} {id} was changed since generation {generation} was read; read it again")]
     Conflict {
-        /// What it is, as in `sandbox`.
+        /// Kind of object, as in `sandbox`.
         what: &'static str,
-        /// Its id.
+        /// Id of the object.
         id: String,
-        /// The generation that the caller had read.
+        /// Generation that the caller had read.
         generation: i64,
     },
-    /// A text holds a NUL character, which no database column takes.
-    #[error("{field} holds a NUL character, which cannot be stored; leave it out")]
+    /// A text contains a NUL character, which no database column accepts.
+    #[error("{field} contains a NUL character, which cannot be stored; remove it")]
     Nul {
-        /// Which text.
+        /// Name of the text.
         field: &'static str,
     },
-    /// A stored value cannot be what this program wrote.
+    /// A stored value is not what this program wrote.
     #[error("{what} in the store cannot be read: {why}; restore a backup")]
     Corrupt {
-        /// The table and the column.
+        /// Table and column.
         what: String,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
-    /// The change is written, but the disk did not confirm that it has it.
-    #[error("the disk does not confirm that it has what was written to {}", path.display())]
+    /// The change is written, but the disk did not confirm it.
+    #[error("the disk did not confirm what was written to {}", path.display())]
     Sync {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it said.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The operation is another program's with this database.
+    /// The operation is left to another program for this database.
     #[error("{what} of a store in {backend} is not done by Belljar; {instead}")]
     Elsewhere {
-        /// The operation.
+        /// Operation.
         what: &'static str,
-        /// The database.
+        /// Name of the database.
         backend: &'static str,
-        /// What to use instead.
+        /// Alternative to use.
         instead: &'static str,
     },
-    /// The store is sealed, and its key is not where it should be.
+    /// The store is sealed, and its key file is missing.
     #[error(
         "the store is sealed, and its key is not in {}; put the key file back there from where you keep it (docs/operating/backup.md), or name it with store.key_file", path.display()
     )]
     KeyMissing {
-        /// Where the key should be.
+        /// Expected path of the key.
         path: PathBuf,
     },
     /// The store is sealed with another key.
@@ -158,49 +156,49 @@ pub enum StoreError {
         "the store is sealed with another key than the one in {}; put the store's own key file there (with several keepers, that of the first), or name it with store.key_file", path.display()
     )]
     KeyWrong {
-        /// Where the key is.
+        /// Path of the key.
         path: PathBuf,
     },
-    /// The file with the key cannot be taken.
-    #[error("the store's key cannot be taken from {}: {why}", path.display())]
+    /// The key file cannot be used.
+    #[error("cannot use the store's key file {}: {why}", path.display())]
     KeyRefused {
-        /// Where the key should be.
+        /// Path of the key.
         path: PathBuf,
-        /// Why not, and what to do.
+        /// Reason, and what to do.
         why: &'static str,
     },
     /// The cryptographic library failed.
-    #[error("the cryptographic library cannot seal a value")]
+    #[error("the cryptographic library failed to seal a value")]
     Sealing,
-    /// The operating system gives no random numbers.
-    #[error("the operating system gives no random numbers")]
+    /// The operating system provided no random numbers.
+    #[error("cannot get random numbers from the operating system")]
     Random(#[source] io::Error),
     /// The database refused a statement.
     #[error("cannot {action}")]
     Statement {
-        /// What was to be done.
+        /// Operation that failed.
         action: &'static str,
-        /// What the database said.
+        /// Error of the database.
         #[source]
         source: sqlx::Error,
     },
 }
 
 impl StoreError {
-    /// Whether there was no space.
+    /// Reports whether the disk is full.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }
 
-    /// Whether it is worth to try the same again at once.
+    /// Reports whether an immediate retry is worthwhile.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }
 }
 
-/// Makes an error of what a database said to a statement. `action` says what was to be done, as in `write a sandbox`.
+/// Returns a function that converts a database error. `action` is the operation that failed, as in `write a sandbox`.
 pub(crate) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |source| match class(&source) {
         Class::Full => StoreError::Full { action },
@@ -209,10 +207,10 @@ pub(crate) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreE
     }
 }
 
-/// Whether a row was refused because there is one with the same value in one of these columns.
+/// Reports whether a row violates the unique constraint of this name or column.
 pub(crate) fn is_clash(error: &sqlx::Error, constraint: &str, column: &str) -> bool {
     let Some(database) = error.as_database_error() else { return false };
-    // SQLite names the columns, and PostgreSQL the index.
+    // SQLite reports the columns, and PostgreSQL the index.
     database.is_unique_violation()
         && (database.constraint() == Some(constraint) || database.message().contains(column))
 }
@@ -236,9 +234,9 @@ fn class(error: &sqlx::Error) -> Class {
         "53300" | "55P03" | "57014" | "40P01" | "40001" => return Class::Busy,
         _ => {}
     }
-    // The codes of SQLite are small numbers with what happened in the low byte.
+    // SQLite's codes are small numbers with the primary code in the low byte.
     match code.parse::<u32>() {
-        // SQLITE_IOERR_SHMSIZE: the index of the log found no space.
+        // SQLITE_IOERR_SHMSIZE: no space for the index of the write-ahead log.
         Ok(4874) => Class::Full,
         Ok(code) if code < 0x1_0000 => match code & 0xff {
             13 => Class::Full,

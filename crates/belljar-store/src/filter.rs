@@ -1,4 +1,4 @@
-//! Builds the condition of a query from what the caller asks for. Values are always bound, never written into the text.
+//! Builder for the conditions of a query. Values are always bound, never written into the SQL text.
 
 use std::fmt::Write as _;
 
@@ -17,12 +17,12 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Begins with everything up to the condition, as in `SELECT a FROM b`.
+    /// Starts with everything up to the condition, as in `SELECT a FROM b`.
     pub(crate) fn new(select: &'static str) -> Self {
         Self { sql: select.to_owned(), arguments: AnyArguments::default(), count: 0, conditions: 0 }
     }
 
-    /// Adds a condition that must hold too. Each `?` in it stands for the value of the same place.
+    /// Adds a condition with AND. Each `?` in it stands for the value at the same position.
     pub(crate) fn and<T>(&mut self, condition: &'static str, values: &[T]) -> Result<(), StoreError>
     where
         T: Clone + for<'q> Encode<'q, Any> + Type<Any>,
@@ -32,7 +32,7 @@ impl Filter {
         self.push(condition, values)
     }
 
-    /// Adds text. Each `?` in it stands for the value of the same place.
+    /// Adds SQL text. Each `?` in it stands for the value at the same position.
     pub(crate) fn push<T>(&mut self, text: &'static str, values: &[T]) -> Result<(), StoreError>
     where
         T: Clone + for<'q> Encode<'q, Any> + Type<Any>,
@@ -41,7 +41,7 @@ impl Filter {
         self.sql.push_str(pieces.next().unwrap_or_default());
         for (piece, value) in pieces.zip(values) {
             self.arguments.add(value.clone()).map_err(|source| StoreError::Statement {
-                action: "ask the store",
+                action: "query the store",
                 source: sqlx::Error::Encode(source),
             })?;
             self.count += 1;

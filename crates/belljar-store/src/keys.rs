@@ -1,4 +1,4 @@
-//! The keys with which callers prove who they are. Only their hashes are stored.
+//! API keys. Only their hashes are stored.
 
 use belljar_model::Role;
 use jiff::Timestamp;
@@ -7,36 +7,36 @@ use sqlx::any::AnyRow;
 use crate::database::Database;
 use crate::error::{StoreError, failed, is_clash};
 use crate::filter::Filter;
-use crate::reader::{Reader, no_nul, stored_optional_time, stored_time};
+use crate::reader::{Reader, refuse_nul, stored_optional_time, stored_time};
 
-/// A key. Times are stored to the microsecond.
+/// API key. Times are stored to the microsecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
-    /// Its id, which is no secret.
+    /// Id, which is not secret.
     pub id: String,
     /// SHA-256 of the key.
     pub hash: [u8; 32],
-    /// The first characters of the key, to tell it from others.
+    /// First characters of the key, to recognize it.
     pub hint: String,
-    /// What somebody called it.
+    /// Name given by its creator.
     pub name: String,
-    /// To whom it gives access.
+    /// Tenant to which it gives access.
     pub tenant: String,
-    /// What it allows.
+    /// Role that it grants.
     pub role: Role,
-    /// What it may use up, as JSON.
+    /// Quotas as JSON.
     pub quotas: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// Time of expiry.
     pub expires_at: Option<Timestamp>,
-    /// When it was taken back.
+    /// Time of revocation.
     pub revoked_at: Option<Timestamp>,
-    /// When it was last used, as far as has been noted.
+    /// Time of the last recorded use.
     pub last_used_at: Option<Timestamp>,
 }
 
-/// The keys with which callers prove who they are.
+/// Table of API keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys<'s> {
     pub(crate) database: &'s Database,
@@ -46,13 +46,14 @@ const SELECT: &str = "SELECT id, hash, hint, name, tenant, role, quotas, created
      FROM keys";
 
 impl Keys<'_> {
-    /// Adds a key. It survives a loss of power.
+    /// Adds a key. The change survives a power failure.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Exists`] if the id or the hash is there already, [`StoreError::Nul`], and those of writing.
+    /// Returns [`StoreError::Exists`] if the id or the hash already exists, [`StoreError::Nul`], or fails if the store cannot
+    /// be written.
     pub async fn insert(&self, row: &KeyRow) -> Result<(), StoreError> {
-        no_nul([
+        refuse_nul([
             ("the key's id", row.id.as_str()),
             ("the key's hint", &row.hint),
             ("the key's name", &row.name),
@@ -83,35 +84,35 @@ impl Keys<'_> {
         self.database.sync().await
     }
 
-    /// The key with this hash, also if it has expired or was revoked.
+    /// Returns the key with this hash, also if it has expired or was revoked.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn find_by_hash(&self, hash: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("hash = ?", &[hash.to_vec()])?;
         let row = self.database.read_one("read a key", query.finish()).await?;
-        row.as_ref().map(key).transpose()
+        row.as_ref().map(read_key).transpose()
     }
 
-    /// The key with this id, also if it has expired or was revoked.
+    /// Returns the key with this id, also if it has expired or was revoked.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get(&self, id: &str) -> Result<Option<KeyRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("id = ?", &[id.to_owned()])?;
         let row = self.database.read_one("read a key", query.finish()).await?;
-        row.as_ref().map(key).transpose()
+        row.as_ref().map(read_key).transpose()
     }
 
-    /// The keys of a tenant or of all, the oldest first, also those that have expired or were revoked.
+    /// Lists the keys of a tenant or of all tenants, oldest first, including expired and revoked ones.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<KeyRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         if let Some(tenant) = tenant {
@@ -119,14 +120,15 @@ impl Keys<'_> {
         }
         query.push::<i64>(" ORDER BY created_at, id", &[])?;
         let rows = self.database.read("list keys", query.finish()).await?;
-        rows.iter().map(key).collect()
+        rows.iter().map(read_key).collect()
     }
 
-    /// Takes a key back. It survives a loss of power. Says whether the key was good until now: a second time changes nothing.
+    /// Revokes a key. The change survives a power failure. Returns whether it was not revoked before: revoking it again changes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`], and those of writing.
+    /// Returns [`StoreError::NotFound`], or fails if the store cannot be written.
     pub async fn revoke(&self, id: &str, time: Timestamp) -> Result<bool, StoreError> {
         let text = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL";
         let statement = sqlx::query(text).bind(id).bind(stored_time(time));
@@ -138,11 +140,11 @@ impl Keys<'_> {
         Ok(changed > 0)
     }
 
-    /// Changes what the sandboxes of a key may use. It survives a loss of power.
+    /// Sets the quotas of a key. The change survives a power failure.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] also if it was revoked, and those of writing.
+    /// Returns [`StoreError::NotFound`], also if the key was revoked, or fails if the store cannot be written.
     pub async fn set_quotas(&self, id: &str, quotas: &str) -> Result<(), StoreError> {
         let text = "UPDATE keys SET quotas = $2 WHERE id = $1 AND revoked_at IS NULL";
         let statement = sqlx::query(text).bind(id).bind(quotas);
@@ -154,17 +156,17 @@ impl Keys<'_> {
         }
     }
 
-    /// Notes when keys were last used, many at once. Keys that are not there are passed over, and no time goes back.
+    /// Updates when keys were last used, many at once. Unknown keys are skipped, and times never go back.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Fails if the store cannot be written.
     pub async fn touch_many(&self, uses: &[(String, Timestamp)]) -> Result<(), StoreError> {
-        const ACTION: &str = "note when keys were used";
+        const ACTION: &str = "update when keys were used";
         if uses.is_empty() {
             return Ok(());
         }
-        // In one order for all keepers, so that none waits for another in a circle.
+        // In the same order in all keepers, so that they cannot deadlock.
         let mut uses: Vec<_> = uses.iter().collect();
         uses.sort();
         let text =
@@ -177,11 +179,11 @@ impl Keys<'_> {
         self.database.commit(transaction).await.map_err(failed(ACTION))
     }
 
-    /// How many keys are good at this time.
+    /// Returns the number of keys that are neither expired nor revoked at this time.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn count_live(&self, time: Timestamp) -> Result<u64, StoreError> {
         let text = "SELECT COUNT(*) AS live FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)";
         let row = self.database.read_one("count keys", sqlx::query(text).bind(stored_time(time))).await?;
@@ -190,7 +192,7 @@ impl Keys<'_> {
     }
 }
 
-fn key(row: &AnyRow) -> Result<KeyRow, StoreError> {
+fn read_key(row: &AnyRow) -> Result<KeyRow, StoreError> {
     let row = Reader { table: "keys", row };
     Ok(KeyRow {
         id: row.text("id")?,

@@ -1,6 +1,6 @@
-//! What must outlive the server: sandboxes, templates, keys and the audit trail, in SQLite or PostgreSQL.
+//! Persistent state of a server: sandboxes, templates, keys and the audit log, in SQLite or PostgreSQL.
 //!
-//! [`Store::open`] opens either. What a method has acknowledged survives the death of the process.
+//! [`Store::open`] opens either. A change that a method has acknowledged survives a crash of the process.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -9,12 +9,12 @@ mod checkpoint;
 mod database;
 mod durability;
 mod error;
+mod files;
 mod filter;
-mod held_name;
 mod idempotency;
 mod keys;
 mod meta;
-mod place;
+mod name_lock;
 mod ports;
 mod random;
 mod reader;
@@ -22,11 +22,11 @@ mod reserve;
 mod sandboxes;
 mod schema;
 mod seal;
+mod service_wall;
 mod store;
 mod templates;
 mod url;
 mod wal;
-mod without;
 
 pub use audit::{
     AuditError, AuditFilter, AuditLog, AuditOptions, AuditRecord, Broken, DetailValue, Details, Expected,
@@ -35,14 +35,14 @@ pub use audit::{
 };
 pub use durability::Durability;
 pub use error::StoreError;
-pub use held_name::HeldName;
 pub use idempotency::{Claim, Claimed, Idempotency};
 pub use keys::{KeyRow, Keys};
 pub use meta::Meta;
+pub use name_lock::NameLock;
 pub use ports::{PortRow, PortVisibility, Ports};
 pub use sandboxes::{Cursor, ListQuery, Order, SandboxRow, Sandboxes};
 pub use seal::KeyFile;
+pub use service_wall::ServiceWall;
 pub use store::Store;
 pub use templates::{TemplateKind, TemplateRow, Templates};
 pub use url::StoreUrl;
-pub use without::ServiceWall;

@@ -1,4 +1,4 @@
-//! Ports of sandboxes that may be reached from outside.
+//! Published ports of sandboxes, which can be reached from outside.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,17 +12,17 @@ use crate::error::{StoreError, failed};
 use crate::filter::Filter;
 use crate::reader::{Reader, stored_time};
 
-/// Who may reach a published port.
+/// Visibility of a published port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortVisibility {
-    /// Who has a token for it.
+    /// Reachable with a token for it.
     Private,
-    /// Everybody.
+    /// Reachable by everybody.
     Public,
 }
 
 impl PortVisibility {
-    /// The name: `private` or `public`.
+    /// Returns the name: `private` or `public`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -44,24 +44,24 @@ impl FromStr for PortVisibility {
         [Self::Private, Self::Public]
             .into_iter()
             .find(|visibility| visibility.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is neither private nor public"))
+            .ok_or_else(|| format!("invalid visibility {text:?}: expected private or public"))
     }
 }
 
 /// A published port. Times are stored to the microsecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRow {
-    /// The sandbox.
+    /// Sandbox.
     pub sandbox: SandboxId,
-    /// The port inside.
+    /// Port inside the sandbox.
     pub port: u16,
-    /// Who may reach it.
+    /// Visibility.
     pub visibility: PortVisibility,
-    /// When it was published.
+    /// Time of publication.
     pub created_at: Timestamp,
 }
 
-/// Ports of sandboxes that may be reached from outside. They are forgotten with the record of their sandbox.
+/// Table of published ports. They are deleted with the record of their sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports<'s> {
     pub(crate) database: &'s Database,
@@ -70,11 +70,11 @@ pub struct Ports<'s> {
 const SELECT: &str = "SELECT sandbox, port, visibility, created_at FROM ports";
 
 impl Ports<'_> {
-    /// Publishes a port. If it is published already, it gets the new visibility and keeps its time.
+    /// Publishes a port. If it is published already, changes its visibility and keeps its time.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is no such sandbox, and those of writing.
+    /// Returns [`StoreError::NotFound`] if the sandbox does not exist, or fails if the store cannot be written.
     pub async fn publish(&self, row: &PortRow) -> Result<(), StoreError> {
         let text = "INSERT INTO ports (sandbox, port, visibility, created_at) VALUES ($1, $2, $3, $4) \
              ON CONFLICT (sandbox, port) DO UPDATE SET visibility = excluded.visibility";
@@ -91,44 +91,44 @@ impl Ports<'_> {
         })
     }
 
-    /// A port, if it is published.
+    /// Returns a port, if it is published.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get(&self, sandbox: &SandboxId, port: u16) -> Result<Option<PortRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("sandbox = ?", &[sandbox.to_string()])?;
         query.and("port = ?", &[i64::from(port)])?;
         let row = self.database.read_one("read a port", query.finish()).await?;
-        row.as_ref().map(published).transpose()
+        row.as_ref().map(read_port).transpose()
     }
 
-    /// The published ports of a sandbox, in order.
+    /// Lists the published ports of a sandbox, in order.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn list(&self, sandbox: &SandboxId) -> Result<Vec<PortRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("sandbox = ? ORDER BY port", &[sandbox.to_string()])?;
         let rows = self.database.read("list ports", query.finish()).await?;
-        rows.iter().map(published).collect()
+        rows.iter().map(read_port).collect()
     }
 
-    /// Takes a port back, and says whether it was published.
+    /// Withdraws a port, and returns whether it was published.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Fails if the store cannot be written.
     pub async fn withdraw(&self, sandbox: &SandboxId, port: u16) -> Result<bool, StoreError> {
         let text = "DELETE FROM ports WHERE sandbox = $1 AND port = $2";
         let statement = sqlx::query(text).bind(sandbox.as_str()).bind(i64::from(port));
-        Ok(self.database.write(statement).await.map_err(failed("take a port back"))? > 0)
+        Ok(self.database.write(statement).await.map_err(failed("withdraw a port"))? > 0)
     }
 }
 
-fn published(row: &AnyRow) -> Result<PortRow, StoreError> {
+fn read_port(row: &AnyRow) -> Result<PortRow, StoreError> {
     let row = Reader { table: "ports", row };
     let port = row.number("port")?;
     Ok(PortRow {

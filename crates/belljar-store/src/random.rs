@@ -1,11 +1,11 @@
-//! Random numbers of the operating system.
+//! Random numbers from the operating system.
 
 use crate::error::StoreError;
 
-/// 32 random bytes.
+/// Returns 32 random bytes.
 pub(crate) fn random_32() -> Result<[u8; 32], StoreError> {
     let mut bytes = [0; 32];
-    // So few come whole (getrandom(2)).
+    // So few bytes are returned at once (getrandom(2)).
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| StoreError::Random(errno.into()))?;
     Ok(bytes)

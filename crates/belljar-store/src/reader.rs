@@ -1,4 +1,4 @@
-//! Reads values out of rows, and names what cannot be read.
+//! Typed access to the values of a row. Errors name the table and column.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use sqlx::{Any, Decode, Row as _, Type};
 
 use crate::error::StoreError;
 
-/// A row, and the table that it is from.
+/// Row and the table it comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'r> {
     pub(crate) table: &'static str,
@@ -80,7 +80,7 @@ impl Reader<'_> {
     }
 }
 
-/// The form in which a time is stored. Smaller parts than a microsecond are lost.
+/// Returns the stored form of a time. Parts smaller than a microsecond are lost.
 pub(crate) fn stored_time(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
@@ -89,8 +89,10 @@ pub(crate) fn stored_optional_time(time: Option<Timestamp>) -> Option<i64> {
     time.map(stored_time)
 }
 
-/// Refuses a text with a NUL character, which PostgreSQL does not take.
-pub(crate) fn no_nul<'t>(texts: impl IntoIterator<Item = (&'static str, &'t str)>) -> Result<(), StoreError> {
+/// Refuses a text with a NUL character, which PostgreSQL does not accept.
+pub(crate) fn refuse_nul<'t>(
+    texts: impl IntoIterator<Item = (&'static str, &'t str)>,
+) -> Result<(), StoreError> {
     match texts.into_iter().find(|(_, text)| text.contains('\0')) {
         Some((field, _)) => Err(StoreError::Nul { field }),
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Room on the store's disk that is set aside, so that what has to be written to end a sandbox finds some on a disk that is full.
+//! Reserved space on the store's disk, so that the records needed to end a sandbox can be written even when the disk is full.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,73 +8,73 @@ use rustix::fs::FallocateFlags;
 
 use crate::ServiceWall;
 
-/// How much is set aside: some thousand records, and the log of a database for them.
+/// Size of the reserve in bytes: enough for some thousand records and the database's log of them.
 const RESERVE_BYTES: u64 = 8 << 20;
 
-/// A file beside the database that holds nothing.
+/// File beside the database that reserves space on its disk.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,
-    is_there: AtomicBool,
-    /// It was given away, and there is no room for another one yet.
-    is_out: AtomicBool,
+    exists: AtomicBool,
+    /// Whether it was released, and there is no space yet to create it again.
+    is_released: AtomicBool,
 }
 
 impl Reserve {
-    /// Sets it aside for a database, if the disk has room for it.
+    /// Creates the reserve of a database, if the disk has space for it.
     pub(crate) fn beside(database: &Path) -> Self {
         let mut path = database.as_os_str().to_owned();
         path.push(".reserve");
         let reserve = Self {
             path: PathBuf::from(path),
-            is_there: AtomicBool::new(false),
-            is_out: AtomicBool::new(false),
+            exists: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
         };
         reserve.restore();
-        if !reserve.is_there.load(Ordering::Relaxed) {
+        if !reserve.exists.load(Ordering::Relaxed) {
             tracing::warn!(
                 path = %reserve.path.display(),
-                "there is no room to set aside for a full disk: once it is full, sandboxes cannot be ended until it is not"
+                "no space to reserve for a full disk: once it is full, sandboxes cannot be ended until space is freed"
             );
         }
         reserve
     }
 
-    /// Whether it was given away.
-    pub(crate) fn is_out(&self) -> bool {
-        self.is_out.load(Ordering::Relaxed)
+    /// Reports whether the reserve was released.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Relaxed)
     }
 
-    /// Gives it away. Says whether there was one.
+    /// Releases the reserve. Returns whether there was one.
     pub(crate) fn release(&self) -> bool {
-        let was_there = !ServiceWall::Reserve.is_down() && self.is_there.swap(false, Ordering::Relaxed);
-        if was_there && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "cannot give up what was set aside for a full disk");
+        let existed = !ServiceWall::Reserve.is_down() && self.exists.swap(false, Ordering::Relaxed);
+        if existed && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "cannot release the space reserved for a full disk");
             return false;
         }
-        self.is_out.fetch_or(was_there, Ordering::Relaxed);
-        was_there
+        self.is_released.fetch_or(existed, Ordering::Relaxed);
+        existed
     }
 
-    /// Sets it aside again, where there is room for it and as much again.
+    /// Creates the reserve again if the disk has space for twice its size.
     pub(crate) fn restore(&self) {
-        if self.is_there.load(Ordering::Relaxed) {
+        if self.exists.load(Ordering::Relaxed) {
             return;
         }
-        match self.make() {
-            Ok(is_there) => {
-                self.is_there.store(is_there, Ordering::Relaxed);
-                self.is_out.fetch_and(!is_there, Ordering::Relaxed);
+        match self.create() {
+            Ok(exists) => {
+                self.exists.store(exists, Ordering::Relaxed);
+                self.is_released.fetch_and(!exists, Ordering::Relaxed);
             }
             Err(error) => {
-                tracing::debug!(%error, path = %self.path.display(), "cannot set anything aside for a full disk");
+                tracing::debug!(%error, path = %self.path.display(), "cannot reserve space for a full disk");
                 let _ = std::fs::remove_file(&self.path);
             }
         }
     }
 
-    fn make(&self) -> io::Result<bool> {
-        let file = crate::place::private_file(&self.path)?;
+    fn create(&self) -> io::Result<bool> {
+        let file = crate::files::private_file(&self.path)?;
         if file.metadata()?.len() < RESERVE_BYTES {
             let disk = rustix::fs::fstatvfs(&file)?;
             if disk.f_bavail.saturating_mul(disk.f_frsize) < 2 * RESERVE_BYTES {

@@ -1,4 +1,4 @@
-//! The records of sandboxes.
+//! Records of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -9,87 +9,87 @@ use sqlx::any::AnyRow;
 use crate::database::{Backend, Database, Statement};
 use crate::error::{StoreError, failed, is_clash};
 use crate::filter::Filter;
-use crate::reader::{Reader, no_nul, stored_optional_time, stored_time};
+use crate::reader::{Reader, refuse_nul, stored_optional_time, stored_time};
 use crate::seal::{Place, Sealer};
 
-/// The record of a sandbox. Times are stored to the microsecond.
+/// Record of a sandbox. Times are stored to the microsecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRow {
-    /// Its id.
+    /// Id.
     pub id: SandboxId,
-    /// To whom it belongs.
+    /// Tenant that owns it.
     pub tenant: String,
-    /// The key with which it was made.
+    /// Id of the API key that created it.
     pub key_id: String,
-    /// The keeper on whose machine it is.
+    /// Keeper on whose machine it runs.
     pub keeper: String,
-    /// Its name, which no other of the tenant has that is not gone.
+    /// Name, unique among the tenant's sandboxes that are not gone.
     pub name: Option<String>,
-    /// Where it is in its life.
+    /// State.
     pub state: SandboxState,
-    /// Why it is in that state, if there is something to say.
+    /// Reason for the state, if any.
     pub reason: Option<String>,
-    /// The template that it was made from.
+    /// Template it was created from.
     pub template: String,
-    /// What it is, as JSON.
+    /// Specification as JSON.
     pub spec: String,
-    /// How it is kept, as JSON.
+    /// Settings as JSON.
     pub settings: String,
-    /// The caller's labels.
+    /// Labels set by the caller.
     pub labels: BTreeMap<String, String>,
-    /// When it was asked for.
+    /// Time of the create request.
     pub created_at: Timestamp,
-    /// When this record was last changed.
+    /// Time of the last change of this record.
     pub updated_at: Timestamp,
-    /// When it began to run.
+    /// Time at which it started running.
     pub started_at: Option<Timestamp>,
-    /// When it is to end.
+    /// Deadline at which it is ended.
     pub deadline_at: Option<Timestamp>,
-    /// Since when it has been paused.
+    /// Time at which it was paused.
     pub paused_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended_at: Option<Timestamp>,
-    /// What happened to it, as JSON, once it has ended; may be empty.
+    /// Log of its life as JSON, once it has ended; may be empty.
     pub log: String,
-    /// Counts the changes of this record.
+    /// Number of changes of this record.
     pub generation: i64,
 }
 
-/// A place in a list.
+/// Position in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// When the last sandbox of the page before was created.
+    /// Creation time of the last sandbox of the previous page.
     pub created_at: Timestamp,
-    /// Its id.
+    /// Id of that sandbox.
     pub id: SandboxId,
 }
 
-/// The order of a list.
+/// Order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// The newest first.
+    /// Newest first.
     #[default]
     NewestFirst,
-    /// The oldest first.
+    /// Oldest first.
     OldestFirst,
 }
 
-/// Which sandboxes a list is to show. What is left empty restricts nothing.
+/// Filter, order and position of a list of sandboxes. An empty field restricts nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Those of this tenant.
+    /// Sandboxes of this tenant.
     pub tenant: Option<String>,
-    /// Those in one of these states.
+    /// Sandboxes in one of these states.
     pub states: Vec<SandboxState>,
-    /// Those with all of these labels.
+    /// Sandboxes with all of these labels.
     pub labels: BTreeMap<String, String>,
-    /// The one with this name, and those gone that had it.
+    /// Sandboxes with this name, including those that are gone.
     pub name: Option<String>,
-    /// Those that come after this place, in the order of the list.
+    /// Sandboxes after this position, in the order of the list.
     pub after: Option<Cursor>,
-    /// How many at most.
+    /// Maximum number of results.
     pub limit: u32,
-    /// In which order.
+    /// Order of the results.
     pub order: Order,
 }
 
@@ -107,17 +107,17 @@ impl Default for ListQuery {
     }
 }
 
-/// The records of sandboxes.
+/// Table of sandboxes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sandboxes<'s> {
     pub(crate) database: &'s Database,
     pub(crate) sealer: &'s Sealer,
 }
 
-/// The column with what may be secret.
+/// Column that may contain secrets.
 pub(crate) const SPEC: &str = "sandboxes.spec";
 
-/// The other one: what programs wrote is in it.
+/// Column with program output, which may contain secrets.
 const LOG: &str = "sandboxes.log";
 
 const INSERT: &str = "INSERT INTO sandboxes (tenant, key_id, keeper, name, state, reason, template, spec, settings, labels, \
@@ -137,17 +137,17 @@ impl Sandboxes<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NameTaken`], [`StoreError::Exists`], [`StoreError::Nul`], and those of writing.
+    /// Returns [`StoreError::NameTaken`], [`StoreError::Exists`] or [`StoreError::Nul`], or fails if the store cannot be written.
     pub async fn insert(&self, row: &SandboxRow) -> Result<(), StoreError> {
         self.write(INSERT, row).await.map(|_| ())
     }
 
-    /// Writes the whole record, if it is still the one that was read: its generation says so, and is then one more.
+    /// Replaces the record if its generation is still the one that was read, and increments the generation.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Conflict`], [`StoreError::NotFound`], [`StoreError::NameTaken`], [`StoreError::Nul`], and those of
-    /// writing.
+    /// Returns [`StoreError::Conflict`], [`StoreError::NotFound`], [`StoreError::NameTaken`] or [`StoreError::Nul`], or fails
+    /// if the store cannot be written.
     pub async fn update(&self, row: &mut SandboxRow) -> Result<(), StoreError> {
         if self.write(UPDATE, row).await? == 1 {
             row.generation += 1;
@@ -160,20 +160,20 @@ impl Sandboxes<'_> {
         })
     }
 
-    /// The record of one sandbox.
+    /// Returns the record of a sandbox.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError> {
         self.get_of(None, id).await
     }
 
-    /// One sandbox, if it is this tenant's. Without a tenant it may be anybody's.
+    /// Returns the record of a sandbox if it belongs to this tenant. Without a tenant, of any tenant.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get_of(
         &self,
         tenant: Option<&str>,
@@ -185,84 +185,84 @@ impl Sandboxes<'_> {
             query.and("tenant = ?", &[tenant.to_owned()])?;
         }
         let row = self.database.read_one("read a sandbox", query.finish()).await?;
-        row.as_ref().map(|row| self.sandbox(row)).transpose()
+        row.as_ref().map(|row| self.open_row(row)).transpose()
     }
 
-    /// All sandboxes of a keeper that are not gone, the oldest first.
+    /// Lists all sandboxes of a keeper that are not gone, oldest first.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn list_live(&self, keeper: &str) -> Result<Vec<SandboxRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         query.and("keeper = ? AND state <> 'gone' ORDER BY created_at, id", &[keeper.to_owned()])?;
         self.read(query).await
     }
 
-    /// Sandboxes, a page at a time.
+    /// Lists a page of sandboxes.
     ///
     /// # Errors
     ///
-    /// Those of reading.
-    pub async fn list(&self, wanted: &ListQuery) -> Result<Vec<SandboxRow>, StoreError> {
-        let mut query = Filter::new(SELECT);
-        if let Some(tenant) = &wanted.tenant {
-            query.and("tenant = ?", std::slice::from_ref(tenant))?;
+    /// Fails if the store cannot be read.
+    pub async fn list(&self, query: &ListQuery) -> Result<Vec<SandboxRow>, StoreError> {
+        let mut sql = Filter::new(SELECT);
+        if let Some(tenant) = &query.tenant {
+            sql.and("tenant = ?", std::slice::from_ref(tenant))?;
         }
-        if let Some(name) = &wanted.name {
-            query.and("name = ?", std::slice::from_ref(name))?;
+        if let Some(name) = &query.name {
+            sql.and("name = ?", std::slice::from_ref(name))?;
         }
-        if let [first, others @ ..] = wanted.states.as_slice() {
-            query.and("(state = ?", &[first.to_string()])?;
+        if let [first, others @ ..] = query.states.as_slice() {
+            sql.and("(state = ?", &[first.to_string()])?;
             for state in others {
-                query.push(" OR state = ?", &[state.to_string()])?;
+                sql.push(" OR state = ?", &[state.to_string()])?;
             }
-            query.push::<i64>(")", &[])?;
+            sql.push::<i64>(")", &[])?;
         }
-        for (name, value) in &wanted.labels {
-            query.and(self.label_condition(), &[name.clone(), value.clone()])?;
+        for (name, value) in &query.labels {
+            sql.and(self.label_condition(), &[name.clone(), value.clone()])?;
         }
-        if let Some(after) = &wanted.after {
-            let beyond = match wanted.order {
+        if let Some(after) = &query.after {
+            let beyond = match query.order {
                 Order::OldestFirst => "(created_at, id) > (?",
                 Order::NewestFirst => "(created_at, id) < (?",
             };
-            query.and(beyond, &[stored_time(after.created_at)])?;
-            query.push(", ?)", &[after.id.to_string()])?;
+            sql.and(beyond, &[stored_time(after.created_at)])?;
+            sql.push(", ?)", &[after.id.to_string()])?;
         }
-        let order = match wanted.order {
+        let order = match query.order {
             Order::NewestFirst => " ORDER BY created_at DESC, id DESC LIMIT ?",
             Order::OldestFirst => " ORDER BY created_at, id LIMIT ?",
         };
-        query.push(order, &[i64::from(wanted.limit)])?;
-        self.read(query).await
+        sql.push(order, &[i64::from(query.limit)])?;
+        self.read(sql).await
     }
 
-    /// Removes the records of sandboxes that ended before this time, and says how many there were.
+    /// Deletes the records of sandboxes that ended before this time, and returns their number.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Fails if the store cannot be written.
     pub async fn forget_before(&self, time: Timestamp) -> Result<u64, StoreError> {
         let text = "DELETE FROM sandboxes WHERE state = 'gone' AND ended_at < $1";
         let statement = sqlx::query(text).bind(stored_time(time));
-        self.database.write(statement).await.map_err(failed("forget sandboxes that are gone"))
+        self.database.write(statement).await.map_err(failed("delete records of gone sandboxes"))
     }
 
-    /// How many records [`Self::forget_before`] would remove.
+    /// Returns the number of records that [`Self::forget_before`] would delete.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn count_before(&self, time: Timestamp) -> Result<u64, StoreError> {
         let text = "SELECT COUNT(*) AS gone FROM sandboxes WHERE state = 'gone' AND ended_at < $1";
         let statement = sqlx::query(text).bind(stored_time(time));
-        let row = self.database.read_one("count sandboxes that are gone", statement).await?;
+        let row = self.database.read_one("count records of gone sandboxes", statement).await?;
         let count = row.map(|row| Reader { table: "sandboxes", row: &row }.number("gone")).transpose()?;
         Ok(count.unwrap_or_default().unsigned_abs())
     }
 
-    /// The condition that a label is there, with its name and its value to be bound.
+    /// Returns the condition that a label exists, with placeholders for its name and value.
     fn label_condition(&self) -> &'static str {
         match self.database.backend {
             Backend::Sqlite => {
@@ -273,31 +273,33 @@ impl Sandboxes<'_> {
     }
 
     async fn write(&self, text: &'static str, row: &SandboxRow) -> Result<u64, StoreError> {
-        check(row)?;
+        check_texts(row)?;
         let labels = labels_text(&row.labels)?;
         let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
         let log = match row.log.is_empty() {
             true => String::new(),
             false => self.sealer.seal(Place::new(LOG, &[row.id.as_str()]), row.log.as_bytes())?,
         };
-        self.database.write(bound(text, row, &labels, &spec, &log)).await.map_err(|error| match &row.name {
-            Some(name) if is_clash(&error, "sandboxes_name", "sandboxes.name") => {
-                StoreError::NameTaken { what: "sandbox", name: name.clone() }
+        self.database.write(bind_row(text, row, &labels, &spec, &log)).await.map_err(|error| {
+            match &row.name {
+                Some(name) if is_clash(&error, "sandboxes_name", "sandboxes.name") => {
+                    StoreError::NameTaken { what: "sandbox", name: name.clone() }
+                }
+                _ if is_clash(&error, "sandboxes_pkey", "sandboxes.id") => {
+                    StoreError::Exists { what: "sandbox", id: row.id.to_string() }
+                }
+                _ => failed("write a sandbox")(error),
             }
-            _ if is_clash(&error, "sandboxes_pkey", "sandboxes.id") => {
-                StoreError::Exists { what: "sandbox", id: row.id.to_string() }
-            }
-            _ => failed("write a sandbox")(error),
         })
     }
 
     async fn read(&self, query: Filter) -> Result<Vec<SandboxRow>, StoreError> {
         let rows = self.database.read("list sandboxes", query.finish()).await?;
-        rows.iter().map(|row| self.sandbox(row)).collect()
+        rows.iter().map(|row| self.open_row(row)).collect()
     }
 
-    fn sandbox(&self, row: &AnyRow) -> Result<SandboxRow, StoreError> {
-        let mut row = sandbox(row)?;
+    fn open_row(&self, row: &AnyRow) -> Result<SandboxRow, StoreError> {
+        let mut row = read_row(row)?;
         row.spec = self.sealer.open_text(Place::new(SPEC, &[row.id.as_str()]), &row.spec)?;
         if !row.log.is_empty() {
             row.log = self.sealer.open_text(Place::new(LOG, &[row.id.as_str()]), &row.log)?;
@@ -306,7 +308,7 @@ impl Sandboxes<'_> {
     }
 }
 
-fn bound<'q>(
+fn bind_row<'q>(
     text: &'static str,
     row: &'q SandboxRow,
     labels: &'q str,
@@ -335,10 +337,10 @@ fn bound<'q>(
         .bind(log)
 }
 
-fn check(row: &SandboxRow) -> Result<(), StoreError> {
+fn check_texts(row: &SandboxRow) -> Result<(), StoreError> {
     let labels = row.labels.iter().flat_map(|(name, value)| [("a label's name", name), ("a label", value)]);
-    no_nul(labels.map(|(field, text)| (field, text.as_str())))?;
-    no_nul([
+    refuse_nul(labels.map(|(field, text)| (field, text.as_str())))?;
+    refuse_nul([
         ("the tenant", row.tenant.as_str()),
         ("the key's id", &row.key_id),
         ("the keeper", &row.keeper),
@@ -358,8 +360,8 @@ fn labels_text(labels: &BTreeMap<String, String>) -> Result<String, StoreError> 
     })
 }
 
-/// The row as it is stored, with its specification sealed.
-fn sandbox(row: &AnyRow) -> Result<SandboxRow, StoreError> {
+/// Reads the row as stored, with its specification sealed.
+fn read_row(row: &AnyRow) -> Result<SandboxRow, StoreError> {
     let row = Reader { table: "sandboxes", row };
     Ok(SandboxRow {
         id: row.parsed("id")?,

@@ -1,4 +1,4 @@
-//! The tables, and how they come up to date.
+//! Database schema and its migrations.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use crate::database::Backend;
 use crate::error::StoreError;
 
-/// One step: its number, what it does, and the statements for both databases.
+/// Migration step with its version, description, and statements for both databases.
 struct Step {
     version: i64,
     description: &'static str,
@@ -17,7 +17,7 @@ struct Step {
     postgres: &'static str,
 }
 
-/// Every step there ever was, in order. A step that was released is never edited.
+/// All migration steps, in order. A released step is never edited.
 const STEPS: &[Step] = &[
     Step {
         version: 1,
@@ -45,7 +45,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Brings the tables up to date. With PostgreSQL other keepers wait meanwhile.
+/// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.
 pub(crate) async fn migrate(
     connection: &mut AnyConnection,
     backend: Backend,

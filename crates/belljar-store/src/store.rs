@@ -1,4 +1,4 @@
-//! The store as a whole.
+//! Entry point of the store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::{StoreError, failed};
-use crate::held_name::{self, HeldName};
 use crate::idempotency::Idempotency;
 use crate::keys::Keys;
 use crate::meta::Meta;
+use crate::name_lock::{self, NameLock};
 use crate::ports::Ports;
 use crate::reserve::Reserve;
 use crate::sandboxes::Sandboxes;
@@ -17,7 +17,7 @@ use crate::seal::{self, KeyFile, Sealer};
 use crate::templates::Templates;
 use crate::url::StoreUrl;
 
-/// What must outlive the server, in SQLite or PostgreSQL. A clone is the same store.
+/// Persistent state of a server, in SQLite or PostgreSQL. Clones share the same store.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) database: Arc<Database>,
@@ -25,23 +25,23 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a store, makes it if there is none, and brings its tables up to date. Ordinary rows survive the death of the
-    /// process; keys, settings and the audit trail a loss of power. What may be secret is sealed with the key in the file, which
-    /// is made if neither it nor the store is there.
+    /// Opens a store, creates it if necessary, and migrates its tables. Ordinary rows survive a crash of the process; keys,
+    /// settings and the audit log a power failure. Values that may be secret are sealed with the key in the file, which is
+    /// created if neither it nor the store exists.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`], [`StoreError::File`], [`StoreError::SchemaTooNew`], [`StoreError::Migrate`];
-    /// [`StoreError::KeyMissing`], [`StoreError::KeyWrong`], [`StoreError::KeyRefused`].
+    /// Returns [`StoreError::Open`], [`StoreError::File`], [`StoreError::SchemaTooNew`] or [`StoreError::Migrate`];
+    /// [`StoreError::KeyMissing`], [`StoreError::KeyWrong`] or [`StoreError::KeyRefused`].
     pub async fn open(url: &StoreUrl, key: &KeyFile) -> Result<Self, StoreError> {
         Self::open_with(url, Durability::Process, key).await
     }
 
-    /// Opens a store, and says what its ordinary rows survive.
+    /// Opens a store with the given durability of ordinary rows.
     ///
     /// # Errors
     ///
-    /// Those of [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub async fn open_with(
         url: &StoreUrl,
         durability: Durability,
@@ -57,82 +57,84 @@ impl Store {
         }
     }
 
-    /// A store that ends with this process, for tests.
+    /// Opens a store in memory, for tests.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`] and [`StoreError::Migrate`].
+    /// Returns [`StoreError::Open`] or [`StoreError::Migrate`].
     pub async fn in_memory() -> Result<Self, StoreError> {
         let database = Database::open(&StoreUrl::memory(), Durability::Process).await?;
         let sealer = seal::establish_in_memory(&database).await?;
         Ok(Self { database: Arc::new(database), sealer: Arc::new(sealer) })
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn url(&self) -> &StoreUrl {
         &self.database.url
     }
 
-    /// The records of sandboxes.
+    /// Returns the table of sandboxes.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
         Sandboxes { database: &self.database, sealer: &self.sealer }
     }
 
-    /// The keys with which callers prove who they are.
+    /// Returns the table of API keys.
     pub fn keys(&self) -> Keys<'_> {
         Keys { database: &self.database }
     }
 
-    /// What sandboxes are made from.
+    /// Returns the table of templates.
     pub fn templates(&self) -> Templates<'_> {
         Templates { database: &self.database, sealer: &self.sealer }
     }
 
-    /// Requests that callers may repeat.
+    /// Returns the table of idempotent requests.
     pub fn idempotency(&self) -> Idempotency<'_> {
         Idempotency { database: &self.database, sealer: &self.sealer }
     }
 
-    /// Ports of sandboxes that may be reached from outside.
+    /// Returns the table of published ports.
     pub fn ports(&self) -> Ports<'_> {
         Ports { database: &self.database }
     }
 
-    /// Small things that are there once.
+    /// Returns the table of settings.
     pub fn meta(&self) -> Meta<'_> {
         Meta { database: &self.database }
     }
 
-    /// 32 random bytes, made once for all who share the store.
+    /// Returns the server's secret: 32 random bytes, shared by all servers of the store.
     ///
     /// # Errors
     ///
-    /// Those of [`Meta::server_secret`].
+    /// Returns the errors of [`Meta::server_secret`].
     pub async fn server_secret(&self) -> Result<[u8; 32], StoreError> {
         self.meta().server_secret().await
     }
 
-    /// Takes a keeper's name, so that no other server that shares the store has it too. In SQLite nobody shares.
+    /// Locks a keeper's name, so that no other server that shares the store can use it. Does nothing for SQLite, which is not
+    /// shared.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeeperTaken`] when another server still has it after some seconds, and those of reading.
-    pub async fn hold_name(&self, keeper: &str) -> Result<HeldName, StoreError> {
-        held_name::hold(&self.database, keeper).await
+    /// Returns [`StoreError::KeeperTaken`] if another server still has it after some seconds, or fails if the store cannot be
+    /// read.
+    pub async fn lock_name(&self, keeper: &str) -> Result<NameLock, StoreError> {
+        name_lock::lock(&self.database, keeper).await
     }
 
-    /// Whether the room that was set aside for a full disk has been given away: only what ends something is to be written then. Of
-    /// PostgreSQL's disk nothing is.
-    pub fn is_reserve_out(&self) -> bool {
-        self.database.reserve().is_some_and(Reserve::is_out)
+    /// Reports whether the space reserved for a full disk has been released: then only records that end something may be
+    /// written. Always false for PostgreSQL.
+    pub fn is_reserve_released(&self) -> bool {
+        self.database.reserve().is_some_and(Reserve::is_released)
     }
 
-    /// Gives away what is set aside for a full disk, and says whether there was something.
+    /// Releases the space reserved for a full disk, and returns whether there was some.
     pub async fn release_reserve(&self) -> bool {
         self.with_reserve(Reserve::release).await
     }
 
-    /// Sets room aside again, if there is some.
+    /// Reserves space for a full disk again, if there is enough.
     pub async fn restore_reserve(&self) {
         let restored = self.with_reserve(|reserve| {
             reserve.restore();
@@ -147,36 +149,36 @@ impl Store {
         done.await.unwrap_or_default()
     }
 
-    /// Gives back to the disk what records that are gone have left free, a part of it at a time.
+    /// Returns free pages of deleted records to the disk, a bounded number per call.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Fails if the store cannot be written.
     pub async fn shrink(&self) -> Result<(), StoreError> {
         self.database.shrink().await.map_err(failed("shrink the store"))
     }
 
-    /// Asks the database for an answer, which shows that it is there.
+    /// Checks that the database answers.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.database.read_one("reach the store", sqlx::query("SELECT 1 AS one")).await.map(|_| ())
     }
 
-    /// Copies a SQLite store into a new file (0600), as it is at one instant, while it is in use. The copy holds the server's
-    /// secret and the hashes of keys.
+    /// Copies a SQLite store that is in use into a new file (0600) as a consistent snapshot. The copy holds the server's secret
+    /// and the hashes of keys.
     ///
     /// # Errors
     ///
-    /// [`StoreError::File`], also if the file is there already; [`StoreError::Full`]; [`StoreError::Elsewhere`] with
+    /// Returns [`StoreError::File`], also if the file already exists; [`StoreError::Full`]; [`StoreError::Elsewhere`] for
     /// PostgreSQL, where `pg_dump` does it.
     pub async fn backup(&self, to: &Path) -> Result<(), StoreError> {
         crate::backup::backup(&self.database, to).await
     }
 
-    /// Ends all connections, once what is under way has been done. Nothing can be asked afterwards, of any clone.
+    /// Closes all connections, once operations in flight are done. All clones are unusable afterwards.
     pub async fn close(&self) {
         self.database.close().await;
     }

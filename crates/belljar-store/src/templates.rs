@@ -1,4 +1,4 @@
-//! What sandboxes are made from.
+//! Templates, from which sandboxes are created.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,22 +10,22 @@ use sqlx::any::AnyRow;
 use crate::database::Database;
 use crate::error::{StoreError, failed, is_clash};
 use crate::filter::Filter;
-use crate::reader::{Reader, no_nul, stored_time};
+use crate::reader::{Reader, refuse_nul, stored_time};
 use crate::seal::{Place, Sealer};
 
-/// Where a template comes from.
+/// Origin of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateKind {
-    /// It came with Belljar, for all tenants.
+    /// Shipped with Belljar, for all tenants.
     Builtin,
-    /// It is what was in a sandbox at some time.
+    /// Snapshot of a sandbox.
     Snapshot,
-    /// It was built by steps, or came as a file from where it was.
+    /// Built by steps, or uploaded as a file.
     Built,
 }
 
 impl TemplateKind {
-    /// The kind's name: `builtin`, `snapshot` or `built`.
+    /// Returns the name: `builtin`, `snapshot` or `built`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Builtin => "builtin",
@@ -48,45 +48,45 @@ impl FromStr for TemplateKind {
         [Self::Builtin, Self::Snapshot, Self::Built]
             .into_iter()
             .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is none of builtin, snapshot and built"))
+            .ok_or_else(|| format!("invalid kind {text:?}: expected builtin, snapshot or built"))
     }
 }
 
-/// What sandboxes are made from. Times are stored to the microsecond.
+/// Template. Times are stored to the microsecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateRow {
-    /// Its id.
+    /// Id.
     pub id: String,
-    /// To whom it belongs. One of the kind `builtin` is everybody's.
+    /// Tenant that owns it. One of the kind `builtin` belongs to everybody.
     pub tenant: String,
-    /// Its name, which no other of the tenant has.
+    /// Name, unique within the tenant.
     pub name: Option<String>,
-    /// Where it comes from.
+    /// Origin.
     pub kind: TemplateKind,
-    /// The sandbox that it was taken from.
+    /// Sandbox it was taken from.
     pub source_sandbox: Option<SandboxId>,
     /// SHA-256 of its content, in hexadecimal.
     pub digest: String,
-    /// The size of its content, in bytes.
+    /// Size of its content, in bytes.
     pub bytes: i64,
-    /// What a sandbox made from it is, as JSON.
+    /// Specification of its sandboxes, as JSON.
     pub spec: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// What somebody wrote about it.
+    /// Note by its creator.
     pub note: String,
-    /// What its tree is, as JSON; empty for the machine's own tree.
+    /// Description of its tree as JSON; empty for the machine's own tree.
     pub built: String,
 }
 
-/// What sandboxes are made from.
+/// Table of templates.
 #[derive(Debug, Clone, Copy)]
 pub struct Templates<'s> {
     pub(crate) database: &'s Database,
     pub(crate) sealer: &'s Sealer,
 }
 
-/// The column with what may be secret.
+/// Column that may contain secrets.
 pub(crate) const SPEC: &str = "templates.spec";
 
 const SELECT: &str = "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built FROM templates";
@@ -96,9 +96,9 @@ impl Templates<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NameTaken`], [`StoreError::Exists`], [`StoreError::Nul`], and those of writing.
+    /// Returns [`StoreError::NameTaken`], [`StoreError::Exists`] or [`StoreError::Nul`], or fails if the store cannot be written.
     pub async fn insert(&self, row: &TemplateRow) -> Result<(), StoreError> {
-        no_nul([
+        refuse_nul([
             ("the template's id", row.id.as_str()),
             ("the tenant", &row.tenant),
             ("the name", row.name.as_deref().unwrap_or_default()),
@@ -134,11 +134,11 @@ impl Templates<'_> {
         })
     }
 
-    /// The template with this id or name: the tenant's own, or else one that came with Belljar. An id comes before a name.
+    /// Returns the template with this id or name: the tenant's own, or else a builtin one. Ids take precedence over names.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get(&self, tenant: &str, id_or_name: &str) -> Result<Option<TemplateRow>, StoreError> {
         let text = id_or_name.to_owned();
         let mut query = Filter::new(SELECT);
@@ -147,14 +147,14 @@ impl Templates<'_> {
         query.push(" ORDER BY CASE WHEN id = ? THEN 0", &[text])?;
         query.push(" WHEN tenant = ? THEN 1 ELSE 2 END LIMIT 1", &[tenant.to_owned()])?;
         let row = self.database.read_one("read a template", query.finish()).await?;
-        row.as_ref().map(|row| self.template(row)).transpose()
+        row.as_ref().map(|row| self.open_row(row)).transpose()
     }
 
-    /// The templates that a tenant may use, or all; the oldest first.
+    /// Lists the templates that a tenant may use, or all; oldest first.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<TemplateRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         if let Some(tenant) = tenant {
@@ -162,20 +162,20 @@ impl Templates<'_> {
         }
         query.push::<i64>(" ORDER BY created_at, id", &[])?;
         let rows = self.database.read("list templates", query.finish()).await?;
-        rows.iter().map(|row| self.template(row)).collect()
+        rows.iter().map(|row| self.open_row(row)).collect()
     }
 
-    fn template(&self, row: &AnyRow) -> Result<TemplateRow, StoreError> {
-        let mut row = template(row)?;
+    fn open_row(&self, row: &AnyRow) -> Result<TemplateRow, StoreError> {
+        let mut row = read_row(row)?;
         row.spec = self.sealer.open_text(Place::new(SPEC, &[row.id.as_str()]), &row.spec)?;
         Ok(row)
     }
 
-    /// Removes a template. Sandboxes that were made from it stay.
+    /// Deletes a template. Sandboxes created from it stay.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`], and those of writing.
+    /// Returns [`StoreError::NotFound`], or fails if the store cannot be written.
     pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
         let statement = sqlx::query("DELETE FROM templates WHERE id = $1").bind(id);
         match self.database.write(statement).await.map_err(failed("remove a template"))? {
@@ -185,8 +185,8 @@ impl Templates<'_> {
     }
 }
 
-/// The row as it is stored, with its specification sealed.
-fn template(row: &AnyRow) -> Result<TemplateRow, StoreError> {
+/// Reads the row as stored, with its specification sealed.
+fn read_row(row: &AnyRow) -> Result<TemplateRow, StoreError> {
     let row = Reader { table: "templates", row };
     Ok(TemplateRow {
         id: row.text("id")?,

@@ -1,4 +1,4 @@
-//! Where a store is.
+//! Address of a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,26 @@ use sqlx::any::AnyConnectOptions;
 
 use crate::error::StoreError;
 
-/// Where a store is: `sqlite:/path/to/belljar.db`, or `postgres://user@host/database`.
+/// Address of a store: `sqlite:/path/to/belljar.db`, or `postgres://user@host/database`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct StoreUrl(Place);
+pub struct StoreUrl(Location);
 
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Only in memory, for tests.
+pub(crate) enum Location {
+    /// In memory, for tests.
     Memory,
-    /// An absolute path.
+    /// Absolute path of a SQLite file.
     Sqlite(PathBuf),
-    /// An address with all that is in it, also the password.
+    /// Complete address, including the password.
     Postgres(String),
 }
 
 impl StoreUrl {
-    /// A store in a SQLite file. A relative path is taken from the working directory.
+    /// Returns the address of a SQLite file. A relative path is resolved against the working directory.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Address`] if the path is empty or not UTF-8, or if there is no working directory.
+    /// Returns [`StoreError::Address`] if the path is empty or not UTF-8, or if there is no working directory.
     pub fn sqlite(path: &Path) -> Result<Self, StoreError> {
         let refused = |why: String| StoreError::Address { why };
         if path.to_str().is_none() {
@@ -37,38 +37,38 @@ impl StoreUrl {
         if path.file_name().is_none() {
             return Err(refused("the path names no file".to_owned()));
         }
-        Ok(Self(Place::Sqlite(path)))
+        Ok(Self(Location::Sqlite(path)))
     }
 
-    /// The file of a SQLite store.
+    /// Returns the file of a SQLite store.
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
-            Place::Sqlite(path) => Some(path),
-            Place::Memory | Place::Postgres(_) => None,
+            Location::Sqlite(path) => Some(path),
+            Location::Memory | Location::Postgres(_) => None,
         }
     }
 
-    /// Whether the store is in PostgreSQL, where several keepers may share it.
+    /// Reports whether the store is in PostgreSQL, where several keepers may share it.
     pub fn is_shared(&self) -> bool {
-        matches!(self.0, Place::Postgres(_))
+        matches!(self.0, Location::Postgres(_))
     }
 
     pub(crate) fn memory() -> Self {
-        Self(Place::Memory)
+        Self(Location::Memory)
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn location(&self) -> &Location {
         &self.0
     }
 
-    /// What sqlx opens.
+    /// Returns the connection options for sqlx.
     pub(crate) fn options(&self) -> Result<AnyConnectOptions, StoreError> {
         let text = match &self.0 {
-            Place::Memory => "sqlite::memory:".to_owned(),
-            Place::Sqlite(path) => format!("sqlite://{}?mode=rw", percent_encoded(path)),
-            Place::Postgres(text) => text.clone(),
+            Location::Memory => "sqlite::memory:".to_owned(),
+            Location::Sqlite(path) => format!("sqlite://{}?mode=rw", percent_encode(path)),
+            Location::Postgres(text) => text.clone(),
         };
-        text.parse().map_err(|error: sqlx::Error| StoreError::Address { why: reason(&error) })
+        text.parse().map_err(|error: sqlx::Error| StoreError::Address { why: cause(&error) })
     }
 }
 
@@ -77,29 +77,31 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self, StoreError> {
         if let Some(path) = text.strip_prefix("sqlite:") {
-            // Two slashes more are a habit of others; the path is absolute either way.
+            // Other programs write two more slashes; the path is absolute either way.
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.contains(['?', '#', '%']) || path == ":memory:" {
-                return Err(StoreError::Address { why: "after sqlite: comes a plain path".to_owned() });
+                return Err(StoreError::Address {
+                    why: "sqlite: must be followed by a plain path".to_owned(),
+                });
             }
             return Self::sqlite(Path::new(path));
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            let url = Self(Place::Postgres(text.to_owned()));
+            let url = Self(Location::Postgres(text.to_owned()));
             url.options()?;
             return Ok(url);
         }
-        Err(StoreError::Address { why: "it begins neither with sqlite: nor with postgres://".to_owned() })
+        Err(StoreError::Address { why: "expected sqlite: or postgres://".to_owned() })
     }
 }
 
-/// Shows everything but the password and the options.
+/// Displays everything except the password and the options.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Memory => f.write_str("in memory"),
-            Place::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Place::Postgres(text) => {
+            Location::Memory => f.write_str("in memory"),
+            Location::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Location::Postgres(text) => {
                 let Ok(options) = text.parse::<AnyConnectOptions>() else { return f.write_str("postgres:") };
                 let url = options.database_url;
                 f.write_str("postgres://")?;
@@ -122,15 +124,15 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// The text of the cause, which does not show the address again.
-fn reason(error: &sqlx::Error) -> String {
+/// Returns the cause without the address.
+fn cause(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Configuration(source) => source.to_string(),
         other => other.to_string(),
     }
 }
 
-fn percent_encoded(path: &Path) -> String {
+fn percent_encode(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let encoded = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     path.as_os_str().as_encoded_bytes().iter().copied().map(encoded).collect()
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_shown_without_secrets() {
+    fn addresses_are_displayed_without_secrets() {
         let cases = [
             ("sqlite:/var/lib/belljar/belljar.db", Some("sqlite:/var/lib/belljar/belljar.db")),
             ("sqlite:///var/lib/belljar.db", Some("sqlite:/var/lib/belljar.db")),
@@ -164,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_in_no_error() {
+    fn errors_do_not_contain_the_password() {
         let error = "postgres://bell:secret@[/jar".parse::<StoreUrl>().unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     }
 
     #[test]
-    fn every_path_reaches_the_driver() {
-        assert_eq!(percent_encoded(Path::new("/a b/ä?#%.db")), "/a%20b/%C3%A4%3F%23%25.db");
+    fn paths_are_percent_encoded() {
+        assert_eq!(percent_encode(Path::new("/a b/ä?#%.db")), "/a%20b/%C3%A4%3F%23%25.db");
     }
 }

@@ -1,6 +1,6 @@
-//! Every case of the store on SQLite and on PostgreSQL.
+//! Runs every case of the store on SQLite and on PostgreSQL.
 //!
-//! PostgreSQL is a server of the test's own (Debian's package `postgresql`). Without the package its cases are skipped.
+//! PostgreSQL is a server started by the test (Debian's package `postgresql`). Without the package its cases are skipped.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -15,10 +15,10 @@ mod backup;
 mod concurrency;
 #[path = "store/crash.rs"]
 mod crash;
+#[path = "store/fixture.rs"]
+mod fixture;
 #[path = "store/full.rs"]
 mod full;
-#[path = "store/ground.rs"]
-mod ground;
 #[path = "store/idempotency.rs"]
 mod idempotency;
 #[path = "store/keys.rs"]
@@ -53,94 +53,94 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use ground::{Backend, Ground};
+use fixture::{Backend, Fixture};
 
-type Run = fn(Ground) -> Pin<Box<dyn Future<Output = ()>>>;
+type Run = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// Lists functions that take a [`Ground`], with their names.
+/// Lists functions that take a [`Fixture`], with their names.
 macro_rules! cases {
     ($($module:ident::$name:ident,)*) => {
-        &[$((concat!(stringify!($module), "::", stringify!($name)), |ground| Box::pin($module::$name(ground))),)*]
+        &[$((concat!(stringify!($module), "::", stringify!($name)), |fixture| Box::pin($module::$name(fixture))),)*]
     };
 }
 
-/// What holds on every database.
+/// Cases for every database.
 const CASES: &[(&str, Run)] = cases![
-    sandboxes::a_row_comes_back_as_it_was,
-    sandboxes::an_update_needs_the_generation_that_was_read,
-    sandboxes::a_name_is_free_again_when_its_sandbox_is_gone,
-    sandboxes::lists_are_filtered,
-    sandboxes::pages_hold_each_sandbox_once,
-    sandboxes::what_lives_is_listed_by_keeper,
-    sandboxes::what_is_gone_is_forgotten,
-    sandboxes::hostile_texts_are_only_texts,
-    keys::a_key_comes_back_as_it_was,
-    keys::a_key_is_revoked_once,
-    keys::uses_are_noted_together,
-    keys::live_keys_are_counted,
-    meta::settings_are_replaced,
-    meta::the_secret_stays,
-    schema::a_newer_schema_is_refused_by_name,
-    schema::an_edited_schema_is_refused,
-    schema::a_store_is_opened_many_times_at_once,
-    schema::rows_survive_closing,
-    concurrency::one_of_many_gets_the_name,
-    concurrency::one_of_many_updates_wins,
-    concurrency::all_get_the_same_secret,
-    concurrency::uses_noted_in_any_order_block_nobody,
-    audit::records_come_back_in_order,
-    audit::tails_are_filtered,
-    audit::many_appends_are_one_chain,
-    audit::others_can_verify_an_export,
-    audit::an_export_is_verified_without_the_database,
-    audit::hostile_texts_are_one_record,
-    audit::tampering_with_the_database_is_found,
-    audit::records_are_neither_changed_nor_removed,
-    audit::nothing_is_added_to_a_forged_end,
-    audit::two_writers_that_take_turns_make_one_chain,
-    audit::a_head_that_changed_under_a_writer_is_seen,
-    audit::a_head_that_was_noted_earlier_shows_a_chain_made_anew,
-    mirror::the_file_is_an_export,
-    mirror::a_file_that_was_left_behind_catches_up,
-    mirror::files_are_put_by_at_a_size,
-    mirror::a_file_that_is_moved_away_is_begun_anew,
-    mirror::a_file_of_another_database_is_put_aside,
-    mirror::one_process_writes_the_file,
-    mirror::each_keeper_has_a_whole_file,
-    mirror::a_file_that_cannot_be_written_is_reported,
-    sealing::what_may_be_secret_is_nowhere_in_plain,
-    sealing::what_is_plain_is_sealed_and_scrubbed,
-    sealing::sealed_values_stay_in_their_rows,
-    sealing::a_key_that_is_missing_or_wrong_is_refused,
-    sealing::one_of_several_keepers_makes_the_key,
-    templates::a_template_comes_back_as_it_was,
-    templates::ones_own_template_comes_before_a_builtin,
-    ports::ports_are_published_and_taken_back,
-    ports::ports_are_forgotten_with_their_sandbox,
-    idempotency::a_request_is_answered_once,
-    idempotency::claims_are_given_back,
-    idempotency::the_last_answers_stay,
-    idempotency::one_of_many_claims_wins,
-    idempotency::claims_race_with_abandoning,
-    backup::the_documented_way_there_and_back_works,
-    crash::what_was_acknowledged_survives_sigkill,
-    full::rows_go_on_when_there_is_space_again,
-    full::the_audit_goes_on_when_there_is_space_again,
-    full::the_audit_file_follows_when_there_is_space_again,
+    sandboxes::row_round_trip,
+    sandboxes::update_of_stale_generation_conflicts,
+    sandboxes::name_is_reusable_once_sandbox_is_gone,
+    sandboxes::list_filters,
+    sandboxes::pages_list_each_sandbox_once,
+    sandboxes::live_sandboxes_are_listed_by_keeper,
+    sandboxes::old_gone_sandboxes_are_deleted,
+    sandboxes::hostile_strings_are_stored_verbatim,
+    keys::key_round_trip,
+    keys::second_revocation_changes_nothing,
+    keys::touch_many_updates_last_use,
+    keys::count_live_skips_expired_and_revoked,
+    meta::set_replaces_value,
+    meta::server_secret_is_stable,
+    schema::newer_schema_is_refused,
+    schema::edited_migration_is_refused,
+    schema::concurrent_opens_succeed,
+    schema::rows_survive_close,
+    concurrency::concurrent_inserts_take_name_once,
+    concurrency::one_concurrent_update_wins,
+    concurrency::concurrent_callers_get_same_secret,
+    concurrency::touch_many_in_any_order_does_not_deadlock,
+    audit::records_round_trip_in_order,
+    audit::tail_filters,
+    audit::concurrent_appends_form_one_chain,
+    audit::documented_program_verifies_export,
+    audit::export_is_verified_without_database,
+    audit::hostile_strings_stay_one_record,
+    audit::database_tampering_is_detected,
+    audit::records_cannot_be_updated_or_deleted,
+    audit::append_to_forged_head_is_refused,
+    audit::alternating_writers_form_one_chain,
+    audit::head_changed_under_writer_is_detected,
+    audit::noted_head_reveals_rewritten_chain,
+    mirror::file_equals_export,
+    mirror::stale_file_catches_up,
+    mirror::files_rotate_at_max_size,
+    mirror::moved_file_is_recreated,
+    mirror::file_of_another_database_is_put_aside,
+    mirror::only_one_process_writes_the_file,
+    mirror::each_keeper_writes_a_complete_file,
+    mirror::unwritable_file_is_reported,
+    sealing::secrets_are_nowhere_in_plain_text,
+    sealing::plain_values_are_sealed_and_scrubbed,
+    sealing::sealed_values_are_bound_to_their_rows,
+    sealing::missing_or_wrong_key_is_refused,
+    sealing::only_one_keeper_creates_the_key,
+    templates::template_round_trip,
+    templates::own_template_takes_precedence_over_builtin,
+    ports::ports_are_published_and_withdrawn,
+    ports::ports_are_deleted_with_their_sandbox,
+    idempotency::request_is_answered_once,
+    idempotency::claims_are_abandoned,
+    idempotency::newest_answers_are_kept,
+    idempotency::one_concurrent_claim_wins,
+    idempotency::claims_race_with_abandon,
+    backup::documented_backup_and_restore_work,
+    crash::acknowledged_writes_survive_sigkill,
+    full::writes_resume_when_space_is_freed,
+    full::audit_resumes_when_space_is_freed,
+    full::audit_file_catches_up_when_space_is_freed,
 ];
 
-/// What holds on SQLite only.
+/// Cases for SQLite only.
 const SQLITE_CASES: &[(&str, Run)] = cases![
-    schema::files_are_their_owners_alone,
-    idempotency::the_file_shrinks,
-    schema::odd_paths_are_paths,
-    backup::a_backup_is_whole_while_others_write,
-    backup::a_backup_replaces_nothing,
+    schema::files_are_private_to_their_owner,
+    idempotency::database_file_shrinks,
+    schema::special_characters_in_paths,
+    backup::backup_is_consistent_during_writes,
+    backup::backup_does_not_overwrite,
 ];
 
-/// What holds on PostgreSQL only.
+/// Cases for PostgreSQL only.
 const POSTGRES_CASES: &[(&str, Run)] =
-    cases![backup::postgres_is_copied_by_its_own_tools, tls::a_server_is_known_by_its_certificate,];
+    cases![backup::postgres_backup_refers_to_pg_dump, tls::a_server_is_known_by_its_certificate,];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let on = |backend: Backend, name: &str, run: Run| {
         let name = format!("{backend}::{name}");
-        Trial::ignorable_test(name.clone(), move || carry_out(&name, backend, run))
+        Trial::ignorable_test(name.clone(), move || run_case(&name, backend, run))
     };
     let mut trials: Vec<Trial> = Vec::new();
     for (name, run) in CASES {
@@ -162,15 +162,15 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn carry_out(name: &str, backend: Backend, run: Run) -> Result<Completion, Failed> {
-    let ground = match Ground::new(backend) {
-        Ok(ground) => ground,
+fn run_case(name: &str, backend: Backend, run: Run) -> Result<Completion, Failed> {
+    let fixture = match Fixture::new(backend) {
+        Ok(fixture) => fixture,
         Err(reason) => {
             writeln!(std::io::stdout(), "SKIPPED {name}: {reason}")?;
             return Ok(Completion::ignored_with(reason));
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(ground));
+    runtime.block_on(run(fixture));
     Ok(Completion::Completed)
 }

@@ -1,7 +1,7 @@
-//! The one form in which a record is hashed and exported.
+//! Canonical form in which a record is hashed and exported.
 //!
-//! It is JSON with the names in order, nothing between the tokens, and nothing outside of ASCII: no character of a value can
-//! end a line, and none means anything to a terminal. `docs/audit.md` has it in full.
+//! JSON with sorted names, no whitespace between tokens, and ASCII only: no character of a value can end a line or act on a
+//! terminal. `docs/audit.md` specifies it in full.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use super::details::Details;
 use super::record::AuditRecord;
 
-/// The longest line that a record can make, by far. Each byte of a text takes at most six.
+/// Upper bound of a record's line, in bytes. Each byte of a text takes at most six.
 pub(crate) const MAX_LINE_BYTES: usize = 512 * 1024;
 
-/// A record as it is written. The names are in order, as a hash depends on it.
+/// A record in its canonical form. The fields are in alphabetical order, as the hash depends on it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -39,43 +39,43 @@ struct Line {
     tenant: String,
 }
 
-/// What is hashed: the record without its hash.
-pub(crate) fn body(record: &AuditRecord) -> String {
+/// Returns the record without its hash, which is the text that is hashed.
+pub(crate) fn serialize_body(record: &AuditRecord) -> String {
     to_ascii_json(&Line::new(record, false))
 }
 
-/// What is exported: the record with its hash.
-pub(crate) fn line(record: &AuditRecord) -> String {
+/// Returns the record with its hash, as it is exported.
+pub(crate) fn serialize_line(record: &AuditRecord) -> String {
     to_ascii_json(&Line::new(record, true))
 }
 
-/// The hash of a body.
+/// Returns the hash of a body.
 pub(crate) fn digest(body: &str) -> [u8; 32] {
     Sha256::digest(body.as_bytes()).into()
 }
 
-/// Reads a body that is stored with its hash. Says what is wrong if it is not exactly what this program wrote.
-pub(crate) fn read_body(text: &str, hash: [u8; 32]) -> Result<AuditRecord, String> {
+/// Parses a body that is stored with its hash. Fails with the reason if it is not exactly what this program wrote.
+pub(crate) fn parse_body(text: &str, hash: [u8; 32]) -> Result<AuditRecord, String> {
     if digest(text) != hash {
         return Err("its content does not match its hash".to_owned());
     }
-    let line: Line = serde_json::from_str(text).map_err(|error| format!("it is no record: {error}"))?;
-    let record = line.record(hash)?;
-    if body(&record) != text {
-        return Err("it is not in its canonical form".to_owned());
+    let line: Line = serde_json::from_str(text).map_err(|error| format!("not a valid record: {error}"))?;
+    let record = line.into_record(hash)?;
+    if serialize_body(&record) != text {
+        return Err("not in canonical form".to_owned());
     }
     Ok(record)
 }
 
-/// Reads a line of an export, without its end. Says what is wrong if it is not exactly what this program wrote.
-pub(crate) fn read_line(text: &str) -> Result<AuditRecord, String> {
-    let parsed: Line = serde_json::from_str(text).map_err(|error| format!("it is no record: {error}"))?;
+/// Parses a line of an export, without its newline. Fails with the reason if it is not exactly what this program wrote.
+pub(crate) fn parse_line(text: &str) -> Result<AuditRecord, String> {
+    let parsed: Line = serde_json::from_str(text).map_err(|error| format!("not a valid record: {error}"))?;
     let hash = parsed.hash.as_deref().and_then(from_hex).ok_or("it has no hash")?;
-    let record = parsed.record(hash)?;
-    if line(&record) != text {
-        return Err("it is not in its canonical form".to_owned());
+    let record = parsed.into_record(hash)?;
+    if serialize_line(&record) != text {
+        return Err("not in canonical form".to_owned());
     }
-    if digest(&body(&record)) != hash {
+    if digest(&serialize_body(&record)) != hash {
         return Err("its content does not match its hash".to_owned());
     }
     Ok(record)
@@ -104,10 +104,10 @@ impl Line {
         }
     }
 
-    fn record(self, hash: [u8; 32]) -> Result<AuditRecord, String> {
+    fn into_record(self, hash: [u8; 32]) -> Result<AuditRecord, String> {
         Ok(AuditRecord {
             seq: self.seq,
-            at: self.at.parse::<Timestamp>().map_err(|error| format!("its time is none: {error}"))?,
+            at: self.at.parse::<Timestamp>().map_err(|error| format!("invalid time: {error}"))?,
             tenant: self.tenant,
             key_id: self.key_id,
             actor: self.actor,
@@ -120,7 +120,7 @@ impl Line {
             code_digest: self.code_digest,
             output_digest: self.output_digest,
             details: self.details,
-            prev: from_hex(&self.prev).ok_or("the hash of the record before is none")?,
+            prev: from_hex(&self.prev).ok_or("invalid hash of the previous record")?,
             hash,
         })
     }
@@ -129,12 +129,13 @@ impl Line {
 fn to_ascii_json(line: &Line) -> String {
     let mut bytes = Vec::with_capacity(1024);
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Ascii);
-    // Writing texts and numbers to memory does not fail. If it did, the hash would match nothing, and verify would say so.
+    // Writing texts and numbers to memory does not fail. If it did, the hash would match nothing and verification would report
+    // it.
     let _ = line.serialize(&mut serializer);
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Writes every character beyond ASCII, and DEL, as `\uXXXX`, in UTF-16 as JSON has it.
+/// Escapes every character outside ASCII, and DEL, as `\uXXXX` in UTF-16 as JSON requires.
 struct Ascii;
 
 impl serde_json::ser::Formatter for Ascii {
@@ -157,7 +158,7 @@ impl serde_json::ser::Formatter for Ascii {
     }
 }
 
-/// Reads 64 digits of lower case.
+/// Parses 64 lower-case hexadecimal digits.
 pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     hex::decode_to_slice(text, &mut bytes).ok()?;

@@ -16,9 +16,9 @@ fn new_record() -> NewRecord {
     }
 }
 
-/// Who changes this changes what others verify with: docs/audit.md promises it.
+/// A change here changes what others verify with: docs/audit.md promises this form.
 #[test]
-fn the_form_is_the_documented_one() {
+fn canonical_form_matches_documentation() {
     let (record, body) = AuditRecord::after(Head::EMPTY, &new_record());
     let expected = concat!(
         r#"{"action":"file.write","actor":"10.0.0.1 curl/8","at":"2026-09-21T14:13:20.000042Z","code_digest":null,"#,
@@ -30,13 +30,13 @@ fn the_form_is_the_documented_one() {
     assert_eq!(body, expected);
     let hash = hex::encode(record.hash);
     let with_hash = expected.replace(r#""isolation""#, &format!(r#""hash":"{hash}","isolation""#));
-    assert_eq!(line(&record), with_hash);
-    assert_eq!(read_line(&with_hash).unwrap(), record);
-    assert_eq!(read_body(&body, record.hash).unwrap(), record);
+    assert_eq!(serialize_line(&record), with_hash);
+    assert_eq!(parse_line(&with_hash).unwrap(), record);
+    assert_eq!(parse_body(&body, record.hash).unwrap(), record);
 }
 
 #[test]
-fn what_a_terminal_or_a_reader_of_lines_would_act_on_is_escaped() {
+fn control_and_non_ascii_characters_are_escaped() {
     let evil = "\n{\"seq\":2}\r\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2028}\0😀";
     let new = NewRecord {
         actor: evil.to_owned(),
@@ -44,19 +44,19 @@ fn what_a_terminal_or_a_reader_of_lines_would_act_on_is_escaped() {
         ..NewRecord::new(Timestamp::UNIX_EPOCH, evil, evil, evil)
     };
     let (record, _) = AuditRecord::after(Head::EMPTY, &new);
-    let text = line(&record);
+    let text = serialize_line(&record);
     assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
     assert!(
         text.contains(r#"\n{\"seq\":2}\r\u001b[2J\u009b31m\u007f\u202e\u2028\ufffd\ud83d\ude00"#),
         "{text}"
     );
-    assert_eq!(read_line(&text).unwrap(), record);
+    assert_eq!(parse_line(&text).unwrap(), record);
 }
 
 #[test]
-fn other_ways_to_write_a_record_are_refused() {
+fn non_canonical_forms_are_refused() {
     let (record, body) = AuditRecord::after(Head::EMPTY, &new_record());
-    let good = line(&record);
+    let good = serialize_line(&record);
     let cases = [
         good.replacen("{", "{ ", 1),
         good.replacen(r#""seq":1"#, r#""seq":1.0"#, 1),
@@ -72,37 +72,37 @@ fn other_ways_to_write_a_record_are_refused() {
         "[".repeat(100_000),
     ];
     for text in cases {
-        assert!(read_line(&text).is_err(), "{text}");
+        assert!(parse_line(&text).is_err(), "{text}");
     }
     // Even with the right hash of the wrong form.
     let spaced = body.replacen("{", "{ ", 1);
-    assert!(read_body(&spaced, digest(&spaced)).unwrap_err().contains("canonical"));
+    assert!(parse_body(&spaced, digest(&spaced)).unwrap_err().contains("canonical"));
 }
 
 proptest! {
     #[test]
-    fn every_record_is_read_back(tenant: String, actor: String, reason in ".{0,2000}", micros in -1_000_000_000_000_i64..4_000_000_000_000_000) {
+    fn records_round_trip(tenant: String, actor: String, reason in ".{0,2000}", micros in -1_000_000_000_000_i64..4_000_000_000_000_000) {
         let new = NewRecord {
             actor,
             details: Details::new().with("reason", reason),
             ..NewRecord::new(Timestamp::from_microsecond(micros).unwrap(), &tenant, "exec", "ok")
         };
         let (record, body) = AuditRecord::after(Head { seq: 41, hash: [7; 32] }, &new);
-        let text = line(&record);
+        let text = serialize_line(&record);
         prop_assert!(text.len() < MAX_LINE_BYTES);
         prop_assert!(text.is_ascii() && !text.contains('\n'));
-        prop_assert_eq!(&read_line(&text).unwrap(), &record);
-        prop_assert_eq!(read_body(&body, record.hash).unwrap(), record);
+        prop_assert_eq!(&parse_line(&text).unwrap(), &record);
+        prop_assert_eq!(parse_body(&body, record.hash).unwrap(), record);
     }
 
     #[test]
-    fn no_byte_of_a_line_can_be_changed(place: prop::sample::Index, byte in 0x20_u8..0x7f) {
+    fn any_changed_byte_is_refused(place: prop::sample::Index, byte in 0x20_u8..0x7f) {
         let (record, _) = AuditRecord::after(Head::EMPTY, &new_record());
-        let good = line(&record);
+        let good = serialize_line(&record);
         let mut bytes = good.clone().into_bytes();
         let place = place.index(bytes.len());
         bytes[place] = byte;
         let text = String::from_utf8(bytes).unwrap();
-        prop_assert_eq!(read_line(&text).is_ok(), text == good);
+        prop_assert_eq!(parse_line(&text).is_ok(), text == good);
     }
 }

@@ -1,4 +1,4 @@
-//! Checks records one after the other.
+//! Verification of records one after the other.
 
 use std::fmt;
 
@@ -7,34 +7,34 @@ use jiff::Timestamp;
 use super::head::Head;
 use super::record::AuditRecord;
 
-/// What came of a check.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verification {
-    /// Every record is what it was when it was written.
+    /// Every record is unchanged since it was written.
     Verified(Verified),
     /// The chain was tampered with.
     Broken(Broken),
 }
 
-/// A chain that holds.
+/// A chain that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// How many records were checked.
+    /// Number of records that were checked.
     pub records: u64,
-    /// The last of them; the place before the first, if there were none.
+    /// Last record that was checked; the position before the first if there were none.
     pub head: Head,
-    /// How many records bear an earlier time than the one before them: clocks were set back, or keepers' clocks differ.
+    /// Number of records with an earlier time than the one before: clocks were set back, or keepers' clocks differ.
     pub steps_back: u64,
-    /// The first of those.
+    /// First of those records.
     pub first_step_back: Option<i64>,
 }
 
-/// A chain that does not hold.
+/// A chain that was tampered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// The first record that is not what it was.
+    /// First record that was changed.
     pub seq: i64,
-    /// What is wrong with it.
+    /// Fault of that record.
     pub fault: Fault,
 }
 
@@ -44,31 +44,31 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What is wrong with a record.
+/// Fault of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It cannot be read, or its content does not match its hash.
+    /// The record cannot be read, or its content does not match its hash.
     Changed {
-        /// In a few words.
+        /// Reason in a few words.
         why: String,
     },
-    /// Another record is in its place: it was removed or moved.
+    /// Another record is in its place: the record was removed or moved.
     Missing {
-        /// The record that is there.
+        /// Record that is in its place.
         found: i64,
     },
-    /// It fits its own hash, but not what is known of it from later records or a head: it was replaced.
+    /// The record matches its own hash, but not a later record or a head: it was replaced.
     Replaced,
-    /// It does not name the hash of the record before.
+    /// The record does not name the hash of the record before.
     Unchained,
-    /// The records end here, but the head says that there were more.
+    /// The records end here, but according to the head there were more.
     Truncated {
-        /// The last record, as the head has it.
+        /// Last record according to the head.
         last: i64,
     },
-    /// It comes after the last record that the head knows: it was added from outside.
+    /// The record comes after the head: it was added from outside.
     Surplus,
-    /// What the server vouched for the end of the chain with does not fit, so that records from here on may have been removed.
+    /// The MAC of the head does not match, so that records from here on may have been removed.
     HeadForged,
 }
 
@@ -88,13 +88,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Takes records one after the other. Pure: where they come from is the caller's matter.
+/// Verifies records one after the other. Does no I/O: the caller reads the records.
 pub(crate) struct Chain {
     next: i64,
-    /// The hash of the record before, if it is known.
+    /// Hash of the previous record, if known.
     prev: Option<[u8; 32]>,
     anchors: Vec<Head>,
-    /// The record before this one, which the last one does not follow from. The next one says which of both is wrong.
+    /// Previous record, if the last one does not follow from it. The next record decides which of the two is wrong.
     suspect: Option<i64>,
     records: u64,
     last_at: Option<Timestamp>,
@@ -103,7 +103,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Begins after `start`. Its hash is what the next record must name, if it is known. Each anchor must be on the chain.
+    /// Starts after record `start`, whose hash is `prev` if it is known. Each anchor must be on the chain.
     pub(crate) fn new(start: i64, prev: Option<[u8; 32]>, anchors: Vec<Head>) -> Self {
         Self {
             next: start + 1,
@@ -117,7 +117,7 @@ impl Chain {
         }
     }
 
-    /// Takes the record in the next place, or why it cannot be read.
+    /// Verifies the next record, or reports why it could not be read.
     pub(crate) fn push(&mut self, record: Result<AuditRecord, String>) -> Result<(), Broken> {
         let seq = self.next;
         let broken = |seq, fault| Err(Broken { seq, fault });
@@ -137,12 +137,12 @@ impl Chain {
         if record.seq != seq {
             return broken(seq, Fault::Missing { found: record.seq });
         }
-        // There may be two for one place: the head that is kept here, and one that somebody noted.
+        // There may be two for one record: the stored head, and one that an operator noted.
         let mut anchors = self.anchors.iter().filter(|anchor| anchor.seq == seq).peekable();
         let anchored = anchors.peek().is_some().then(|| anchors.all(|anchor| anchor.hash == record.hash));
         if self.prev.is_some_and(|prev| prev != record.prev) {
             match anchored {
-                // There is nothing before the first record that could be wrong instead.
+                // Nothing before the first record could be wrong instead.
                 _ if self.records == 0 => return broken(seq, Fault::Unchained),
                 Some(true) => return broken(seq - 1, Fault::Replaced),
                 Some(false) => return broken(seq, Fault::Unchained),
@@ -162,7 +162,7 @@ impl Chain {
         Ok(())
     }
 
-    /// There are no more records.
+    /// Ends the verification after the last record.
     pub(crate) fn finish(self) -> Result<Verified, Broken> {
         if let Some(suspect) = self.suspect {
             return Err(Broken { seq: suspect + 1, fault: Fault::Unchained });

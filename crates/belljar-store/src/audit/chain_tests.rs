@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
-use super::super::canonical::{body, digest, line, read_line};
+use super::super::canonical::{digest, parse_line, serialize_body, serialize_line};
 use super::super::details::Details;
 use super::super::export::{Expected, verify_export};
 use super::super::record::NewRecord;
 use super::*;
 
-/// A chain of records, a minute apart.
+/// Returns a chain of records, a minute apart.
 fn chain(length: i64) -> Vec<AuditRecord> {
     let mut head = Head::EMPTY;
     let mut records = Vec::new();
@@ -22,7 +22,7 @@ fn chain(length: i64) -> Vec<AuditRecord> {
 }
 
 fn export(records: &[AuditRecord]) -> String {
-    records.iter().map(|record| line(record) + "\n").collect()
+    records.iter().map(|record| serialize_line(record) + "\n").collect()
 }
 
 fn verify(text: &str, expected: Expected) -> Verification {
@@ -40,13 +40,13 @@ fn broken_at(verification: &Verification) -> Option<i64> {
     }
 }
 
-/// Makes the hash right again, as somebody would who knows the form.
+/// Recomputes the hash, as an attacker who knows the form would.
 fn rehash(record: &mut AuditRecord) {
-    record.hash = digest(&body(record));
+    record.hash = digest(&serialize_body(record));
 }
 
 #[test]
-fn a_whole_chain_is_verified() {
+fn intact_chain_is_verified() {
     let records = chain(20);
     let verified = |records: u64, head: Head| {
         Verification::Verified(Verified { records, head, steps_back: 0, first_step_back: None })
@@ -65,12 +65,12 @@ fn a_whole_chain_is_verified() {
     );
     let other = Head { seq: 5, hash: [1; 32] };
     assert_eq!(broken_at(&verify(&part, Expected { first: None, head: Some(other) })), Some(6));
-    // A head that says nothing about the part.
+    // A head before the part says nothing about it.
     assert_eq!(broken_at(&verify(&part, Expected { first: None, head: Some(records[2].head()) })), Some(3));
 }
 
 #[test]
-fn clocks_may_go_back_and_it_is_said() {
+fn steps_back_in_time_are_counted() {
     let at = |second: i64| Timestamp::from_second(second).unwrap();
     let mut head = Head::EMPTY;
     let mut records = Vec::new();
@@ -84,7 +84,7 @@ fn clocks_may_go_back_and_it_is_said() {
 }
 
 #[test]
-fn faults_are_told_apart() {
+fn faults_are_distinguished() {
     let records = chain(9);
     let fault = |records: &[AuditRecord], head: &[AuditRecord]| match verify(&export(records), whole(head)) {
         Verification::Broken(broken) => broken.to_string(),
@@ -100,7 +100,7 @@ fn faults_are_told_apart() {
     rehash(&mut edited[4]);
     let replaced = "record 5: it was replaced: it is not the record that the later ones were chained to";
     assert_eq!(fault(&edited, &records), replaced);
-    // All of the rest written anew: only the head shows it.
+    // The rest is rewritten as well: only the head shows it.
     for index in 5..9 {
         edited[index].prev = edited[index - 1].hash;
         rehash(&mut edited[index]);
@@ -116,9 +116,9 @@ fn faults_are_told_apart() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// One record is changed in some field, with or without a hash that fits.
+    /// Changes one field of one record, with or without a matching hash.
     #[test]
-    fn an_edit_is_found(length in 1_i64..20, place: prop::sample::Index, field in 0..8, fitting: bool) {
+    fn edit_is_detected(length in 1_i64..20, place: prop::sample::Index, field in 0..8, fitting: bool) {
         let good = chain(length);
         let mut records = good.clone();
         let index = place.index(records.len());
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn a_deletion_is_found(length in 1_i64..20, place: prop::sample::Index, count in 1_usize..5) {
+    fn deletion_is_detected(length in 1_i64..20, place: prop::sample::Index, count in 1_usize..5) {
         let good = chain(length);
         let begin = place.index(good.len());
         let end = good.len().min(begin + count);
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn a_swap_is_found(length in 2_i64..20, a: prop::sample::Index, b: prop::sample::Index) {
+    fn swap_is_detected(length in 2_i64..20, a: prop::sample::Index, b: prop::sample::Index) {
         let good = chain(length);
         let (a, b) = (a.index(good.len()), b.index(good.len()));
         let mut records = good.clone();
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn a_repetition_is_found(length in 1_i64..20, place: prop::sample::Index) {
+    fn repetition_is_detected(length in 1_i64..20, place: prop::sample::Index) {
         let good = chain(length);
         let index = place.index(good.len());
         let mut records = good.clone();
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn a_truncation_is_found(length in 1_i64..20, place: prop::sample::Index) {
+    fn truncation_is_detected(length in 1_i64..20, place: prop::sample::Index) {
         let good = chain(length);
         let kept = place.index(good.len());
         let broken = verify(&export(&good[..kept]), whole(&good));
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn any_changed_byte_is_found(length in 1_i64..8, place: prop::sample::Index, byte: u8) {
+    fn any_changed_byte_is_detected(length in 1_i64..8, place: prop::sample::Index, byte: u8) {
         let good = chain(length);
         let text = export(&good);
         let mut bytes = text.clone().into_bytes();
@@ -191,8 +191,8 @@ proptest! {
     }
 
     #[test]
-    fn anything_can_be_read(text in "\\PC{0,200}", more: Vec<u8>) {
-        let _ = read_line(&text);
+    fn arbitrary_input_does_not_panic(text in "\\PC{0,200}", more: Vec<u8>) {
+        let _ = parse_line(&text);
         let _ = verify_export(more.as_slice(), Expected::default()).unwrap();
     }
 }

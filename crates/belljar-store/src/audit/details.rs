@@ -1,59 +1,59 @@
-//! What a record says beyond its fixed fields. Every value has a bound, and what is secret has a mark in its place.
+//! Details of a record beyond its fixed fields. Values are truncate in size, and secrets are replaced by a marker.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of a text in a record. A longer one is cut, and says so.
+/// Maximum length of a text in a record, in bytes. A longer one is cut and marked as such.
 pub const MAX_FIELD_BYTES: usize = 1024;
 
-/// The most details of a record. `dropped_details` counts what was too many.
+/// Maximum number of details of a record. `dropped_details` counts those beyond it.
 pub const MAX_DETAILS: usize = 32;
 
-/// The name under which it is counted what was too many.
+/// Name of the detail that counts the dropped ones.
 const DROPPED: &str = "dropped_details";
 
-/// Stands in the place of a value that is secret, as `{"redacted":true}`.
+/// Placeholder of a secret value, `{"redacted":true}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Redacted;
 
-/// One value.
+/// Value of a detail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Form", into = "Form")]
+#[serde(from = "JsonForm", into = "JsonForm")]
 pub enum DetailValue {
     /// A text of at most [`MAX_FIELD_BYTES`].
     Text(String),
     /// A number.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
-    /// There was a value, and it is secret.
+    /// A secret value, which is not recorded.
     Redacted,
 }
 
-/// How a value looks in JSON.
+/// JSON form of a value.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Form {
+enum JsonForm {
     Text(String),
     Number(i64),
     Flag(bool),
     Redacted { redacted: bool },
 }
 
-impl From<Form> for DetailValue {
-    fn from(form: Form) -> Self {
+impl From<JsonForm> for DetailValue {
+    fn from(form: JsonForm) -> Self {
         match form {
-            Form::Text(text) => Self::Text(text),
-            Form::Number(number) => Self::Number(number),
-            Form::Flag(flag) => Self::Flag(flag),
-            // A form that differs from what was meant is found when it is written again and compared.
-            Form::Redacted { .. } => Self::Redacted,
+            JsonForm::Text(text) => Self::Text(text),
+            JsonForm::Number(number) => Self::Number(number),
+            JsonForm::Flag(flag) => Self::Flag(flag),
+            // A difference, as `false`, is detected when the record is serialized again and compared.
+            JsonForm::Redacted { .. } => Self::Redacted,
         }
     }
 }
 
-impl From<DetailValue> for Form {
+impl From<DetailValue> for JsonForm {
     fn from(value: DetailValue) -> Self {
         match value {
             DetailValue::Text(text) => Self::Text(text),
@@ -66,13 +66,13 @@ impl From<DetailValue> for Form {
 
 impl From<&str> for DetailValue {
     fn from(text: &str) -> Self {
-        Self::Text(bounded(text))
+        Self::Text(truncate(text))
     }
 }
 
 impl From<String> for DetailValue {
     fn from(text: String) -> Self {
-        Self::Text(bounded(&text))
+        Self::Text(truncate(&text))
     }
 }
 
@@ -88,7 +88,7 @@ impl From<u32> for DetailValue {
     }
 }
 
-/// A number beyond `i64::MAX` becomes that.
+/// Saturates at `i64::MAX`.
 impl From<u64> for DetailValue {
     fn from(number: u64) -> Self {
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
@@ -107,18 +107,18 @@ impl From<Redacted> for DetailValue {
     }
 }
 
-/// What a record says beyond its fixed fields, by name. Names are the program's own; values may be anybody's.
+/// Details of a record by name. Names come from the program; values may come from anybody.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Details(BTreeMap<String, DetailValue>);
 
 impl Details {
-    /// None yet.
+    /// Creates empty details.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a value, in place of one with the same name. Beyond [`MAX_DETAILS`] it is only counted.
+    /// Adds a value, replacing one with the same name. Beyond [`MAX_DETAILS`] it is only counted.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<DetailValue>) -> Self {
         if self.0.len() < MAX_DETAILS || self.0.contains_key(name) {
@@ -131,19 +131,19 @@ impl Details {
         self
     }
 
-    /// The value with this name.
+    /// Returns the value with this name.
     pub fn get(&self, name: &str) -> Option<&DetailValue> {
         self.0.get(name)
     }
 
-    /// All values, by name.
+    /// Iterates over all values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &DetailValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
 
-/// A text that fits into a record: cut if it is too long, and without NUL, which no database takes.
-pub(crate) fn bounded(text: &str) -> String {
+/// Truncates a text to [`MAX_FIELD_BYTES`], and replaces NUL, which no database accepts.
+pub(crate) fn truncate(text: &str) -> String {
     let mark = format!("… [cut: {} bytes]", text.len());
     let text = text.replace('\0', "\u{fffd}");
     if text.len() <= MAX_FIELD_BYTES {
@@ -158,15 +158,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_at_a_character_and_say_so() {
-        assert_eq!(bounded(""), "");
-        assert_eq!(bounded("a\0b"), "a\u{fffd}b");
-        assert_eq!(bounded(&"x".repeat(1024)), "x".repeat(1024));
-        let cut = bounded(&"x".repeat(5000));
+    fn long_texts_are_cut_at_a_char_boundary_and_marked() {
+        assert_eq!(truncate(""), "");
+        assert_eq!(truncate("a\0b"), "a\u{fffd}b");
+        assert_eq!(truncate(&"x".repeat(1024)), "x".repeat(1024));
+        let cut = truncate(&"x".repeat(5000));
         assert_eq!(cut.len(), MAX_FIELD_BYTES);
         assert!(cut.ends_with("x… [cut: 5000 bytes]"), "{cut}");
         for shift in 0..4 {
-            let cut = bounded(&format!("{}{}", "x".repeat(shift), "😀".repeat(400)));
+            let cut = truncate(&format!("{}{}", "x".repeat(shift), "😀".repeat(400)));
             assert!(cut.len() <= MAX_FIELD_BYTES && cut.len() > MAX_FIELD_BYTES - 4, "{}", cut.len());
         }
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn values_look_like_json() {
+    fn json_round_trip() {
         let details = Details::new()
             .with("path", "a\"b")
             .with("bytes", 12_u32)

@@ -1,4 +1,4 @@
-//! What can go wrong with the audit.
+//! Errors of the audit log.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 
-/// What can go wrong with the audit.
+/// Error of the audit log.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AuditError {
-    /// The store did not take the record. Records that were asked for at the same time share the cause.
+    /// The store did not accept the record. Records of the same group share the cause.
     #[error("the audit record was not kept")]
     Store(#[source] Arc<StoreError>),
-    /// The end of the chain was not written by this server: records may have been removed, or the secret is another one.
+    /// The head of the chain was not written by this server: records may have been removed, or the secret is another one.
     #[error(
-        "the end of the audit trail (record {seq}) was not written by this server, so nothing is added to it; see `belljar audit verify`"
+        "the end of the audit log (record {seq}) was not written by this server, so nothing is appended; run `belljar audit verify`"
     )]
     HeadForged {
-        /// The last record, as the forged head has it.
+        /// Last record according to the forged head.
         seq: i64,
     },
-    /// The file beside the database cannot be used.
+    /// The mirror file cannot be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was to be done, as in `open`.
+        /// Operation that failed, as in `open`.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Arc<io::Error>,
     },
@@ -37,7 +37,7 @@ pub enum AuditError {
 }
 
 impl AuditError {
-    /// Whether there was no space. Once there is, the log goes on by itself.
+    /// Reports whether the disk is full. The log resumes by itself once there is space.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Store(error) => matches!(**error, StoreError::Full { .. }),

@@ -1,21 +1,21 @@
-//! Which records are asked for.
+//! Filter of audit records.
 
 use belljar_model::SandboxId;
 use jiff::Timestamp;
 
-/// Which records are asked for. What is left empty restricts nothing.
+/// Filter of audit records. An empty field restricts nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Those that concern this tenant.
+    /// Records of this tenant.
     pub tenant: Option<String>,
-    /// Those of this key.
+    /// Records of this key.
     pub key_id: Option<String>,
-    /// Those of this action; of all actions that begin so, if it ends with a dot, as in `sandbox.`
+    /// Records of this action; if it ends with a dot, of all actions with that prefix, as in `sandbox.`
     pub action: Option<String>,
-    /// Those about this sandbox.
+    /// Records of this sandbox.
     pub sandbox: Option<SandboxId>,
-    /// Those at this time or later.
+    /// Records at this time or later.
     pub since: Option<Timestamp>,
-    /// Those before this time.
+    /// Records before this time.
     pub until: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The end of the chain.
+//! Head of the chain.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,37 +8,37 @@ use sha2::Sha256;
 
 use super::canonical::from_hex;
 
-/// The end of the chain at some time: who keeps it elsewhere can show later that nothing before it was changed.
+/// End of the chain at some time. A copy kept elsewhere shows later that nothing before it was changed.
 ///
-/// As text it is `SEQ:HASH`, with the hash in hexadecimal.
+/// Its text form is `SEQ:HASH`, with the hash in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The last record; 0 if there is none.
+    /// Number of the last record; 0 if there is none.
     pub seq: i64,
-    /// Its hash; zeros if there is none.
+    /// Hash of the last record; zeros if there is none.
     pub hash: [u8; 32],
 }
 
 impl Head {
-    /// The head of an empty chain.
+    /// Head of an empty chain.
     pub const EMPTY: Self = Self { seq: 0, hash: [0; 32] };
 
-    /// What the server vouches for the head with.
+    /// Returns the MAC with which the server authenticates the head.
     pub(crate) fn mac(self, secret: &[u8; 32]) -> Vec<u8> {
-        self.keyed(secret).finalize().into_bytes().to_vec()
+        self.hmac(secret).finalize().into_bytes().to_vec()
     }
 
-    pub(crate) fn is_vouched_for(self, secret: &[u8; 32], mac: &[u8]) -> bool {
-        self.keyed(secret).verify_slice(mac).is_ok()
+    pub(crate) fn is_authentic(self, secret: &[u8; 32], mac: &[u8]) -> bool {
+        self.hmac(secret).verify_slice(mac).is_ok()
     }
 
-    fn keyed(self, secret: &[u8; 32]) -> Hmac<Sha256> {
-        // HMAC fills a key up with zeros to the length of a block.
+    fn hmac(self, secret: &[u8; 32]) -> Hmac<Sha256> {
+        // HMAC pads a key with zeros to the length of a block.
         let mut key = [0; 64];
         key[..32].copy_from_slice(secret);
-        let mut keyed = Hmac::<Sha256>::new(&key.into());
-        keyed.update(format!("belljar audit head 1\n{self}\n").as_bytes());
-        keyed
+        let mut hmac = Hmac::<Sha256>::new(&key.into());
+        hmac.update(format!("belljar audit head 1\n{self}\n").as_bytes());
+        hmac
     }
 }
 
@@ -52,7 +52,8 @@ impl FromStr for Head {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no head; give SEQ:HASH, as `belljar audit verify` shows it");
+        let wrong =
+            || format!("invalid head {text:?}: expected SEQ:HASH, as `belljar audit verify` prints it");
         let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;
         let head = Self { seq: seq.parse().map_err(|_| wrong())?, hash: from_hex(hash).ok_or_else(wrong)? };
         if head.seq < 0 || head.to_string() != text {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_read_back() {
+    fn text_round_trip() {
         let head = Head { seq: 42, hash: [0xab; 32] };
         assert_eq!(head.to_string(), format!("42:{}", "ab".repeat(32)));
         assert_eq!(head.to_string().parse::<Head>().unwrap(), head);
@@ -85,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_vouched_for_with_one_secret_only() {
+    fn mac_depends_on_secret_and_head() {
         let head = Head { seq: 42, hash: [0xab; 32] };
         let mac = head.mac(&[1; 32]);
-        assert!(head.is_vouched_for(&[1; 32], &mac));
-        assert!(!head.is_vouched_for(&[2; 32], &mac));
-        assert!(!Head { seq: 41, ..head }.is_vouched_for(&[1; 32], &mac));
-        assert!(!Head { hash: [0; 32], ..head }.is_vouched_for(&[1; 32], &mac));
-        assert!(!head.is_vouched_for(&[1; 32], &[]));
+        assert!(head.is_authentic(&[1; 32], &mac));
+        assert!(!head.is_authentic(&[2; 32], &mac));
+        assert!(!Head { seq: 41, ..head }.is_authentic(&[1; 32], &mac));
+        assert!(!Head { hash: [0; 32], ..head }.is_authentic(&[1; 32], &mac));
+        assert!(!head.is_authentic(&[1; 32], &[]));
     }
 }

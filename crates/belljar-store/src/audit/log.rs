@@ -1,4 +1,4 @@
-//! The audit trail as callers see it.
+//! Public interface of the audit log.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use crate::durability::Durability;
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Records that may wait to be written. Beyond, callers wait.
-const QUEUE: usize = 4096;
+/// Maximum number of records waiting to be written. Callers beyond it wait.
+const QUEUE_LEN: usize = 4096;
 
-/// Records that an export reads at once.
+/// Records that an export reads at a time.
 const EXPORT_PAGE: u32 = 500;
 
-/// How the audit is kept.
+/// Options of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// The file that repeats the records, if there is to be one.
+    /// File that mirrors the records, if any.
     pub mirror: Option<MirrorOptions>,
-    /// What vouches for the end of the chain. Without it, it is the store's own secret; one that is kept elsewhere
-    /// also holds against somebody who can write the whole database.
+    /// Secret that authenticates the head of the chain. By default, a secret in the store; one that is kept elsewhere also
+    /// protects against an attacker who can write the whole database.
     pub secret: Option<[u8; 32]>,
-    /// What an acknowledged record survives.
+    /// Failures that an acknowledged record survives.
     pub durability: Durability,
 }
 
@@ -42,8 +42,7 @@ impl Default for AuditOptions {
     }
 }
 
-/// The audit trail. A clone is the same. It ends when the last clone is dropped, after everything that was asked for is
-/// written.
+/// The audit log. Clones share it. It closes when the last clone is dropped, after all pending records are written.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     database: Arc<Database>,
@@ -53,11 +52,11 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the audit trail of a store, begins it if there is none, and brings the file beside it up to date.
+    /// Opens the audit log of a store, creates it if there is none, and brings the mirror file up to date.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Store`] and [`AuditError::File`].
+    /// Returns [`AuditError::Store`] or [`AuditError::File`].
     pub async fn open(store: &Store, options: AuditOptions) -> Result<Self, AuditError> {
         let database = Arc::clone(&store.database);
         let secret = match options.secret {
@@ -65,21 +64,21 @@ impl AuditLog {
             None => store.server_secret().await?,
         };
         table::begin_chain(&database, &secret).await?;
-        let (queue, messages) = mpsc::channel(QUEUE);
+        let (queue, messages) = mpsc::channel(QUEUE_LEN);
         let (writer, mirror) =
             Writer::new(Arc::clone(&database), secret, options.durability, options.mirror).await?;
         tokio::spawn(writer.run(messages));
         Ok(Self { database, secret, queue, mirror })
     }
 
-    /// Adds a record, and returns its number once it is kept. Many at once share the cost.
+    /// Appends a record, and returns its number once it is stored. Concurrent calls share one transaction.
     ///
-    /// A record is added even if the caller stops waiting. If the connection to the database breaks at the wrong instant, a
-    /// record may have been kept although an error says otherwise, never the other way round.
+    /// The record is appended even if the caller stops waiting. If the connection to the database breaks at the wrong moment, a
+    /// record may have been stored although an error is returned, never the other way round.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Store`], [`AuditError::HeadForged`], [`AuditError::Closed`].
+    /// Returns [`AuditError::Store`], [`AuditError::HeadForged`] or [`AuditError::Closed`].
     pub async fn append(&self, record: NewRecord) -> Result<i64, AuditError> {
         let (reply, answer) = oneshot::channel();
         let message = Message::Append { record: Box::new(record), reply };
@@ -87,37 +86,37 @@ impl AuditLog {
         answer.await.map_err(|_| AuditError::Closed)?
     }
 
-    /// The end of the chain.
+    /// Returns the head of the chain.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn head(&self) -> Result<Head, StoreError> {
-        let (stored, _) = table::head_and_last(&self.database).await?;
+        let (stored, _) = table::read_head_and_last(&self.database).await?;
         Ok(stored.map_or(Head::EMPTY, |stored| stored.head))
     }
 
-    /// Records that fit, in order: the first ones after a record, or else the last ones of all.
+    /// Returns matching records in order: the first ones after record `after`, or else the last ones.
     ///
     /// # Errors
     ///
-    /// Those of reading; [`StoreError::Corrupt`] for a record that is not what was written.
+    /// Returns [`StoreError::Corrupt`] for a record that was changed, or fails if the store cannot be read.
     pub async fn tail(
         &self,
         filter: &AuditFilter,
         after: Option<i64>,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let records = table::matching(&self.database, filter, after, limit).await?;
-        records.into_iter().map(intact).collect()
+        let records = table::read_matching(&self.database, filter, after, limit).await?;
+        records.into_iter().map(check_record).collect()
     }
 
-    /// Records `first` to `last` (to the end, if there is none) as JSON lines, without their ends. Memory use does not grow
-    /// with their number.
+    /// Streams records `first` to `last` (to the end, if there is none) as JSON lines, without their newlines. Memory use does
+    /// not grow with their number.
     ///
     /// # Errors
     ///
-    /// Each item may be one of those of [`AuditLog::tail`].
+    /// Each item may be an error of [`AuditLog::tail`].
     pub fn export(
         &self,
         first: i64,
@@ -129,52 +128,52 @@ impl AuditLog {
         futures::stream::try_unfold(state, move |(database, mut next, mut page)| async move {
             let mut record: Option<table::StoredRecord> = page.next();
             if record.is_none() && next <= last {
-                page = table::range(&database, next, last, EXPORT_PAGE).await?.into_iter();
+                page = table::read_range(&database, next, last, EXPORT_PAGE).await?.into_iter();
                 record = page.next();
             }
             let Some(record) = record else { return Ok(None) };
             next = record.seq.saturating_add(1);
-            let line = intact(record)?.to_line();
+            let line = check_record(record)?.to_line();
             Ok(Some((line, (database, next, page))))
         })
     }
 
-    /// Verifies the records from one number on, up to the head. A head that was noted earlier must be on the chain.
+    /// Verifies the records from number `from` up to the head. `known`, a head that was noted earlier, must be on the chain.
     ///
     /// # Errors
     ///
-    /// Those of reading. That the chain is broken is no error, but an answer.
+    /// Fails if the store cannot be read. A broken chain is not an error but a result.
     pub async fn verify(&self, from: i64, known: Option<Head>) -> Result<Verification, StoreError> {
         super::verify::verify(&self.database, &self.secret, from, known).await
     }
 
-    /// How the file beside the database stands.
+    /// Returns the state of the mirror file.
     pub fn mirror(&self) -> MirrorState {
         self.mirror.borrow().clone()
     }
 
-    /// Waits until everything that was asked for before is written, in the file too if it can be.
+    /// Waits until all records appended before are stored, and mirrored if possible.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Closed`].
+    /// Returns [`AuditError::Closed`].
     pub async fn flush(&self) -> Result<MirrorState, AuditError> {
         let (reply, answer) = oneshot::channel();
         self.queue.send(Message::Flush { reply }).await.map_err(|_| AuditError::Closed)?;
         answer.await.map_err(|_| AuditError::Closed)
     }
 
-    /// Writes what was asked for, and ends the log for all clones.
+    /// Writes all pending records, and closes the log for all clones.
     pub async fn close(&self) {
         let (reply, answer) = oneshot::channel();
         if self.queue.send(Message::Close { reply }).await.is_ok() {
-            // If it ends otherwise, it has ended too.
+            // If the writer ended without a reply, the log is closed as well.
             drop(answer.await);
         }
     }
 }
 
-fn intact(record: table::StoredRecord) -> Result<AuditRecord, StoreError> {
+fn check_record(record: table::StoredRecord) -> Result<AuditRecord, StoreError> {
     let seq = record.seq;
     record.check().map_err(|why| StoreError::Corrupt { what: format!("audit record {seq}"), why })
 }

@@ -1,5 +1,5 @@
-//! Keeps the file beside the database up to date. The database is the truth: the file takes what is committed, later if it
-//! must, and says how it stands.
+//! Mirrors the audit log to a file. The database is authoritative: the file receives committed records, with a delay if it has
+//! to, and its state is reported.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,45 +14,45 @@ use super::record::AuditRecord;
 use super::table;
 use crate::database::Database;
 
-/// Records that are copied at once.
+/// Records that are copied at a time.
 const PAGE: u32 = 500;
 
-/// The file that repeats the records as JSON lines.
+/// Options of the mirror file, which repeats the records as JSON lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorOptions {
-    /// Where it is. Older records are beside it, as in `audit-00000000000000000001.jsonl` after their first one.
+    /// Path of the file. Older files are beside it, named after their first record as in `audit-00000000000000000001.jsonl`.
     pub path: PathBuf,
-    /// From which size on it is put aside, and a new one begun.
+    /// Size in bytes from which on the file is rotated.
     pub max_bytes: u64,
-    /// How many older files are kept. The records of those that are removed are still in the database.
+    /// Number of older files to keep. Records of removed files are still in the database.
     pub keep: usize,
 }
 
 impl MirrorOptions {
-    /// A file of at most 64 MiB, and 16 older ones.
+    /// Returns options for a file of at most 64 MiB, and 16 older ones.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), max_bytes: 64 << 20, keep: 16 }
     }
 }
 
-/// How the file stands.
+/// State of the mirror file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MirrorState {
-    /// There is to be none.
+    /// There is no mirror file.
     Off,
-    /// It has every record that this process added, and all before.
+    /// The file has every record that this process appended, and all before.
     Current {
-        /// The last one.
+        /// Number of the last record.
         seq: i64,
     },
-    /// It could not be written. It is tried again until it can.
+    /// The file could not be written. Writing is retried until it succeeds.
     Behind {
-        /// The first record that it lacks.
+        /// Number of the first record that it lacks.
         next: i64,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Another process writes it.
+    /// Another process writes the file.
     Elsewhere,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Mirror {
     database: Arc<Database>,
     options: Option<MirrorOptions>,
     file: Option<MirrorFile>,
-    /// The next record that the file takes, once that is known.
+    /// Next record for the file, once known.
     next: Option<i64>,
     state: watch::Sender<MirrorState>,
 }
@@ -92,20 +92,20 @@ impl Mirror {
         matches!(*self.state.borrow(), MirrorState::Behind { .. } | MirrorState::Elsewhere)
     }
 
-    /// Takes records that have been committed.
+    /// Appends records that have been committed.
     pub(crate) async fn add(&mut self, records: Vec<AuditRecord>) {
         let first = records.first().map(|record| record.seq);
         if self.file.is_none() || first != self.next {
-            // Another keeper added some in between, or there was no space for a while.
+            // Another keeper appended some in between, or the disk was full for a while.
             return self.catch_up().await;
         }
         if self.write(&records).await.is_err() {
-            // Where the file was moved away, a new one takes it. Otherwise this says what is wrong.
+            // If the file was moved away, this writes to a new one. Otherwise it reports the cause.
             self.catch_up().await;
         }
     }
 
-    /// Copies what the file lacks.
+    /// Copies the records that the file lacks.
     pub(crate) async fn catch_up(&mut self) {
         if self.options.is_none() {
             return;
@@ -119,9 +119,9 @@ impl Mirror {
         self.set_state(state);
     }
 
-    /// Says whether the file is this process's. An error says what is in the way.
+    /// Returns whether the file belongs to this process. Fails with the reason if it cannot be written.
     async fn copy(&mut self) -> Result<bool, String> {
-        // Once more if the file was moved away meanwhile.
+        // A second attempt, in case the file was moved away meanwhile.
         for _ in 0..2 {
             if self.file.is_none() {
                 self.open_file().await.map_err(|error| error.to_string())?;
@@ -135,10 +135,10 @@ impl Mirror {
                 Err(Some(reason)) => return Err(reason),
             }
         }
-        Err("the file is moved away again and again".to_owned())
+        Err("the file keeps being moved away".to_owned())
     }
 
-    /// An error without a reason is that the file is not in its place any more.
+    /// Copies records to the open file. An error without a reason means that the file is no longer in its place.
     async fn copy_to_open_file(&mut self) -> Result<(), Option<String>> {
         loop {
             let next = match self.next {
@@ -146,7 +146,7 @@ impl Mirror {
                 None => self.find_next().await.map_err(Some)?,
             };
             self.next = Some(next);
-            let page = table::range(&self.database, next, i64::MAX, PAGE).await;
+            let page = table::read_range(&self.database, next, i64::MAX, PAGE).await;
             let page = page.map_err(|error| Some(error.to_string()))?;
             let Some(last) = page.last().map(|record| record.seq) else { return Ok(()) };
             let mut records = Vec::with_capacity(page.len());
@@ -154,7 +154,7 @@ impl Mirror {
                 let seq = record.seq;
                 match record.check() {
                     Ok(record) => records.push(record),
-                    // The file goes on without it, and shows the gap.
+                    // The file continues without the record, and shows the gap.
                     Err(why) => tracing::error!(seq, why, "an audit record was changed in the database"),
                 }
             }
@@ -163,27 +163,28 @@ impl Mirror {
         }
     }
 
-    /// Finds out where the file ends. A file that does not belong to this chain is put aside.
+    /// Finds the record after the end of the file. A file that does not belong to this chain is put aside.
     async fn find_next(&mut self) -> Result<i64, String> {
         let Some(file) = &mut self.file else { return Ok(1) };
         let Some(end) = file.end() else {
             return Ok(1);
         };
-        let found =
-            table::range(&self.database, end.seq, end.seq, 1).await.map_err(|error| error.to_string())?;
+        let found = table::read_range(&self.database, end.seq, end.seq, 1)
+            .await
+            .map_err(|error| error.to_string())?;
         if found.first().is_some_and(|record| record.hash == end.hash) {
             return Ok(end.seq + 1);
         }
-        let (head, _) = table::head_and_last(&self.database).await.map_err(|error| error.to_string())?;
+        let (head, _) = table::read_head_and_last(&self.database).await.map_err(|error| error.to_string())?;
         let head = head.map_or(Head::EMPTY, |stored| stored.head);
         tracing::warn!(
             file = %file.path().display(),
             file_ends_at = end.seq,
             database_ends_at = head.seq,
-            "the audit file is not of this database; it is put aside, and a new one begun"
+            "the audit file belongs to another database; it is put aside, and a new one is started"
         );
         file.put_aside().map_err(|error| error.to_string())?;
-        // After a restore the file has more than the database, and what is common is in the file put aside.
+        // After a restore the file has more than the database, and the common records are in the file put aside.
         Ok(if end.seq > head.seq { head.seq + 1 } else { 1 })
     }
 
@@ -191,8 +192,8 @@ impl Mirror {
         let Some(options) = self.options.clone() else { return Ok(()) };
         let opened = tokio::task::spawn_blocking(move || MirrorFile::open(options));
         match opened.await.map_err(std::io::Error::other)?? {
-            Opened::Here(file) => {
-                // A new file goes on where the one before ended.
+            Opened::File(file) => {
+                // A new file continues where the one before ended.
                 if !file.is_empty() {
                     self.next = None;
                 }
@@ -203,13 +204,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Appends records. An error without a reason is that the file is not in its place any more.
+    /// Appends records. An error without a reason means that the file is no longer in its place.
     async fn write(&mut self, records: &[AuditRecord]) -> Result<(), Option<String>> {
         let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
         let (first, last) = (first.seq, last.head());
         let mut bytes = Vec::with_capacity(records.len() * 1024);
         for record in records {
-            bytes.extend_from_slice(canonical::line(record).as_bytes());
+            bytes.extend_from_slice(canonical::serialize_line(record).as_bytes());
             bytes.push(b'\n');
         }
         let Some(mut file) = self.file.take() else { return Err(None) };
@@ -239,7 +240,7 @@ impl Mirror {
                 return false;
             }
             match (&new, &*state) {
-                // Said once, not with every try.
+                // Logged once, not with every retry.
                 (MirrorState::Behind { next, reason }, MirrorState::Current { .. } | MirrorState::Off) => {
                     tracing::error!(
                         next,

@@ -1,58 +1,58 @@
-//! The file beside the database, and those before it.
+//! Mirror file, and its rotated predecessors.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::canonical::{MAX_LINE_BYTES, read_line};
+use super::canonical::{MAX_LINE_BYTES, parse_line};
 use super::head::Head;
 use super::mirror::MirrorOptions;
-use crate::place::{directory, private_file};
+use crate::files::{directory, private_file};
 
-/// How much a file grows over its bound before it is tried again to begin a new one.
+/// Bytes by which a file may exceed its limit before rotation is attempted again.
 const RETRY_BYTES: u64 = 1 << 20;
 
 pub(crate) struct MirrorFile {
     options: MirrorOptions,
-    /// Locked as long as it is open.
+    /// Locked while it is open.
     file: File,
-    /// The length up to the end of the last whole line.
+    /// Length in bytes up to the end of the last complete line.
     len: u64,
-    /// The first record in it.
+    /// Number of the first record in the file.
     first: Option<i64>,
     end: End,
     rotate_at: u64,
-    /// Whether there may be part of a line after `len`.
-    is_ragged: bool,
+    /// Whether there may be a partial line after `len`.
+    has_partial_line: bool,
 }
 
-/// The last record, as far as it is known.
+/// Last record, as far as it is known.
 #[derive(Clone, Copy)]
 enum End {
-    /// There is none.
+    /// There is no record.
     Empty,
-    /// In this file, or in the one before if this one is empty.
+    /// In this file, or in the previous one if this one is empty.
     At(Head),
-    /// The last line is no record.
+    /// The last line is not a record.
     Foreign,
 }
 
 pub(crate) enum Opened {
-    Here(MirrorFile),
+    File(MirrorFile),
     LockedElsewhere,
 }
 
 pub(crate) enum Written {
     Done,
-    /// The file is not in its place any more. Nothing was written.
+    /// The file is no longer in its place. Nothing was written.
     Moved,
-    /// Nothing was written, or nothing of it is left.
+    /// Nothing was written, or a partial write was undone.
     Failed(io::Error),
 }
 
 impl MirrorFile {
-    /// Opens the file, makes it if there is none, and takes away what is left of a line that was being written.
+    /// Opens the file, creates it if necessary, and truncates a partial last line.
     pub(crate) fn open(options: MirrorOptions) -> io::Result<Opened> {
         let Some(file) = open_locked(&options.path)? else { return Ok(Opened::LockedElsewhere) };
         let mut opened = Self {
@@ -62,10 +62,10 @@ impl MirrorFile {
             len: 0,
             first: None,
             end: End::Empty,
-            is_ragged: false,
+            has_partial_line: false,
         };
-        opened.look()?;
-        Ok(Opened::Here(opened))
+        opened.read_ends()?;
+        Ok(Opened::File(opened))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -76,8 +76,8 @@ impl MirrorFile {
         self.len == 0
     }
 
-    /// The last record of this file, or of the one before if this one is empty. A file whose last line is no record has an
-    /// end that no database has.
+    /// Returns the last record of this file, or of the previous one if this one is empty. If the last line is not a record,
+    /// returns a head that matches no database.
     pub(crate) fn end(&self) -> Option<Head> {
         match self.end {
             End::Empty => None,
@@ -86,7 +86,7 @@ impl MirrorFile {
         }
     }
 
-    /// Appends whole lines with the records from `first` to `last`. Begins a new file before, if this one is too long.
+    /// Appends complete lines with the records from `first` to `last`. Rotates the file first if it is too long.
     pub(crate) fn append(&mut self, first: i64, last: Head, lines: &[u8]) -> Written {
         match self.is_in_place() {
             Ok(true) => {}
@@ -96,7 +96,7 @@ impl MirrorFile {
         if self.len >= self.rotate_at
             && let Err(error) = self.rotate()
         {
-            tracing::error!(file = %self.path().display(), %error, "no new audit file can be begun; the old one grows on");
+            tracing::error!(file = %self.path().display(), %error, "cannot rotate the audit file; the old one keeps growing");
             self.rotate_at = self.len + RETRY_BYTES;
         }
         if let Err(error) = self.write(lines) {
@@ -107,31 +107,31 @@ impl MirrorFile {
         Written::Done
     }
 
-    /// Renames the file, which is not of this database, and begins a new one.
+    /// Renames a file that belongs to another database, and starts a new one.
     pub(crate) fn put_aside(&mut self) -> io::Result<()> {
         if self.is_empty() {
             self.end = End::Empty;
             return Ok(());
         }
         let name = |number: u32| format!("{}-put-aside-{number}", self.stem());
-        let target = self.free_place(&name)?;
+        let target = self.unused_path(&name)?;
         self.replace(&target)
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.is_ragged {
+        if self.has_partial_line {
             self.file.set_len(self.len)?;
         }
-        self.is_ragged = true;
+        self.has_partial_line = true;
         match self.file.write_all(lines) {
             Ok(()) => {
                 self.len += u64::try_from(lines.len()).unwrap_or(u64::MAX);
-                self.is_ragged = false;
+                self.has_partial_line = false;
                 Ok(())
             }
             Err(error) => {
-                // If this fails too, it is tried again before the next line is written.
-                self.is_ragged = self.file.set_len(self.len).is_err();
+                // If this fails too, it is retried before the next write.
+                self.has_partial_line = self.file.set_len(self.len).is_err();
                 Err(error)
             }
         }
@@ -143,15 +143,15 @@ impl MirrorFile {
             0 => format!("{}-{first:020}", self.stem()),
             _ => format!("{}-{first:020}-{number}", self.stem()),
         };
-        let target = self.free_place(&name)?;
+        let target = self.unused_path(&name)?;
         self.replace(&target)?;
-        for old in self.older()?.iter().rev().skip(self.options.keep) {
+        for old in self.rotated_files()?.iter().rev().skip(self.options.keep) {
             std::fs::remove_file(old)?;
         }
         Ok(())
     }
 
-    /// Renames the file, and goes on with a new one. If that fails, it goes on with this one, in its place.
+    /// Renames the file and starts a new one. If that fails, continues with this one in its place.
     fn replace(&mut self, target: &Path) -> io::Result<()> {
         std::fs::rename(self.path(), target)?;
         let fresh =
@@ -162,7 +162,7 @@ impl MirrorFile {
                 self.len = 0;
                 self.first = None;
                 self.rotate_at = self.options.max_bytes;
-                self.is_ragged = false;
+                self.has_partial_line = false;
                 Ok(())
             }
             Err(error) => {
@@ -172,7 +172,7 @@ impl MirrorFile {
         }
     }
 
-    /// Somebody may have removed the file, or moved it away.
+    /// Reports whether the path still refers to the open file, which may have been removed or moved away.
     fn is_in_place(&self) -> io::Result<bool> {
         let open = self.file.metadata()?;
         match std::fs::symlink_metadata(self.path()) {
@@ -182,43 +182,43 @@ impl MirrorFile {
         }
     }
 
-    fn look(&mut self) -> io::Result<()> {
-        let (len, end) = last_line(&mut self.file)?;
+    fn read_ends(&mut self) -> io::Result<()> {
+        let (len, end) = read_last_line(&mut self.file)?;
         if len < self.file.metadata()?.len() {
             self.file.set_len(len)?;
         }
         self.len = len;
         self.end = end;
         if len > 0 {
-            self.first = first_line(&mut self.file)?;
-        } else if let Some(before) = self.older()?.last() {
-            self.end = last_line(&mut File::open(before)?)?.1;
+            self.first = read_first_line(&mut self.file)?;
+        } else if let Some(before) = self.rotated_files()?.last() {
+            self.end = read_last_line(&mut File::open(before)?)?.1;
         }
         Ok(())
     }
 
-    /// The files before this one, the oldest first.
-    fn older(&self) -> io::Result<Vec<PathBuf>> {
-        let begin = format!("{}-", self.stem());
-        let end = self.ending();
-        let mut older = Vec::new();
+    /// Returns the rotated files, oldest first.
+    fn rotated_files(&self) -> io::Result<Vec<PathBuf>> {
+        let prefix = format!("{}-", self.stem());
+        let suffix = self.suffix();
+        let mut files = Vec::new();
         for entry in std::fs::read_dir(directory(self.path()))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let middle =
-                name.strip_prefix(&begin).and_then(|rest| rest.strip_suffix(&end)).unwrap_or_default();
+                name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(&suffix)).unwrap_or_default();
             if middle.len() >= 20 && middle.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
-                older.push(path);
+                files.push(path);
             }
         }
-        older.sort();
-        Ok(older)
+        files.sort();
+        Ok(files)
     }
 
-    /// A path beside the file that is not taken.
-    fn free_place(&self, name: &dyn Fn(u32) -> String) -> io::Result<PathBuf> {
+    /// Returns an unused path beside the file.
+    fn unused_path(&self, name: &dyn Fn(u32) -> String) -> io::Result<PathBuf> {
         for number in 0..=u32::MAX {
-            let path = directory(self.path()).join(format!("{}{}", name(number), self.ending()));
+            let path = directory(self.path()).join(format!("{}{}", name(number), self.suffix()));
             if !path.try_exists()? {
                 return Ok(path);
             }
@@ -230,12 +230,15 @@ impl MirrorFile {
         self.path().file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn ending(&self) -> String {
-        self.path().extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default()
+    fn suffix(&self) -> String {
+        self.path()
+            .extension()
+            .map(|extension| format!(".{}", extension.to_string_lossy()))
+            .unwrap_or_default()
     }
 }
 
-/// Opens and locks the file. Says nothing if another process has it.
+/// Opens and locks the file. Returns `None` if another process has locked it.
 fn open_locked(path: &Path) -> io::Result<Option<File>> {
     let file = private_file(path)?;
     match file.try_lock() {
@@ -249,31 +252,31 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// The length up to the end of the last whole line, and what that line is.
-fn last_line(file: &mut File) -> io::Result<(u64, End)> {
+/// Returns the length up to the end of the last complete line, and what that line is.
+fn read_last_line(file: &mut File) -> io::Result<(u64, End)> {
     let total = file.metadata()?.len();
     let window = u64::try_from(2 * MAX_LINE_BYTES).unwrap_or(u64::MAX).min(total);
-    let begin = total - window;
-    file.seek(SeekFrom::Start(begin))?;
+    let start = total - window;
+    file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(window).read_to_end(&mut bytes)?;
     let Some(newline) = bytes.iter().rposition(|byte| *byte == b'\n') else {
-        // Part of a first line. What is longer than any line is not ours to take away.
-        return Ok(if begin == 0 { (0, End::Empty) } else { (total, End::Foreign) });
+        // A partial first line. Data longer than any line is foreign and is not truncated.
+        return Ok(if start == 0 { (0, End::Empty) } else { (total, End::Foreign) });
     };
-    let len = begin + u64::try_from(newline + 1).unwrap_or(window);
+    let len = start + u64::try_from(newline + 1).unwrap_or(window);
     let line = &bytes[..newline];
     let line = line.iter().rposition(|byte| *byte == b'\n').map_or(line, |before| &line[before + 1..]);
-    let record = std::str::from_utf8(line).ok().and_then(|line| read_line(line).ok());
+    let record = std::str::from_utf8(line).ok().and_then(|line| parse_line(line).ok());
     Ok((len, record.map_or(End::Foreign, |record| End::At(record.head()))))
 }
 
-/// The number of the first record.
-fn first_line(file: &mut File) -> io::Result<Option<i64>> {
+/// Returns the number of the first record.
+fn read_first_line(file: &mut File) -> io::Result<Option<i64>> {
     file.seek(SeekFrom::Start(0))?;
     let mut line = Vec::new();
     let bound = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX);
     BufReader::new(file.take(bound)).read_until(b'\n', &mut line)?;
     let text = std::str::from_utf8(&line).unwrap_or_default();
-    Ok(read_line(text.trim_end_matches('\n')).ok().map(|record| record.seq))
+    Ok(parse_line(text.trim_end_matches('\n')).ok().map(|record| record.seq))
 }

@@ -1,14 +1,14 @@
-//! The audit trail: who did what, when, and what came of it, in a chain that shows where it was tampered with.
+//! Audit log: who did what, when, and with which outcome, in a hash chain that reveals tampering.
 //!
 //! ```text
-//!  append ──► queue ──► writer: one transaction for all that wait ──► acknowledged
+//!  append ──► queue ──► writer: one transaction for all pending   ──► acknowledged
 //!                          │                                              │
-//!                          │ fails: the whole group is told               ▼
+//!                          │ fails: an error for the whole group          ▼
 //!                          ▼                                    audit.jsonl, a copy
-//!                       nothing is written                       fails: reported, caught up later
+//!                       nothing is written                       fails: reported, retried later
 //! ```
 //!
-//! `docs/audit.md` says how a record is hashed, so that somebody else can verify an export.
+//! `docs/audit.md` specifies how a record is hashed, so that others can verify an export.
 
 mod canonical;
 mod chain;

@@ -1,47 +1,47 @@
-//! One record.
+//! Audit records.
 
 use belljar_model::SandboxId;
 use jiff::Timestamp;
 
-use super::details::{Details, bounded};
+use super::details::{Details, truncate};
 use super::head::Head;
 
-/// What is to be recorded. Texts may be anybody's: they are cut to
-/// [`MAX_FIELD_BYTES`](super::MAX_FIELD_BYTES), and written so that none looks like another record.
+/// A record to append. Texts may come from anybody: they are cut to [`MAX_FIELD_BYTES`](super::MAX_FIELD_BYTES), and escaped so
+/// that none can imitate another record.
 ///
-/// No secret belongs into it. Where one was, put [`Redacted`](super::Redacted).
+/// Must not contain secrets. In place of one, use [`Redacted`](super::Redacted).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
-    /// When it happened. Parts smaller than a microsecond are lost.
+    /// Time of the event, stored to the microsecond.
     pub at: Timestamp,
-    /// Whom it concerns.
+    /// Tenant that the event concerns.
     pub tenant: String,
-    /// The id of the key that was used, if there was a good one.
+    /// Id of the API key that was used, if it was valid.
     pub key_id: Option<String>,
-    /// From where and by what: the client's address, the agent.
+    /// Origin of the request: the client's address and user agent.
     pub actor: String,
-    /// What was done or tried, as in `sandbox.create` or `policy.refused`.
+    /// Action that was performed or attempted, as in `sandbox.create` or `policy.refused`.
     pub action: String,
-    /// The sandbox that it was about.
+    /// Sandbox that the event concerns.
     pub sandbox: Option<SandboxId>,
-    /// The request, as in the logs.
+    /// Id of the request, as in the logs.
     pub request_id: String,
-    /// What came of it: `ok`, or a code as callers get it.
+    /// Outcome: `ok`, or an error code of the API.
     pub outcome: String,
-    /// The walls that were in force.
+    /// Isolation that was in force.
     pub isolation: Option<String>,
     /// SHA-256 of the policy that was in force, in hexadecimal.
     pub policy_digest: Option<String>,
     /// SHA-256 of the code that was run, in hexadecimal.
     pub code_digest: Option<String>,
-    /// SHA-256 of what it wrote, in hexadecimal.
+    /// SHA-256 of its output, in hexadecimal.
     pub output_digest: Option<String>,
-    /// What else there is to say.
+    /// Further details.
     pub details: Details,
 }
 
 impl NewRecord {
-    /// A record with what every record has. The rest is empty.
+    /// Creates a record with the mandatory fields. The others are empty.
     pub fn new(at: Timestamp, tenant: &str, action: &str, outcome: &str) -> Self {
         Self {
             at,
@@ -61,28 +61,28 @@ impl NewRecord {
     }
 }
 
-/// A record of the chain. The fields are those of [`NewRecord`], and its place in the chain.
+/// A record of the chain: the fields of [`NewRecord`], and its place in the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Its place. The first record is 1, and there are no gaps.
+    /// Number of the record. The first one is 1, and there are no gaps.
     pub seq: i64,
-    /// When it happened. It may be earlier than the one before, if a clock was set back.
+    /// Time of the event. It may be earlier than that of the record before, if a clock was set back.
     pub at: Timestamp,
-    /// Whom it concerns.
+    /// Tenant that the event concerns.
     pub tenant: String,
-    /// The id of the key that was used, if there was a good one.
+    /// Id of the API key that was used, if it was valid.
     pub key_id: Option<String>,
-    /// From where and by what.
+    /// Origin of the request.
     pub actor: String,
-    /// What was done or tried.
+    /// Action that was performed or attempted.
     pub action: String,
-    /// The sandbox that it was about.
+    /// Sandbox that the event concerns.
     pub sandbox: Option<SandboxId>,
-    /// The request.
+    /// Id of the request.
     pub request_id: String,
-    /// What came of it.
+    /// Outcome.
     pub outcome: String,
-    /// The walls that were in force.
+    /// Isolation that was in force.
     pub isolation: Option<String>,
     /// SHA-256 of the policy.
     pub policy_digest: Option<String>,
@@ -90,29 +90,29 @@ pub struct AuditRecord {
     pub code_digest: Option<String>,
     /// SHA-256 of the output.
     pub output_digest: Option<String>,
-    /// What else there is to say.
+    /// Further details.
     pub details: Details,
-    /// The hash of the record before; zeros for the first.
+    /// Hash of the previous record; zeros for the first.
     pub prev: [u8; 32],
-    /// The hash of this record: SHA-256 of its canonical form without this field.
+    /// Hash of this record: SHA-256 of its canonical form without this field.
     pub hash: [u8; 32],
 }
 
 impl AuditRecord {
-    /// Makes the record that comes after `head`, and its canonical form, which the hash is of.
+    /// Returns the record that follows `head`, and its canonical form, of which the hash is.
     pub(crate) fn after(head: Head, new: &NewRecord) -> (Self, String) {
-        let optional = |text: &Option<String>| text.as_deref().map(bounded);
+        let optional = |text: &Option<String>| text.as_deref().map(truncate);
         let micros = Timestamp::from_microsecond(new.at.as_microsecond()).unwrap_or(new.at);
         let mut record = Self {
             seq: head.seq + 1,
             at: micros,
-            tenant: bounded(&new.tenant),
+            tenant: truncate(&new.tenant),
             key_id: optional(&new.key_id),
-            actor: bounded(&new.actor),
-            action: bounded(&new.action),
+            actor: truncate(&new.actor),
+            action: truncate(&new.action),
             sandbox: new.sandbox.clone(),
-            request_id: bounded(&new.request_id),
-            outcome: bounded(&new.outcome),
+            request_id: truncate(&new.request_id),
+            outcome: truncate(&new.outcome),
             isolation: optional(&new.isolation),
             policy_digest: optional(&new.policy_digest),
             code_digest: optional(&new.code_digest),
@@ -121,24 +121,24 @@ impl AuditRecord {
             prev: head.hash,
             hash: [0; 32],
         };
-        let body = super::canonical::body(&record);
+        let body = super::canonical::serialize_body(&record);
         record.hash = super::canonical::digest(&body);
         (record, body)
     }
 
-    /// The record as it stands in an export: one line of JSON, without its end.
+    /// Returns the record as one line of an export, without the newline.
     #[must_use]
     pub fn line(&self) -> String {
-        super::canonical::line(self)
+        super::canonical::serialize_line(self)
     }
 
-    /// The record as a head of the chain up to it.
+    /// Returns the head of a chain that ends with this record.
     pub fn head(&self) -> Head {
         Head { seq: self.seq, hash: self.hash }
     }
 
-    /// The record as one line of an export, without the line's end.
+    /// Returns the record as one line of an export, without the newline.
     pub fn to_line(&self) -> String {
-        super::canonical::line(self)
+        super::canonical::serialize_line(self)
     }
 }

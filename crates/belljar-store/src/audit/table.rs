@@ -1,11 +1,11 @@
-//! The audit's tables.
+//! Database tables of the audit log.
 
 use std::fmt::Write as _;
 
 use sqlx::any::AnyRow;
 use sqlx::{Any, AssertSqlSafe, Transaction};
 
-use super::canonical::read_body;
+use super::canonical::parse_body;
 use super::filter::AuditFilter;
 use super::head::Head;
 use super::record::AuditRecord;
@@ -14,18 +14,18 @@ use crate::error::{StoreError, failed};
 use crate::filter::Filter;
 use crate::reader::{Reader, stored_time};
 
-/// Rows that one statement writes. Statements are kept prepared, so there are only a few sizes of them.
+/// Numbers of rows that one statement writes. Few sizes, as statements stay prepared.
 const ROWS_AT_ONCE: [usize; 4] = [64, 16, 4, 1];
 
 const COLUMNS: usize = 8;
 
-/// The head, and what the server vouches for it with.
+/// Head with its MAC.
 pub(crate) struct StoredHead {
     pub(crate) head: Head,
     pub(crate) mac: Vec<u8>,
 }
 
-/// A row of the table, before it is known whether it is what was written.
+/// Row of the table, not verified yet.
 pub(crate) struct StoredRecord {
     pub(crate) seq: i64,
     pub(crate) hash: [u8; 32],
@@ -38,9 +38,9 @@ pub(crate) struct StoredRecord {
 }
 
 impl StoredRecord {
-    /// The record, if it is exactly what was written; otherwise what is wrong with it.
+    /// Returns the record if it is exactly what was written, or else the reason why not.
     pub(crate) fn check(self) -> Result<AuditRecord, String> {
-        let record = read_body(&self.body, self.hash)?;
+        let record = parse_body(&self.body, self.hash)?;
         let columns = [
             ("seq", record.seq == self.seq),
             ("at", stored_time(record.at) == self.at),
@@ -59,49 +59,49 @@ impl StoredRecord {
     }
 }
 
-/// Reads the head, and keeps other keepers from adding anything until the transaction ends.
+/// Reads the head, and locks it against other keepers until the transaction ends.
 pub(crate) async fn lock_head(
     database: &Database,
     transaction: &mut Transaction<'static, Any>,
 ) -> Result<Option<StoredHead>, StoreError> {
     let text = match database.backend {
-        // The transaction holds the only right to write anyway.
+        // The transaction holds the only write lock anyway.
         Backend::Sqlite => "SELECT seq, hash, mac FROM audit_head WHERE id = 1",
         Backend::Postgres => "SELECT seq, hash, mac FROM audit_head WHERE id = 1 FOR UPDATE",
     };
     let row = sqlx::query(text)
         .fetch_optional(&mut **transaction)
         .await
-        .map_err(failed("read the audit's head"))?;
-    row.as_ref().map(stored_head).transpose()
+        .map_err(failed("read the head of the audit log"))?;
+    row.as_ref().map(parse_head_row).transpose()
 }
 
-/// Reads the head, and the last record that there is, at one instant.
-pub(crate) async fn head_and_last(database: &Database) -> Result<(Option<StoredHead>, i64), StoreError> {
+/// Reads the head and the number of the last record in one snapshot.
+pub(crate) async fn read_head_and_last(database: &Database) -> Result<(Option<StoredHead>, i64), StoreError> {
     let text = "SELECT (SELECT COALESCE(MAX(seq), 0) FROM audit) AS last, head.seq, head.hash, head.mac \
          FROM (SELECT 1 AS one) AS always LEFT JOIN audit_head AS head ON head.id = 1";
-    let Some(row) = database.read_one("read the audit's head", sqlx::query(text)).await? else {
+    let Some(row) = database.read_one("read the head of the audit log", sqlx::query(text)).await? else {
         return Ok((None, 0));
     };
     let reader = Reader { table: "audit_head", row: &row };
     let last = reader.number("last")?;
-    // Without a head its columns are empty.
-    let head = reader.optional_bytes("hash")?.map(|_| stored_head(&row)).transpose()?;
+    // Without a head, its columns are NULL.
+    let head = reader.optional_bytes("hash")?.map(|_| parse_head_row(&row)).transpose()?;
     Ok((head, last))
 }
 
-/// Writes the head of a new chain. It is left alone if there is one, or if there are records without one.
+/// Writes the head of a new chain. Does nothing if there is a head, or if there are records without one.
 pub(crate) async fn begin_chain(database: &Database, secret: &[u8; 32]) -> Result<(), StoreError> {
     let text = "INSERT INTO audit_head (id, seq, hash, mac) SELECT 1, 0, $1, $2 WHERE NOT EXISTS (SELECT 1 FROM audit) \
          ON CONFLICT (id) DO NOTHING";
     let head = Head::EMPTY;
     let statement = sqlx::query(text).bind(head.hash.as_slice().to_vec()).bind(head.mac(secret));
-    database.write(statement).await.map_err(failed("begin the audit"))?;
+    database.write(statement).await.map_err(failed("create the audit log"))?;
     Ok(())
 }
 
-/// Adds one record after `before` and makes it the head, in one statement (SQLite only). False if the head is another one, or
-/// could not be compared: nothing was written then.
+/// Appends one record after `before` and makes it the head, in one statement (SQLite only). Returns false, without having
+/// written anything, if the stored head is another one or could not be compared.
 pub(crate) async fn add_one(
     database: &Database,
     before: &StoredHead,
@@ -114,13 +114,13 @@ pub(crate) async fn add_one(
     let statement = statement.bind(mac).bind(before.head.hash.as_slice()).bind(before.mac.as_slice());
     match database.write(statement).await {
         Ok(_) => Ok(true),
-        // The head, or a number that is taken: whoever looks at both under a lock says what is wrong.
+        // Either the head differs or the number is taken: `add_all`, which looks at both under a lock, reports which.
         Err(sqlx::Error::Database(error)) if is_constraint(error.as_ref()) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Whether it is SQLite's SQLITE_CONSTRAINT (19), which is the low byte of its extended codes.
+/// Reports whether this is SQLite's SQLITE_CONSTRAINT (19), which is the low byte of its extended codes.
 fn is_constraint(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().and_then(|code| code.parse::<i32>().ok()).is_some_and(|code| code & 0xff == 19)
 }
@@ -137,7 +137,7 @@ fn bind_record<'q>(statement: Statement<'q>, record: &'q AuditRecord, body: &'q 
         .bind(record.hash.as_slice())
 }
 
-/// Adds records, and makes the last of them the head.
+/// Appends records, and makes the last of them the head.
 pub(crate) async fn add(
     transaction: &mut Transaction<'static, Any>,
     records: &[(AuditRecord, String)],
@@ -148,7 +148,7 @@ pub(crate) async fn add(
         let count = ROWS_AT_ONCE.into_iter().find(|count| *count <= rest.len()).unwrap_or(1);
         let (rows, others) = rest.split_at(count);
         rest = others;
-        let mut statement = sqlx::query(AssertSqlSafe(insert_text(count)));
+        let mut statement = sqlx::query(AssertSqlSafe(insert_statement(count)));
         for (record, body) in rows {
             statement = bind_record(statement, record, body);
         }
@@ -158,11 +158,11 @@ pub(crate) async fn add(
     let head = last.head();
     let text = "UPDATE audit_head SET seq = $1, hash = $2, mac = $3 WHERE id = 1";
     let statement = sqlx::query(text).bind(head.seq).bind(last.hash.as_slice()).bind(head.mac(secret));
-    statement.execute(&mut **transaction).await.map_err(failed("write the audit's head"))?;
+    statement.execute(&mut **transaction).await.map_err(failed("write the head of the audit log"))?;
     Ok(())
 }
 
-fn insert_text(rows: usize) -> String {
+fn insert_statement(rows: usize) -> String {
     let mut text =
         "INSERT INTO audit (seq, at, tenant, key_id, action, sandbox, body, hash) VALUES ".to_owned();
     for row in 0..rows {
@@ -176,8 +176,8 @@ fn insert_text(rows: usize) -> String {
     text
 }
 
-/// Records with numbers in the range, in order.
-pub(crate) async fn range(
+/// Reads records with numbers in the range, in order.
+pub(crate) async fn read_range(
     database: &Database,
     first: i64,
     last: i64,
@@ -187,12 +187,12 @@ pub(crate) async fn range(
     query.and("seq >= ?", &[first])?;
     query.and("seq <= ?", &[last])?;
     query.push(" ORDER BY seq LIMIT ?", &[i64::from(limit)])?;
-    let rows = database.read("read the audit", query.finish()).await?;
-    rows.iter().map(stored_record).collect()
+    let rows = database.read("read the audit log", query.finish()).await?;
+    rows.iter().map(parse_record_row).collect()
 }
 
-/// Records that fit: the first ones after a number, or the last ones of all. In order either way.
-pub(crate) async fn matching(
+/// Reads matching records: the first ones after a number, or else the last ones. In order in both cases.
+pub(crate) async fn read_matching(
     database: &Database,
     filter: &AuditFilter,
     after: Option<i64>,
@@ -229,8 +229,8 @@ pub(crate) async fn matching(
     } else {
         query.push(" ORDER BY seq DESC LIMIT ?", &[i64::from(limit)])?;
     }
-    let rows = database.read("read the audit", query.finish()).await?;
-    let mut records: Vec<_> = rows.iter().map(stored_record).collect::<Result<_, _>>()?;
+    let rows = database.read("read the audit log", query.finish()).await?;
+    let mut records: Vec<_> = rows.iter().map(parse_record_row).collect::<Result<_, _>>()?;
     if after.is_none() {
         records.reverse();
     }
@@ -239,11 +239,11 @@ pub(crate) async fn matching(
 
 const SELECT: &str = "SELECT seq, at, tenant, key_id, action, sandbox, body, hash FROM audit";
 
-fn stored_record(row: &AnyRow) -> Result<StoredRecord, StoreError> {
+fn parse_record_row(row: &AnyRow) -> Result<StoredRecord, StoreError> {
     let row = Reader { table: "audit", row };
     Ok(StoredRecord {
         seq: row.number("seq")?,
-        // A hash of another length is no other error than a wrong one.
+        // A hash of the wrong length is treated like a wrong hash.
         hash: row.bytes("hash")?.try_into().unwrap_or([0; 32]),
         at: row.number("at")?,
         tenant: row.text("tenant")?,
@@ -254,7 +254,7 @@ fn stored_record(row: &AnyRow) -> Result<StoredRecord, StoreError> {
     })
 }
 
-fn stored_head(row: &AnyRow) -> Result<StoredHead, StoreError> {
+fn parse_head_row(row: &AnyRow) -> Result<StoredHead, StoreError> {
     let row = Reader { table: "audit_head", row };
     let head = Head { seq: row.number("seq")?, hash: row.bytes("hash")?.try_into().unwrap_or([0; 32]) };
     Ok(StoredHead { head, mac: row.bytes("mac")? })

@@ -1,4 +1,4 @@
-//! The one task that adds records: all that wait go in one transaction.
+//! The only task that appends records: all that are pending go in one transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::database::{Backend, Database};
 use crate::durability::Durability;
 use crate::error::failed;
 
-/// Records that go in one transaction at most.
-const GROUP: usize = 256;
+/// Maximum number of records in one transaction.
+const MAX_GROUP: usize = 256;
 
-/// How long a file that is behind waits for the next try, if no record comes.
-const RETRY: Duration = Duration::from_millis(500);
+/// Interval between attempts to catch up a mirror file that is behind, if no record comes.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 type Reply = oneshot::Sender<Result<i64, AuditError>>;
 
-/// What the task is asked for.
+/// Request to the task.
 #[derive(Debug)]
 pub(crate) enum Message {
     Append { record: Box<NewRecord>, reply: Reply },
@@ -36,13 +36,13 @@ pub(crate) struct Writer {
     secret: [u8; 32],
     durability: Durability,
     mirror: Mirror,
-    /// The head that this task wrote last.
+    /// Head that this task wrote last.
     last: Option<StoredHead>,
 }
 
-/// What ends a group.
-enum Then {
-    GoOn,
+/// Request that ends a group.
+enum GroupEnd {
+    Continue,
     Flush(oneshot::Sender<MirrorState>),
     Close(oneshot::Sender<()>),
 }
@@ -58,11 +58,11 @@ impl Writer {
         Ok((Self { database, secret, durability, mirror, last: None }, state))
     }
 
-    /// Works until the last sender is gone.
+    /// Runs until the last sender is dropped.
     pub(crate) async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         loop {
             let first = if self.mirror.is_behind() {
-                match timeout(RETRY, messages.recv()).await {
+                match timeout(RETRY_INTERVAL, messages.recv()).await {
                     Ok(first) => first,
                     Err(_) => {
                         self.mirror.catch_up().await;
@@ -73,16 +73,16 @@ impl Writer {
                 messages.recv().await
             };
             let Some(first) = first else { return };
-            let (group, then) = gather(first, &mut messages);
+            let (group, end) = gather(first, &mut messages);
             self.write(group).await;
-            match then {
-                Then::GoOn => {}
-                // Nobody has to be there any more to hear it.
-                Then::Flush(reply) => {
+            match end {
+                GroupEnd::Continue => {}
+                // The receiver of the reply may be gone.
+                GroupEnd::Flush(reply) => {
                     self.mirror.catch_up().await;
                     drop(reply.send(self.mirror.state()));
                 }
-                Then::Close(reply) => {
+                GroupEnd::Close(reply) => {
                     messages.close();
                     while let Some(message) = messages.recv().await {
                         let (group, _) = gather(message, &mut messages);
@@ -104,7 +104,7 @@ impl Writer {
         match self.commit(&records).await {
             Ok(written) => {
                 for ((record, _), reply) in written.iter().zip(replies) {
-                    // A caller that stopped waiting does not hear it.
+                    // A caller that stopped waiting has dropped the receiver.
                     drop(reply.send(Ok(record.seq)));
                 }
                 self.mirror.add(written.into_iter().map(|(record, _)| record).collect()).await;
@@ -118,13 +118,13 @@ impl Writer {
         }
     }
 
-    /// Writes records and the head, all or none.
+    /// Writes records and the head atomically.
     async fn commit(&mut self, records: &[Box<NewRecord>]) -> Result<Vec<(AuditRecord, String)>, AuditError> {
         let written = match self.add_one(records).await? {
             Some(written) => written,
             None => self.add_all(records).await?,
         };
-        // What was not written by this task in the end is looked up again.
+        // After a failure the head is unknown and is read again.
         self.last = written.last().map(|(record, _)| {
             let head = record.head();
             StoredHead { head, mac: head.mac(&self.secret) }
@@ -135,8 +135,8 @@ impl Writer {
         Ok(written)
     }
 
-    /// Writes a record that came alone, after the head that this task wrote last: one statement instead of five. Nothing is
-    /// written if there is more than one, or if somebody else has written meanwhile.
+    /// Appends a single record after the head that this task wrote last: one statement instead of five. Writes nothing if there
+    /// is more than one record, or if another keeper has written meanwhile.
     async fn add_one(
         &mut self,
         records: &[Box<NewRecord>],
@@ -154,7 +154,7 @@ impl Writer {
         let written = match self.add(&mut transaction, records).await {
             Ok(written) => written,
             Err(error) => {
-                // Whatever it says, the transaction is not committed.
+                // Whatever the rollback returns, the transaction is not committed.
                 drop(transaction.rollback().await);
                 return Err(error);
             }
@@ -170,8 +170,8 @@ impl Writer {
     ) -> Result<Vec<(AuditRecord, String)>, AuditError> {
         let stored = table::lock_head(&self.database, transaction).await?;
         let stored = match stored {
-            Some(stored) if stored.head.is_vouched_for(&self.secret, &stored.mac) => stored,
-            // A head that somebody else wrote is not confirmed by writing a new one over it.
+            Some(stored) if stored.head.is_authentic(&self.secret, &stored.mac) => stored,
+            // A forged head must not be confirmed by writing a new one over it.
             other => return Err(AuditError::HeadForged { seq: other.map_or(0, |stored| stored.head.seq) }),
         };
         let mut head = stored.head;
@@ -186,17 +186,20 @@ impl Writer {
     }
 }
 
-/// Takes what waits already, up to something that has to come after it.
-fn gather(first: Message, messages: &mut mpsc::Receiver<Message>) -> (Vec<(Box<NewRecord>, Reply)>, Then) {
+/// Takes the pending records, up to a request that has to come after them.
+fn gather(
+    first: Message,
+    messages: &mut mpsc::Receiver<Message>,
+) -> (Vec<(Box<NewRecord>, Reply)>, GroupEnd) {
     let mut group = Vec::new();
     let mut next = Some(first);
     loop {
         match next {
             Some(Message::Append { record, reply }) => group.push((record, reply)),
-            Some(Message::Flush { reply }) => return (group, Then::Flush(reply)),
-            Some(Message::Close { reply }) => return (group, Then::Close(reply)),
-            None => return (group, Then::GoOn),
+            Some(Message::Flush { reply }) => return (group, GroupEnd::Flush(reply)),
+            Some(Message::Close { reply }) => return (group, GroupEnd::Close(reply)),
+            None => return (group, GroupEnd::Continue),
         }
-        next = if group.len() < GROUP { messages.try_recv().ok() } else { None };
+        next = if group.len() < MAX_GROUP { messages.try_recv().ok() } else { None };
     }
 }

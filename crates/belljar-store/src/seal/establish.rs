@@ -1,4 +1,4 @@
-//! Finds out with which key a store is sealed, and seals one that is not yet.
+//! Determines the key with which a store is sealed, and seals a store that is not sealed yet.
 
 use sqlx::{Any, Transaction};
 
@@ -10,29 +10,29 @@ use crate::meta::Meta;
 use crate::random::random_32;
 use crate::reader::Reader;
 
-/// Where the store says with which key it is sealed: something that this key opens.
+/// Name of the setting that proves which key the store is sealed with: a value that only this key opens.
 const CHECK: &str = "sealing.check";
 const CHECK_PLACE: Place<'_> = Place::new("meta.value", &[CHECK]);
 
-/// There while the plain text of what has been sealed may still be found in the database's files.
+/// Name of the setting that exists while plain text of sealed values may still be in the database's files.
 const SCRUB: &str = "sealing.scrub";
 
-/// Rows that are sealed together.
+/// Rows that are sealed at a time.
 const PAGE: i64 = 200;
 
 const SEAL: &str = "seal the store";
 
-/// The sealer of a store, with the key in this file.
+/// Returns the sealer of a store with the key in this file.
 pub(crate) async fn establish(database: &Database, file: &KeyFile) -> Result<Sealer, StoreError> {
     let stored = Meta { database }.get(CHECK).await?;
-    let (key, is_new) = load(file.clone(), stored.is_some()).await?;
+    let (key, is_new) = load_key(file.clone(), stored.is_some()).await?;
     let sealer = Sealer::new(&key)?;
-    let fits = match fit(database, &sealer, stored).await {
+    let fits = match verify_key(database, &sealer, stored).await {
         Err(StoreError::Corrupt { .. }) => Ok(false),
         other => other,
     };
     if !matches!(fits, Ok(true)) && is_new {
-        file.take_back();
+        file.remove();
     }
     match fits? {
         true => Ok(sealer),
@@ -40,32 +40,36 @@ pub(crate) async fn establish(database: &Database, file: &KeyFile) -> Result<Sea
     }
 }
 
-/// The sealer of a store that ends with this process.
+/// Returns the sealer of a store in memory.
 pub(crate) async fn establish_in_memory(database: &Database) -> Result<Sealer, StoreError> {
     let sealer = Sealer::new(&random_32()?)?;
-    fit(database, &sealer, None).await?;
+    verify_key(database, &sealer, None).await?;
     Ok(sealer)
 }
 
-/// The key, and whether it has just been made.
-async fn load(file: KeyFile, is_sealed: bool) -> Result<([u8; 32], bool), StoreError> {
+/// Returns the key, and whether it has just been created.
+async fn load_key(file: KeyFile, is_sealed: bool) -> Result<([u8; 32], bool), StoreError> {
     let path = file.path().to_owned();
     let load = move || match file.read()? {
         Some(key) => Ok((key, false)),
         None if is_sealed => Err(StoreError::KeyMissing { path: file.path().to_owned() }),
-        None => file.make(),
+        None => file.create(),
     };
     let loaded = tokio::task::spawn_blocking(load).await;
     loaded.map_err(|error| StoreError::File { action: "read", path, source: std::io::Error::other(error) })?
 }
 
-/// Whether the key is the store's. A store without one takes it.
-async fn fit(database: &Database, sealer: &Sealer, stored: Option<Vec<u8>>) -> Result<bool, StoreError> {
+/// Reports whether the key is the store's. A store without one adopts it.
+async fn verify_key(
+    database: &Database,
+    sealer: &Sealer,
+    stored: Option<Vec<u8>>,
+) -> Result<bool, StoreError> {
     let stored = match stored {
         Some(stored) => Some(stored),
         None => {
-            take_over(database, sealer).await?;
-            // Another keeper may have been faster; what is stored counts.
+            seal_existing(database, sealer).await?;
+            // Another keeper may have been faster; the stored value is authoritative.
             Meta { database }.get(CHECK).await?
         }
     };
@@ -74,8 +78,8 @@ async fn fit(database: &Database, sealer: &Sealer, stored: Option<Vec<u8>>) -> R
     Ok(true)
 }
 
-/// Seals all that is there, unless somebody else has done so.
-async fn take_over(database: &Database, sealer: &Sealer) -> Result<(), StoreError> {
+/// Seals all existing values, unless another keeper has done so.
+async fn seal_existing(database: &Database, sealer: &Sealer) -> Result<(), StoreError> {
     let check = sealer.seal(CHECK_PLACE, CHECK.as_bytes())?;
     let mut transaction = database.begin(SEAL).await?;
     let text = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -94,7 +98,7 @@ async fn take_over(database: &Database, sealer: &Sealer) -> Result<(), StoreErro
     database.sync().await
 }
 
-/// A table with specifications.
+/// Table with specifications.
 struct Table {
     column: &'static str,
     select: &'static str,
@@ -130,7 +134,7 @@ async fn seal_specs(
             let (id, spec) = (row.text("id")?, row.text("spec")?);
             let place = [id.as_str()];
             let place = Place::new(table.column, &place);
-            if let Some(text) = sealed_form(sealer, place, spec.as_bytes())? {
+            if let Some(text) = seal_if_plain(sealer, place, spec.as_bytes())? {
                 let update = sqlx::query(table.update).bind(text).bind(&id);
                 update.execute(&mut **transaction).await.map_err(failed(SEAL))?;
                 sealed += 1;
@@ -144,7 +148,7 @@ async fn seal_answers(
     transaction: &mut Transaction<'static, Any>,
     sealer: &Sealer,
 ) -> Result<usize, StoreError> {
-    // They are few: each is forgotten after a day or so.
+    // They are few: each is deleted after about a day.
     let select = sqlx::query("SELECT scope, name, response FROM idempotency WHERE response IS NOT NULL");
     let rows = select.fetch_all(&mut **transaction).await.map_err(failed(SEAL))?;
     let mut sealed = 0;
@@ -153,7 +157,7 @@ async fn seal_answers(
         let (scope, name, response) = (row.text("scope")?, row.text("name")?, row.bytes("response")?);
         let place = [scope.as_str(), name.as_str()];
         let place = Place::new(crate::idempotency::RESPONSE, &place);
-        if let Some(text) = sealed_form(sealer, place, &response)? {
+        if let Some(text) = seal_if_plain(sealer, place, &response)? {
             let text = text.into_bytes();
             let update = sqlx::query("UPDATE idempotency SET response = $1 WHERE scope = $2 AND name = $3");
             let update = update.bind(text).bind(&scope).bind(&name);
@@ -164,21 +168,20 @@ async fn seal_answers(
     Ok(sealed)
 }
 
-/// The sealed form of what is plain; nothing if it is sealed already, with this very key.
-fn sealed_form(sealer: &Sealer, place: Place<'_>, value: &[u8]) -> Result<Option<String>, StoreError> {
+/// Returns the sealed form of a plain value, or `None` if it is already sealed with this key.
+fn seal_if_plain(sealer: &Sealer, place: Place<'_>, value: &[u8]) -> Result<Option<String>, StoreError> {
     if is_sealed(value) {
         return sealer.open(place, value).map(|_| None);
     }
     sealer.seal(place, value).map(Some)
 }
 
-/// Takes the plain text of what has been sealed out of the database's files. What is in the way today may not be at the next
-/// start.
+/// Removes the plain text of sealed values from the database's files. If that fails, the next start tries again.
 async fn scrub(database: &Database) {
     if let Err(error) = try_scrub(database).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "what has been sealed may still be found in the database's files; the next start tries again"
+            "cannot remove plain text of sealed values from the database's files; the next start tries again"
         );
     }
 }

@@ -1,12 +1,12 @@
-//! What may be secret lies sealed in the database: specifications of sandboxes and templates, whose environment may hold
-//! tokens, and answers that are kept, which may repeat them. The key lies in a file apart.
+//! Sealing of values that may be secret: specifications of sandboxes and templates, whose environment may hold tokens, and
+//! stored answers, which may repeat them. The key is kept in a separate file.
 //!
 //! ```text
 //!   key file   check in the store
-//!   none       none      a new store: the key is made, and what is plain is sealed
-//!   there      none      one from before, or one that is to be shared: what is plain is sealed
-//!   there      there     they must fit
-//!   none       there     refused: a new key would open nothing
+//!   none       none      a new store: the key is created, and plain values are sealed
+//!   exists     none      an older store, or one to be shared: plain values are sealed
+//!   exists     exists    they must match
+//!   none       exists    refused: a new key would open nothing
 //! ```
 
 mod establish;

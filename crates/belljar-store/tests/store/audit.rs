@@ -8,7 +8,7 @@ use belljar_store::{
 use futures::TryStreamExt as _;
 use futures::future::join_all;
 
-use crate::ground::{Backend, Ground};
+use crate::fixture::{Backend, Fixture};
 use crate::samples::{id, time};
 
 pub(crate) fn record(number: i64) -> NewRecord {
@@ -22,7 +22,7 @@ pub(crate) async fn open(store: &Store) -> AuditLog {
     AuditLog::open(store, AuditOptions::default()).await.unwrap()
 }
 
-/// Adds records 1 to `count`.
+/// Appends records 1 to `count`.
 pub(crate) async fn fill(log: &AuditLog, count: i64) {
     for number in join_all((1..=count).map(|number| log.append(record(number)))).await {
         number.unwrap();
@@ -33,23 +33,23 @@ pub(crate) async fn export(log: &AuditLog) -> String {
     log.export(1, None).map_ok(|line| line + "\n").try_collect().await.unwrap()
 }
 
-/// `verified` and how many records, or what is wrong.
-pub(crate) async fn verdict(log: &AuditLog) -> String {
-    shown(log.verify(1, None).await.unwrap())
+/// Verifies the log. Returns `verified` with the number of records, or the fault.
+pub(crate) async fn verify(log: &AuditLog) -> String {
+    describe(log.verify(1, None).await.unwrap())
 }
 
-fn shown(verification: Verification) -> String {
+fn describe(verification: Verification) -> String {
     match verification {
         Verification::Verified(verified) => format!("verified {}", verified.records),
         Verification::Broken(broken) => broken.to_string(),
     }
 }
 
-pub(crate) async fn records_come_back_in_order(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn records_round_trip_in_order(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     assert_eq!(log.head().await.unwrap(), Head::EMPTY);
-    assert_eq!(verdict(&log).await, "verified 0");
+    assert_eq!(verify(&log).await, "verified 0");
     let full = NewRecord {
         key_id: Some("key-1".to_owned()),
         actor: "10.0.0.1".to_owned(),
@@ -87,18 +87,18 @@ pub(crate) async fn records_come_back_in_order(ground: Ground) {
     assert_eq!(*first, expected);
     assert_eq!((second.seq, second.prev), (2, first.hash));
     assert_eq!(log.head().await.unwrap(), second.head());
-    assert_eq!(verdict(&log).await, "verified 2");
-    // Another process goes on with the same chain.
+    assert_eq!(verify(&log).await, "verified 2");
+    // Another process continues the same chain.
     log.close().await;
     assert!(matches!(log.append(record(3)).await, Err(AuditError::Closed)));
     store.close().await;
-    let log = open(&ground.store().await).await;
+    let log = open(&fixture.store().await).await;
     assert_eq!(log.append(record(3)).await.unwrap(), 3);
-    assert_eq!(verdict(&log).await, "verified 3");
+    assert_eq!(verify(&log).await, "verified 3");
 }
 
-pub(crate) async fn tails_are_filtered(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn tail_filters(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     let actions = ["sandbox.create", "sandbox.kill", "exec", "sandboxes", "auth.denied"];
     for (number, action) in (1..).zip(actions) {
@@ -112,7 +112,7 @@ pub(crate) async fn tails_are_filtered(ground: Ground) {
         log.append(new).await.unwrap();
     }
     let all = AuditFilter::default;
-    // What is asked for, after which record, how many, and which come.
+    // Name, filter, start, limit, and expected records.
     type Case = (&'static str, AuditFilter, Option<i64>, u32, &'static [i64]);
     let cases: &[Case] = &[
         ("all", all(), Some(0), 100, &[1, 2, 3, 4, 5]),
@@ -138,8 +138,8 @@ pub(crate) async fn tails_are_filtered(ground: Ground) {
     }
 }
 
-pub(crate) async fn many_appends_are_one_chain(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn concurrent_appends_form_one_chain(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     let logs = [open(&stores[0]).await, open(&stores[1]).await];
     let appends = (0..600).map(|number| logs[usize::try_from(number % 2).unwrap()].append(record(number)));
     let mut seqs: Vec<_> = join_all(appends).await.into_iter().map(Result::unwrap).collect();
@@ -147,29 +147,28 @@ pub(crate) async fn many_appends_are_one_chain(ground: Ground) {
     assert_eq!(seqs, (1..=600).collect::<Vec<_>>());
     for log in &logs {
         let verification = log.verify(1, None).await.unwrap();
-        // Keepers' clocks differ here on purpose: the records went in as they came.
+        // Keepers' clocks differ here on purpose: the records are in the order in which they were appended.
         let Verification::Verified(verified) = verification else { panic!("{verification:?}") };
         assert_eq!((verified.records, verified.head), (600, log.head().await.unwrap()));
     }
-    assert_eq!(shown(logs[0].verify(500, None).await.unwrap()), "verified 101");
+    assert_eq!(describe(logs[0].verify(500, None).await.unwrap()), "verified 101");
 }
 
-/// The program that docs/audit.md gives to others verifies what is exported, and finds what was changed.
-/// Each writer believes to know the head, as it was the last to write when it looked.
-pub(crate) async fn two_writers_that_take_turns_make_one_chain(ground: Ground) {
-    let (first, second) = (ground.store().await, ground.store().await);
+/// Each writer's remembered head is stale after the other one wrote.
+pub(crate) async fn alternating_writers_form_one_chain(fixture: Fixture) {
+    let (first, second) = (fixture.store().await, fixture.store().await);
     let logs = [open(&first).await, open(&second).await];
     for number in 1..=12 {
         let turn = usize::try_from(number / 3 % 2).unwrap();
         assert_eq!(logs[turn].append(record(number)).await.unwrap(), number);
     }
-    assert_eq!(verdict(&logs[0]).await, "verified 12");
+    assert_eq!(verify(&logs[0]).await, "verified 12");
     assert_eq!(logs[0].head().await.unwrap(), logs[1].head().await.unwrap());
 }
 
-/// A head that somebody put there must not be vouched for, also where the writer would not have to look at it.
-pub(crate) async fn a_head_that_changed_under_a_writer_is_seen(ground: Ground) {
-    let store = ground.store().await;
+/// A forged head must not be authenticated, even where the writer does not need to read it.
+pub(crate) async fn head_changed_under_writer_is_detected(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     for number in 1..=3 {
         log.append(record(number)).await.unwrap();
@@ -179,20 +178,21 @@ pub(crate) async fn a_head_that_changed_under_a_writer_is_seen(ground: Ground) {
         "UPDATE audit_head SET hash = mac",
         "UPDATE audit_head SET seq = 2",
     ] {
-        ground.meddle(forged).await;
+        fixture.run_sql(forged).await;
         let error = log.append(record(4)).await.unwrap_err();
         assert!(matches!(error, AuditError::HeadForged { .. }), "{forged}: {error:?}");
     }
-    ground.meddle("DELETE FROM audit_head").await;
+    fixture.run_sql("DELETE FROM audit_head").await;
     assert!(matches!(log.append(record(4)).await, Err(AuditError::HeadForged { seq: 0 })));
     let records = log.tail(&AuditFilter::default(), Some(0), 10).await.unwrap();
     assert_eq!(records.len(), 3);
 }
 
-pub(crate) async fn others_can_verify_an_export(ground: Ground) {
+/// Runs the program of docs/audit.md, which verifies an export and detects changes.
+pub(crate) async fn documented_program_verifies_export(fixture: Fixture) {
     let page = include_str!("../../../../docs/audit.md");
     let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let store = ground.store().await;
+    let store = fixture.store().await;
     let log = open(&store).await;
     fill(&log, 20).await;
     let odd = "\n\u{1b}[31m\u{7f}ü\u{2028}😀\\\"/";
@@ -216,20 +216,20 @@ pub(crate) async fn others_can_verify_an_export(ground: Ground) {
     assert_eq!(python(&([&lines[..4], &lines[5..]].concat().join("\n") + "\n")), "record 5: missing\n");
 }
 
-pub(crate) async fn an_export_is_verified_without_the_database(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn export_is_verified_without_database(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     fill(&log, 1200).await;
     let head = log.head().await.unwrap();
     let text = export(&log).await;
     let expected = Expected { first: Some(1), head: Some(head) };
-    assert_eq!(shown(verify_export(text.as_bytes(), expected).unwrap()), "verified 1200");
+    assert_eq!(describe(verify_export(text.as_bytes(), expected).unwrap()), "verified 1200");
     let part: Vec<String> = log.export(501, Some(502)).try_collect().await.unwrap();
     assert_eq!(part, text.lines().skip(500).take(2).collect::<Vec<_>>());
 }
 
-pub(crate) async fn hostile_texts_are_one_record(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn hostile_strings_stay_one_record(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     let evil =
         format!("\n{{\"seq\":2}}\r\n\u{1b}[2J\u{9b}\u{0}\u{202e}'; DROP TABLE audit; --{}", "x".repeat(5000));
@@ -249,7 +249,7 @@ pub(crate) async fn hostile_texts_are_one_record(ground: Ground) {
     let record = log.tail(&AuditFilter::default(), None, 1).await.unwrap().remove(0);
     assert_eq!(record.actor.len(), MAX_FIELD_BYTES);
     assert!(record.actor.ends_with(&format!("x… [cut: {} bytes]", evil.len())), "{}", record.actor);
-    assert_eq!(verdict(&log).await, "verified 1");
+    assert_eq!(verify(&log).await, "verified 1");
 }
 
 fn without_triggers(backend: Backend, statement: &str) -> String {
@@ -260,7 +260,7 @@ fn without_triggers(backend: Backend, statement: &str) -> String {
     format!("{drop}; {statement}")
 }
 
-pub(crate) async fn tampering_with_the_database_is_found(ground: Ground) {
+pub(crate) async fn database_tampering_is_detected(fixture: Fixture) {
     let swap = "UPDATE audit SET seq = -1 WHERE seq = 4; UPDATE audit SET seq = 4 WHERE seq = 7; \
                 UPDATE audit SET seq = 7 WHERE seq = -1";
     let added = "INSERT INTO audit SELECT 11, at, tenant, key_id, action, sandbox, body, hash FROM audit WHERE seq = 10";
@@ -288,67 +288,67 @@ pub(crate) async fn tampering_with_the_database_is_found(ground: Ground) {
         ("DELETE FROM audit; DELETE FROM audit_head", "record 1: it may be missing"),
         ("UPDATE audit_head SET seq = 0", "record 1: it may be missing"),
     ];
-    let first = ground.store().await;
+    let first = fixture.store().await;
     fill(&open(&first).await, 10).await;
     first.close().await;
     for (statement, expected) in cases {
-        let copy = ground.copy().await;
+        let copy = fixture.copy().await;
         let store = copy.store().await;
         let log = open(&store).await;
-        assert_eq!(verdict(&log).await, "verified 10");
-        copy.meddle(&without_triggers(copy.backend, statement)).await;
-        let found = verdict(&log).await;
+        assert_eq!(verify(&log).await, "verified 10");
+        copy.run_sql(&without_triggers(copy.backend, statement)).await;
+        let found = verify(&log).await;
         assert!(found.starts_with(expected), "{statement}\n{found}");
         store.close().await;
     }
 }
 
-pub(crate) async fn records_are_neither_changed_nor_removed(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn records_cannot_be_updated_or_deleted(fixture: Fixture) {
+    let store = fixture.store().await;
     fill(&open(&store).await, 3).await;
     let mut refused = vec!["UPDATE audit SET tenant = 'x'", "DELETE FROM audit WHERE seq = 2"];
-    if ground.backend == Backend::Postgres {
+    if fixture.backend == Backend::Postgres {
         refused.push("TRUNCATE audit");
     }
     for statement in refused {
-        let error = ground.try_meddle(statement).await.unwrap_err().to_string();
+        let error = fixture.try_run_sql(statement).await.unwrap_err().to_string();
         assert!(error.contains("records of the audit are never"), "{error}");
     }
 }
 
-/// Otherwise the next record would vouch for an end that somebody cut off.
-pub(crate) async fn nothing_is_added_to_a_forged_end(ground: Ground) {
-    let store = ground.store().await;
+/// Otherwise the next record would authenticate a truncated chain.
+pub(crate) async fn append_to_forged_head_is_refused(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     fill(&log, 5).await;
     let text = "DELETE FROM audit WHERE seq > 3; UPDATE audit_head SET seq = 3, hash = (SELECT hash FROM audit WHERE seq = 3)";
-    ground.meddle(&without_triggers(ground.backend, text)).await;
+    fixture.run_sql(&without_triggers(fixture.backend, text)).await;
     let error = log.append(record(6)).await.unwrap_err();
     assert!(matches!(error, AuditError::HeadForged { seq: 3 }), "{error:?}");
-    assert!(verdict(&log).await.starts_with("record 4: it may be missing"));
-    // A server with another secret is no better.
+    assert!(verify(&log).await.starts_with("record 4: it may be missing"));
+    // A server with another secret refuses as well.
     let other = AuditOptions { secret: Some([7; 32]), ..AuditOptions::default() };
     let log = AuditLog::open(&store, other).await.unwrap();
     assert!(matches!(log.append(record(6)).await, Err(AuditError::HeadForged { .. })));
 }
 
-pub(crate) async fn a_head_that_was_noted_earlier_shows_a_chain_made_anew(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn noted_head_reveals_rewritten_chain(fixture: Fixture) {
+    let store = fixture.store().await;
     let log = open(&store).await;
     fill(&log, 5).await;
     let noted = log.head().await.unwrap();
     fill(&log, 5).await;
-    assert_eq!(shown(log.verify(1, Some(noted)).await.unwrap()), "verified 10");
+    assert_eq!(describe(log.verify(1, Some(noted)).await.unwrap()), "verified 10");
     log.close().await;
     store.close().await;
-    // Who can write the database, and so read its secret, can make a chain anew. The note tells.
+    // An attacker who can write the database, and so read its secret, can rewrite the chain. The noted head reveals it.
     let text = "DELETE FROM audit; DELETE FROM audit_head";
-    ground.meddle(&without_triggers(ground.backend, text)).await;
-    let log = open(&ground.store().await).await;
+    fixture.run_sql(&without_triggers(fixture.backend, text)).await;
+    let log = open(&fixture.store().await).await;
     for number in 101..113 {
         log.append(record(number)).await.unwrap();
     }
-    assert_eq!(verdict(&log).await, "verified 12");
-    let found = shown(log.verify(1, Some(noted)).await.unwrap());
+    assert_eq!(verify(&log).await, "verified 12");
+    let found = describe(log.verify(1, Some(noted)).await.unwrap());
     assert!(found.starts_with("record 5: it was replaced"), "{found}");
 }

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use belljar_store::{ListQuery, Order, Store, StoreError, StoreUrl};
 
-use crate::audit::{fill, open, record, verdict};
-use crate::ground::{Backend, Ground};
+use crate::audit::{fill, open, record, verify};
+use crate::fixture::{Backend, Fixture};
 use crate::samples::{key, sandbox};
 
 async fn prepare(store: &Store) {
@@ -15,19 +15,19 @@ async fn prepare(store: &Store) {
     fill(&open(store).await, 10).await;
 }
 
-/// Everything is there, and the audit goes on from where it was.
-async fn check(store: &Store, secret: [u8; 32], records: i64) {
+/// Checks that everything is there, and that the audit log continues.
+async fn check_restored(store: &Store, secret: [u8; 32], records: i64) {
     assert_eq!(store.server_secret().await.unwrap(), secret);
     assert_eq!(store.keys().find_by_hash(&[1; 32]).await.unwrap(), Some(key(1)));
     let log = open(store).await;
-    assert_eq!(verdict(&log).await, format!("verified {records}"));
+    assert_eq!(verify(&log).await, format!("verified {records}"));
     assert_eq!(log.append(record(records)).await.unwrap(), records + 1);
 }
 
-pub(crate) async fn a_backup_is_whole_while_others_write(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn backup_is_consistent_during_writes(fixture: Fixture) {
+    let store = fixture.store().await;
     prepare(&store).await;
-    let to = ground.dir.path().join("it's a backup.db");
+    let to = fixture.dir.path().join("it's a backup.db");
     let secret = store.server_secret().await.unwrap();
     let log = open(&store).await;
     let stop = tokio::sync::Notify::new();
@@ -46,28 +46,28 @@ pub(crate) async fn a_backup_is_whole_while_others_write(ground: Ground) {
         stop.notified().await;
         store.backup(&to).await.unwrap();
     };
-    // Writing goes on until the copy is there.
+    // Writes continue until the copy is complete.
     futures::future::select(Box::pin(write), Box::pin(copy)).await;
     assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
 
-    let copy = Store::open(&StoreUrl::sqlite(&to).unwrap(), &ground.key()).await.unwrap();
+    let copy = Store::open(&StoreUrl::sqlite(&to).unwrap(), &fixture.key()).await.unwrap();
     let query = ListQuery { order: Order::OldestFirst, limit: 1_000_000, ..ListQuery::default() };
     let rows = copy.sandboxes().list(&query).await.unwrap();
     assert!(rows.len() > 50, "{}", rows.len());
-    // What was written later is there only if what was written before is.
+    // A later write is in the copy only if all earlier ones are.
     for (number, row) in (0..).zip(&rows) {
         assert_eq!(*row, sandbox(number));
     }
     let records = open(&copy).await.head().await.unwrap().seq;
     let rows = i64::try_from(rows.len()).unwrap();
     assert!(records == rows + 8 || records == rows + 9, "{records} records of {rows} sandboxes");
-    check(&copy, secret, records).await;
+    check_restored(&copy, secret, records).await;
 }
 
-pub(crate) async fn a_backup_replaces_nothing(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn backup_does_not_overwrite(fixture: Fixture) {
+    let store = fixture.store().await;
     prepare(&store).await;
-    let to = ground.dir.path().join("there");
+    let to = fixture.dir.path().join("there");
     fs::write(&to, "mine").unwrap();
     let error = store.backup(&to).await.unwrap_err();
     assert!(matches!(error, StoreError::File { action: "create", .. }), "{error:?}");
@@ -76,10 +76,10 @@ pub(crate) async fn a_backup_replaces_nothing(ground: Ground) {
     assert!(matches!(error, StoreError::File { action: "create", .. }), "{error:?}");
 }
 
-/// Carries out the commands that docs/operating/backup.md gives.
-pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
+/// Runs the commands of docs/operating/backup.md.
+pub(crate) async fn documented_backup_and_restore_work(fixture: Fixture) {
     let page = include_str!("../../../../docs/operating/backup.md");
-    let (section, end) = match ground.backend {
+    let (section, end) = match fixture.backend {
         Backend::Sqlite => ("## SQLite", "## PostgreSQL"),
         Backend::Postgres => ("## PostgreSQL", "## Snapshots"),
     };
@@ -87,7 +87,7 @@ pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let (commands, needed): (Vec<_>, &[&str]) = (
         blocks.collect(),
-        match ground.backend {
+        match fixture.backend {
             Backend::Sqlite => &["sqlite3"],
             Backend::Postgres => &["pg_dump", "pg_restore", "createdb"],
         },
@@ -96,23 +96,23 @@ pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
     let has = |name: &&str| {
         std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|dir| dir.join(name).exists())
     };
-    let store = ground.store().await;
+    let store = fixture.store().await;
     prepare(&store).await;
     let secret = store.server_secret().await.unwrap();
     if let Some(lacking) = needed.iter().find(|name| !has(name)) {
         println!("SKIPPED the documented backup: {lacking} is not installed");
         return;
     }
-    let address = ground.address().await;
-    let restored = match ground.backend {
-        Backend::Sqlite => format!("sqlite:{}", ground.file().display()),
+    let address = fixture.address().await;
+    let restored = match fixture.backend {
+        Backend::Sqlite => format!("sqlite:{}", fixture.file().display()),
         Backend::Postgres => address.replacen("/case_", "/restored_case_", 1),
     };
     let run = |text: &str| {
         let status = Command::new("/bin/sh")
             .args(["-euc", text])
-            .env("BELLJAR_HOME", ground.file().parent().unwrap())
-            .env("BACKUPS", ground.dir.path())
+            .env("BELLJAR_HOME", fixture.file().parent().unwrap())
+            .env("BACKUPS", fixture.dir.path())
             .env("URL", &address)
             .env("NEW_URL", &restored)
             .env("NEW_DATABASE", restored.split(['/', '?']).nth(3).unwrap())
@@ -126,15 +126,15 @@ pub(crate) async fn the_documented_way_there_and_back_works(ground: Ground) {
         assert!(status.success(), "{text}");
     };
     run(commands[0]);
-    // What is written after the backup is not in it. The server that is to be replaced is at an end.
+    // Writes after the backup are not in it. The server is stopped before the restore.
     open(&store).await.append(record(99)).await.unwrap();
     store.close().await;
     run(commands[1]);
-    let store = Store::open(&restored.parse().unwrap(), &ground.key()).await.unwrap();
-    check(&store, secret, 10).await;
+    let store = Store::open(&restored.parse().unwrap(), &fixture.key()).await.unwrap();
+    check_restored(&store, secret, 10).await;
 }
 
-pub(crate) async fn postgres_is_copied_by_its_own_tools(ground: Ground) {
-    let error = ground.store().await.backup(&ground.dir.path().join("copy")).await.unwrap_err();
+pub(crate) async fn postgres_backup_refers_to_pg_dump(fixture: Fixture) {
+    let error = fixture.store().await.backup(&fixture.dir.path().join("copy")).await.unwrap_err();
     assert_eq!(error.to_string(), "a backup of a store in PostgreSQL is not done by Belljar; use pg_dump");
 }

@@ -1,14 +1,14 @@
-//! Two keepers on one database: each opens a store of its own.
+//! Two keepers on one database, each with its own store.
 
 use belljar_model::SandboxState::Running;
 use belljar_store::{SandboxRow, StoreError};
 use futures::future::join_all;
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::{id, key, sandbox, time};
 
-pub(crate) async fn one_of_many_gets_the_name(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn concurrent_inserts_take_name_once(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     let tries = (0..40_u32).map(|number| {
         let store = &stores[usize::try_from(number % 2).unwrap()];
         async move {
@@ -22,8 +22,8 @@ pub(crate) async fn one_of_many_gets_the_name(ground: Ground) {
     }
 }
 
-pub(crate) async fn one_of_many_updates_wins(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn one_concurrent_update_wins(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     stores[0].sandboxes().insert(&sandbox(1)).await.unwrap();
     for round in 1..20 {
         let tries = stores.iter().enumerate().map(|(keeper, store)| async move {
@@ -39,15 +39,15 @@ pub(crate) async fn one_of_many_updates_wins(ground: Ground) {
     }
 }
 
-pub(crate) async fn all_get_the_same_secret(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn concurrent_callers_get_same_secret(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     let secrets = join_all(stores.iter().cycle().take(16).map(belljar_store::Store::server_secret)).await;
     let secrets: Vec<_> = secrets.into_iter().map(Result::unwrap).collect();
     assert!(secrets.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
-pub(crate) async fn uses_noted_in_any_order_block_nobody(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn touch_many_in_any_order_does_not_deadlock(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     for number in 0..20 {
         stores[0].keys().insert(&key(number)).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A disk that is full, and then is not. The disk is a small tmpfs, which only root can mount.
+//! A full disk that gets space again. The disk is a small tmpfs, which only root can mount.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,13 +12,14 @@ use belljar_store::{
 
 use futures::future::join_all;
 
-use crate::audit::{export, fill, open, record, verdict};
-use crate::ground::{Backend, Ground, meddle_with};
+use crate::audit::{export, fill, open, record, verify};
+use crate::fixture::{Backend, Fixture, run_sql_at};
 use crate::postgres::Server;
 use crate::samples::{id, sandbox, time};
 use crate::wait::until;
 
-/// A tmpfs of 8 MiB, of which 5 are taken. What is freed must hold SQLite's log a second time. It goes away at the end, also of a case that fails.
+/// A tmpfs of 8 MiB, of which 5 MiB are taken. The freed space must hold SQLite's log a second time. Unmounted at the end, even
+/// if the case fails.
 struct SmallDisk {
     path: PathBuf,
 }
@@ -33,7 +34,7 @@ impl SmallDisk {
             .unwrap();
         assert!(status.success());
         let disk = Self { path };
-        // What is removed when there is to be space again.
+        // Removed to free space.
         fs::write(disk.ballast(), vec![1; 5 << 20]).unwrap();
         disk
     }
@@ -42,7 +43,7 @@ impl SmallDisk {
         self.path.join("ballast")
     }
 
-    fn make_space(&self) {
+    fn free_space(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
 }
@@ -55,7 +56,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Says why a case cannot be carried out.
+/// Reports whether the case must be skipped, and prints why.
 fn is_skipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     let can_mount = is_root
@@ -69,7 +70,7 @@ fn is_skipped() -> bool {
     !can_mount
 }
 
-/// A store whose tables are on a small disk. The disk has to go before the server, which removes what it lies in.
+/// A store with its tables on a small disk. The disk must be unmounted before the server, which removes the directory it is in.
 struct SmallStore {
     disk: SmallDisk,
     url: StoreUrl,
@@ -77,25 +78,25 @@ struct SmallStore {
 }
 
 impl SmallStore {
-    async fn new(ground: &Ground) -> Self {
-        if ground.backend == Backend::Sqlite {
-            let disk = SmallDisk::new(ground.dir.path().join("small"), "");
+    async fn new(fixture: &Fixture) -> Self {
+        if fixture.backend == Backend::Sqlite {
+            let disk = SmallDisk::new(fixture.dir.path().join("small"), "");
             let url = StoreUrl::sqlite(&disk.path.join("belljar.db")).unwrap();
             return Self { disk, url, _server: None };
         }
-        // One of its own, as it is not well afterwards.
+        // A separate server, as a full disk leaves it in a bad state.
         let server = Server::start().unwrap();
         let address = server.address("postgres");
-        meddle_with(&address, "SELECT 1").await.unwrap();
+        run_sql_at(&address, "SELECT 1").await.unwrap();
         let url: StoreUrl = address.parse().unwrap();
-        Store::open(&url, &ground.key()).await.unwrap().close().await;
+        Store::open(&url, &fixture.key()).await.unwrap().close().await;
         let owner = fs::metadata(server.dir()).unwrap();
         let options = format!(",uid={},gid={},mode=0700", owner.uid(), owner.gid());
         let disk = SmallDisk::new(server.dir().join("small"), &options);
         let place = format!("CREATE TABLESPACE small LOCATION '{}'", disk.path.display());
-        meddle_with(&address, &place).await.unwrap();
+        run_sql_at(&address, &place).await.unwrap();
         let moved = "ALTER TABLE sandboxes SET TABLESPACE small; ALTER TABLE audit SET TABLESPACE small";
-        meddle_with(&address, moved).await.unwrap();
+        run_sql_at(&address, moved).await.unwrap();
         Self { disk, url, _server: Some(server) }
     }
 }
@@ -108,26 +109,26 @@ fn big(number: u32) -> SandboxRow {
     SandboxRow { spec, ..sandbox(number) }
 }
 
-pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
+pub(crate) async fn writes_resume_when_space_is_freed(fixture: Fixture) {
     if is_skipped() {
         return;
     }
     for durability in [Durability::Process, Durability::Power] {
-        let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
-        let store = Store::open_with(&url, durability, &ground.key()).await.unwrap();
+        let SmallStore { _server, disk, url } = SmallStore::new(&fixture).await;
+        let store = Store::open_with(&url, durability, &fixture.key()).await.unwrap();
         let mut row = big(0);
         store.sandboxes().insert(&row).await.unwrap();
         let mut number = 0;
         let error = loop {
             number += 1;
             match store.sandboxes().insert(&big(number)).await {
-                Ok(()) => assert!(number < 1000, "it is not full"),
+                Ok(()) => assert!(number < 1000, "the disk does not fill up"),
                 Err(error) => break error,
             }
         };
         assert!(matches!(error, StoreError::Full { action: "write a sandbox" }), "{error:?}");
         assert!(number > 5, "only {number} rows fit");
-        // Once more, and other things that take space.
+        // Repeatedly, as the state after a failed write matters too.
         for _ in 0..20 {
             let error = store.sandboxes().insert(&big(number)).await.unwrap_err();
             assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
@@ -135,31 +136,31 @@ pub(crate) async fn rows_go_on_when_there_is_space_again(ground: Ground) {
         for kept in 0..number {
             assert_eq!(store.sandboxes().get(&id(kept)).await.unwrap(), Some(big(kept)));
         }
-        disk.make_space();
+        disk.free_space();
         store.sandboxes().insert(&big(number)).await.unwrap();
         row.updated_at = time(9);
         store.sandboxes().update(&mut row).await.unwrap();
         store.close().await;
-        let store = Store::open_with(&url, durability, &ground.key()).await.unwrap();
+        let store = Store::open_with(&url, durability, &fixture.key()).await.unwrap();
         for kept in 1..=number {
             assert_eq!(store.sandboxes().get(&id(kept)).await.unwrap(), Some(big(kept)));
         }
         store.close().await;
-        if ground.backend == Backend::Postgres {
-            // Its durability is its own matter.
+        if fixture.backend == Backend::Postgres {
+            // PostgreSQL has its own durability settings.
             return;
         }
         drop(disk);
-        fs::remove_dir(ground.dir.path().join("small")).unwrap();
+        fs::remove_dir(fixture.dir.path().join("small")).unwrap();
     }
 }
 
-pub(crate) async fn the_audit_goes_on_when_there_is_space_again(ground: Ground) {
+pub(crate) async fn audit_resumes_when_space_is_freed(fixture: Fixture) {
     if is_skipped() {
         return;
     }
-    let SmallStore { _server, disk, url } = SmallStore::new(&ground).await;
-    let store = Store::open(&url, &ground.key()).await.unwrap();
+    let SmallStore { _server, disk, url } = SmallStore::new(&fixture).await;
+    let store = Store::open(&url, &fixture.key()).await.unwrap();
     let log = open(&store).await;
     let mut acknowledged = 0;
     let error = loop {
@@ -172,27 +173,27 @@ pub(crate) async fn the_audit_goes_on_when_there_is_space_again(ground: Ground) 
     assert!(error.is_full(), "{error:?}");
     assert!(acknowledged > 100, "{acknowledged}");
     let number = acknowledged + 1;
-    assert_eq!(verdict(&log).await, format!("verified {acknowledged}"));
-    disk.make_space();
+    assert_eq!(verify(&log).await, format!("verified {acknowledged}"));
+    disk.free_space();
     assert_eq!(log.append(record(number)).await.unwrap(), number);
-    assert_eq!(verdict(&log).await, format!("verified {number}"));
+    assert_eq!(verify(&log).await, format!("verified {number}"));
     log.close().await;
     store.close().await;
 }
 
-pub(crate) async fn the_audit_file_follows_when_there_is_space_again(ground: Ground) {
+pub(crate) async fn audit_file_catches_up_when_space_is_freed(fixture: Fixture) {
     if is_skipped() {
         return;
     }
-    let disk = SmallDisk::new(ground.dir.path().join("small"), "");
+    let disk = SmallDisk::new(fixture.dir.path().join("small"), "");
     let path = disk.path.join("audit.jsonl");
-    let store = ground.store().await;
+    let store = fixture.store().await;
     let mirror = MirrorOptions { max_bytes: 1 << 20, ..MirrorOptions::new(&path) };
     let options = AuditOptions { mirror: Some(mirror), ..AuditOptions::default() };
     let log = AuditLog::open(&store, options).await.unwrap();
     let mut number = 0;
     let reason = loop {
-        // The database has space, and goes on.
+        // The database has space, and continues.
         fill(&log, 200).await;
         number += 200;
         match log.flush().await.unwrap() {
@@ -203,9 +204,9 @@ pub(crate) async fn the_audit_file_follows_when_there_is_space_again(ground: Gro
     };
     assert!(reason.contains("No space left"), "{reason}");
     assert_eq!(log.append(record(number + 1)).await.unwrap(), number + 1);
-    // No line of it is half.
+    // No line is partial.
     assert!(fs::read_to_string(&path).unwrap().ends_with("}\n"));
-    disk.make_space();
+    disk.free_space();
     until("the file is complete again", || log.mirror() == MirrorState::Current { seq: number + 1 }).await;
     let text = all_files(&disk.path);
     assert_eq!(text, export(&log).await);
@@ -215,7 +216,7 @@ pub(crate) async fn the_audit_file_follows_when_there_is_space_again(ground: Gro
     log.close().await;
 }
 
-/// The records of all files, the oldest first.
+/// Returns the records of all files, oldest first.
 fn all_files(dir: &Path) -> String {
     let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit-0")));

@@ -1,7 +1,7 @@
 use belljar_store::{Claim, Claimed, Store, StoreError};
 use futures::future::join_all;
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::time;
 use crate::wait::until;
 
@@ -20,8 +20,8 @@ async fn claimed(store: &Store, claim: Claim<'_>) -> Claimed {
     store.idempotency().claim(&claim).await.unwrap()
 }
 
-pub(crate) async fn a_request_is_answered_once(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn request_is_answered_once(fixture: Fixture) {
+    let store = fixture.store().await;
     assert_eq!(claimed(&store, claim("a", 0)).await, Claimed::New);
     assert_eq!(claimed(&store, claim("a", 1)).await, Claimed::Running);
     let other = Claim { request: [2; 32], ..claim("a", 1) };
@@ -31,17 +31,17 @@ pub(crate) async fn a_request_is_answered_once(ground: Ground) {
     store.idempotency().finish("acme/create", "a", &answer).await.unwrap();
     assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer.clone() });
     assert_eq!(claimed(&store, Claim { request: [2; 32], ..claim("a", 99) }).await, Claimed::Mismatch);
-    // An answer stays as it is.
+    // A stored answer is not overwritten.
     let error = store.idempotency().finish("acme/create", "a", b"again").await.unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
     store.idempotency().abandon("acme/create", "a").await.unwrap();
     assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer });
-    // It expires.
+    // The answer expires.
     assert_eq!(claimed(&store, Claim { now: time(100), ..other }).await, Claimed::New);
 }
 
-pub(crate) async fn the_last_answers_stay(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn newest_answers_are_kept(fixture: Fixture) {
+    let store = fixture.store().await;
     for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
         let at = i64::try_from(at).unwrap();
         assert_eq!(claimed(&store, claim(key, at)).await, Claimed::New);
@@ -51,7 +51,7 @@ pub(crate) async fn the_last_answers_stay(ground: Ground) {
         }
     }
     store.idempotency().forget_older("acme/create", 2).await.unwrap();
-    // What runs is no answer, and stays.
+    // A request in progress has no answer, and stays.
     assert_eq!(claimed(&store, claim("a", 9)).await, Claimed::Running);
     assert_eq!(claimed(&store, claim("b", 9)).await, Claimed::New);
     for key in ["c", "d"] {
@@ -60,22 +60,22 @@ pub(crate) async fn the_last_answers_stay(ground: Ground) {
     assert_eq!(claimed(&store, Claim { scope: "other/create", ..claim("b", 9) }).await, Claimed::Running);
 }
 
-pub(crate) async fn the_file_shrinks(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn database_file_shrinks(fixture: Fixture) {
+    let store = fixture.store().await;
     let keys: Vec<String> = (0..100).map(|number| format!("key{number}")).collect();
     for key in &keys {
         assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
         store.idempotency().finish("acme/create", key, &[b'x'; 64 << 10]).await.unwrap();
     }
-    let size = || std::fs::metadata(ground.file()).unwrap().len();
+    let size = || std::fs::metadata(fixture.file()).unwrap().len();
     until("it is in the file", || size() > 4 << 20).await;
     assert_eq!(store.idempotency().forget_expired(time(200)).await.unwrap(), 100);
     store.shrink().await.unwrap();
     until("it has shrunk", || size() < 1 << 20).await;
 }
 
-pub(crate) async fn claims_are_given_back(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn claims_are_abandoned(fixture: Fixture) {
+    let store = fixture.store().await;
     for key in ["a", "b", "c"] {
         assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
     }
@@ -83,7 +83,7 @@ pub(crate) async fn claims_are_given_back(ground: Ground) {
     assert_eq!(claimed(&store, Claim { owner: "keeper-2", ..claim("d", 0) }).await, Claimed::New);
     store.idempotency().abandon("acme/create", "a").await.unwrap();
     assert_eq!(claimed(&store, claim("a", 1)).await, Claimed::New);
-    // As when the keeper comes back after a crash.
+    // As when the keeper restarts after a crash.
     assert_eq!(store.idempotency().abandon_all("keeper-1").await.unwrap(), 2);
     assert_eq!(claimed(&store, claim("b", 1)).await, Claimed::New);
     assert_eq!(claimed(&store, claim("c", 1)).await, Claimed::Done { response: Vec::new() });
@@ -93,8 +93,8 @@ pub(crate) async fn claims_are_given_back(ground: Ground) {
     assert_eq!(claimed(&store, claim("d", 100)).await, Claimed::New);
 }
 
-pub(crate) async fn one_of_many_claims_wins(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+pub(crate) async fn one_concurrent_claim_wins(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     for round in 0..10 {
         let key = format!("key-{round}");
         let claims = (0..20).map(|number| {
@@ -107,9 +107,9 @@ pub(crate) async fn one_of_many_claims_wins(ground: Ground) {
     }
 }
 
-/// Whoever abandons and claims again meanwhile, nobody is told anything wrong, and at most one works at a time.
-pub(crate) async fn claims_race_with_abandoning(ground: Ground) {
-    let stores = [ground.store().await, ground.store().await];
+/// Whatever the interleaving of claims and abandons, at most one worker has the claim at a time.
+pub(crate) async fn claims_race_with_abandon(fixture: Fixture) {
+    let stores = [fixture.store().await, fixture.store().await];
     let working = std::cell::Cell::new(0);
     let done = std::cell::Cell::new(0);
     let workers = (0..8).map(|number| {

@@ -1,11 +1,11 @@
 use belljar_model::Role;
 use belljar_store::{KeyRow, StoreError};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::{key, time};
 
-pub(crate) async fn a_key_comes_back_as_it_was(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn key_round_trip(fixture: Fixture) {
+    let store = fixture.store().await;
     let full = KeyRow {
         role: Role::Admin,
         expires_at: Some(time(100)),
@@ -27,18 +27,18 @@ pub(crate) async fn a_key_comes_back_as_it_was(ground: Ground) {
     }
 }
 
-pub(crate) async fn a_key_is_revoked_once(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn second_revocation_changes_nothing(fixture: Fixture) {
+    let store = fixture.store().await;
     store.keys().insert(&key(1)).await.unwrap();
     assert!(store.keys().revoke("key-1", time(7)).await.unwrap());
     assert!(!store.keys().revoke("key-1", time(8)).await.unwrap());
     assert_eq!(store.keys().get("key-1").await.unwrap().unwrap().revoked_at, Some(time(7)));
     let error = store.keys().revoke("key-2", time(8)).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is no key key-2");
+    assert_eq!(error.to_string(), "key key-2 not found");
 }
 
-pub(crate) async fn uses_are_noted_together(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn touch_many_updates_last_use(fixture: Fixture) {
+    let store = fixture.store().await;
     for number in 1..4 {
         store.keys().insert(&key(number)).await.unwrap();
     }
@@ -51,8 +51,8 @@ pub(crate) async fn uses_are_noted_together(ground: Ground) {
     assert_eq!(noted, [Some(time(10)), None, Some(time(30))]);
 }
 
-pub(crate) async fn live_keys_are_counted(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn count_live_skips_expired_and_revoked(fixture: Fixture) {
+    let store = fixture.store().await;
     assert_eq!(store.keys().count_live(time(0)).await.unwrap(), 0);
     store.keys().insert(&key(1)).await.unwrap();
     store.keys().insert(&KeyRow { expires_at: Some(time(100)), ..key(2) }).await.unwrap();

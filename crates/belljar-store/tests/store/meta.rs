@@ -1,7 +1,7 @@
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 
-pub(crate) async fn settings_are_replaced(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn set_replaces_value(fixture: Fixture) {
+    let store = fixture.store().await;
     assert_eq!(store.meta().get("a").await.unwrap(), None);
     let all_bytes: Vec<u8> = (0..=255).collect();
     for value in [all_bytes.as_slice(), b"", b"second"] {
@@ -11,14 +11,14 @@ pub(crate) async fn settings_are_replaced(ground: Ground) {
     assert_eq!(store.meta().get("A").await.unwrap(), None);
 }
 
-pub(crate) async fn the_secret_stays(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn server_secret_is_stable(fixture: Fixture) {
+    let store = fixture.store().await;
     let secret = store.server_secret().await.unwrap();
     assert_ne!(secret, [0; 32]);
     store.close().await;
-    assert_eq!(ground.store().await.server_secret().await.unwrap(), secret);
-    let text = format!("UPDATE meta SET value = {} WHERE name = 'server.secret'", ground.bytes("00ff"));
-    ground.meddle(&text).await;
-    let error = ground.store().await.server_secret().await.unwrap_err().to_string();
+    assert_eq!(fixture.store().await.server_secret().await.unwrap(), secret);
+    let text = format!("UPDATE meta SET value = {} WHERE name = 'server.secret'", fixture.bytes("00ff"));
+    fixture.run_sql(&text).await;
+    let error = fixture.store().await.server_secret().await.unwrap_err().to_string();
     assert!(error.starts_with("meta.") && error.contains("restore a backup"), "{error}");
 }

@@ -1,11 +1,11 @@
 use belljar_model::SandboxState::Gone;
 use belljar_store::{PortRow, PortVisibility, SandboxRow, StoreError};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::{id, sandbox, time};
 
-pub(crate) async fn ports_are_published_and_taken_back(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn ports_are_published_and_withdrawn(fixture: Fixture) {
+    let store = fixture.store().await;
     let row =
         |number, port, visibility| PortRow { sandbox: id(number), port, visibility, created_at: time(1) };
     let (low, high) = (row(1, 1, PortVisibility::Private), row(1, 65535, PortVisibility::Public));
@@ -19,7 +19,7 @@ pub(crate) async fn ports_are_published_and_taken_back(ground: Ground) {
     assert_eq!(store.ports().list(&id(1)).await.unwrap(), [low.clone(), high.clone()]);
     assert_eq!(store.ports().get(&id(1), 1).await.unwrap(), Some(low.clone()));
     assert_eq!(store.ports().get(&id(1), 2).await.unwrap(), None);
-    // Again with another visibility: it is still published since then.
+    // Published again with another visibility, it keeps its time.
     let open = PortRow { visibility: PortVisibility::Public, created_at: time(9), ..low.clone() };
     store.ports().publish(&open).await.unwrap();
     let expected = PortRow { visibility: PortVisibility::Public, ..low };
@@ -29,8 +29,8 @@ pub(crate) async fn ports_are_published_and_taken_back(ground: Ground) {
     assert_eq!(store.ports().list(&id(1)).await.unwrap(), [high]);
 }
 
-pub(crate) async fn ports_are_forgotten_with_their_sandbox(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn ports_are_deleted_with_their_sandbox(fixture: Fixture) {
+    let store = fixture.store().await;
     store
         .sandboxes()
         .insert(&SandboxRow { state: Gone, ended_at: Some(time(1)), ..sandbox(1) })

@@ -1,4 +1,4 @@
-//! A PostgreSQL server for this process alone, or for all tests of a run; it ends with that, however it ends.
+//! PostgreSQL server for this process, or for all tests of a run. It is stopped when that ends, for whatever reason.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes a cluster, starts the server, and ends it when a process does.
+/// Script that creates a cluster, starts the server, and stops it when a process exits.
 const KEEP: &str = r#"
 bin=$1 dir=$2 tls_port=$3 until=$4
 cd "$dir"
@@ -30,20 +30,21 @@ cd /
 rm -rf "$dir"
 "#;
 
-/// A running server, reached by a socket in a directory of its own, and if it was started so by TLS on loopback.
+/// Running server, reached by a socket in its own directory, or by TLS on loopback if started that way.
 pub(crate) struct Server {
     dir: PathBuf,
 }
 
 impl Server {
-    /// Says why, if there is no PostgreSQL here.
+    /// Starts a server. Fails with the reason if PostgreSQL is not installed.
     pub(crate) fn start() -> Result<Self, String> {
         let (bin, dir) = (programs()?, short_dir()?);
         start_in(&dir, &bin, None, std::process::id())?;
         Ok(Self { dir })
     }
 
-    /// One for all tests of a run of nextest, as each takes a second to start. Each test makes databases of its own there.
+    /// Returns the server shared by all tests of a nextest run, as starting one takes a second. Each test creates its own
+    /// databases.
     pub(crate) fn shared() -> Result<Self, String> {
         let (Ok(run), Some(nextest)) = (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) else {
             return Self::start();
@@ -53,7 +54,7 @@ impl Server {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
             _ => {}
         }
-        // The first one starts it while the others wait.
+        // The first caller starts it while the others wait.
         let turn = fs::File::open(&dir).map_err(|error| error.to_string())?;
         turn.lock().map_err(|error| error.to_string())?;
         if !is_ready(&dir, None) {
@@ -62,8 +63,8 @@ impl Server {
         Ok(Self { dir })
     }
 
-    /// One that speaks TLS on `127.0.0.1:port`, and nothing else there. Its certificate is for `localhost`; that, and another one
-    /// for the same name, are in [`Server::dir`] as `server.pem` and `other.pem`.
+    /// Starts a server that accepts only TLS, on `127.0.0.1:port`. Its certificate is for `localhost`; it, and another one for
+    /// the same name, are in [`Server::dir`] as `server.pem` and `other.pem`.
     pub(crate) fn start_with_tls(port: u16) -> Result<Self, String> {
         let (bin, dir) = (programs()?, short_dir()?);
         certificate(&dir, "server")?;
@@ -72,7 +73,7 @@ impl Server {
         Ok(Self { dir })
     }
 
-    /// Where its files are.
+    /// Returns the directory with its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -82,13 +83,13 @@ impl Server {
     }
 }
 
-/// A new directory whose name is short, as the name of a socket holds 107 bytes.
+/// Creates a directory with a short name, as the path of a socket holds 107 bytes.
 fn short_dir() -> Result<PathBuf, String> {
     let dir = tempfile::Builder::new().prefix("bj-pg-").tempdir_in("/tmp");
     dir.map(tempfile::TempDir::keep).map_err(|error| error.to_string())
 }
 
-/// Starts a server in a directory, which ends with the process `until`.
+/// Starts a server in a directory. It is stopped when the process `until` exits.
 fn start_in(dir: &Path, bin: &Path, tls_port: Option<u16>, until: u32) -> Result<(), String> {
     let mut keep = Command::new("/bin/sh");
     if rustix::process::geteuid().is_root() {
@@ -101,22 +102,22 @@ fn start_in(dir: &Path, bin: &Path, tls_port: Option<u16>, until: u32) -> Result
         }
         keep.uid(uid).gid(gid);
     }
-    // In a group of its own, so that what ends the test from outside leaves it the time to clean up.
+    // In its own process group, so that whatever kills the test leaves it time to clean up.
     keep.args(["-c", KEEP, "keep"]).arg(bin).arg(dir).process_group(0);
     keep.arg(tls_port.map_or("none".to_owned(), |port| port.to_string())).arg(until.to_string());
     keep.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut keeper = keep.spawn().map_err(|error| error.to_string())?;
-    let end = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     while !is_ready(dir, tls_port) {
         let ended = keeper.try_wait().map_err(|error| error.to_string())?;
         assert!(ended.is_none(), "PostgreSQL does not start: {}", log(dir));
-        assert!(Instant::now() < end, "PostgreSQL does not come up: {}", log(dir));
+        assert!(Instant::now() < deadline, "PostgreSQL does not come up: {}", log(dir));
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-/// It listens some time before it answers.
+/// Reports whether the server answers. It listens some time before that.
 fn is_ready(dir: &Path, tls_port: Option<u16>) -> bool {
     let socket = dir.join(format!(".s.PGSQL.{}", tls_port.unwrap_or(5432)));
     UnixStream::connect(&socket).is_ok() && log(dir).contains("ready to accept connections")
@@ -126,7 +127,7 @@ fn log(dir: &Path) -> String {
     fs::read_to_string(dir.join("log")).unwrap_or_default()
 }
 
-/// Makes a certificate for `localhost` with the program openssl.
+/// Creates a certificate for `localhost` with the program openssl.
 fn certificate(dir: &Path, name: &str) -> Result<(), String> {
     let done = Command::new("openssl")
         .args([

@@ -1,4 +1,4 @@
-//! Rows to begin with.
+//! Sample rows.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use belljar_model::{Role, SandboxId, SandboxState};
 use belljar_store::{KeyRow, SandboxRow};
 use jiff::Timestamp;
 
-/// A time, in seconds since some morning.
+/// Returns a time, in seconds since an arbitrary start.
 pub(crate) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_microsecond(1_790_000_000_000_000 + seconds * 1_000_000).unwrap()
 }
 
-/// The id of sandbox number `number`, in their order.
+/// Returns the id of sandbox `number`. Ids sort by number.
 pub(crate) fn id(number: u32) -> SandboxId {
     format!("s{number:019}").parse().unwrap()
 }

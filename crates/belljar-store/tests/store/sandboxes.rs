@@ -1,11 +1,11 @@
 use belljar_model::SandboxState::{Creating, Gone, Paused, Running, Stopping};
 use belljar_store::{Cursor, ListQuery, Order, SandboxRow, StoreError};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::{id, labels, sandbox, time};
 
-pub(crate) async fn a_row_comes_back_as_it_was(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn row_round_trip(fixture: Fixture) {
+    let store = fixture.store().await;
     let full = SandboxRow {
         name: Some("Büro ☃".to_owned()),
         reason: Some("it was \"asked\" for".to_owned()),
@@ -28,8 +28,8 @@ pub(crate) async fn a_row_comes_back_as_it_was(ground: Ground) {
     assert!(matches!(error, StoreError::Exists { what: "sandbox", .. }), "{error:?}");
 }
 
-pub(crate) async fn an_update_needs_the_generation_that_was_read(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn update_of_stale_generation_conflicts(fixture: Fixture) {
+    let store = fixture.store().await;
     let mut mine = sandbox(1);
     store.sandboxes().insert(&mine).await.unwrap();
     let mut theirs = mine.clone();
@@ -48,22 +48,22 @@ pub(crate) async fn an_update_needs_the_generation_that_was_read(ground: Ground)
     assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
 }
 
-pub(crate) async fn a_name_is_free_again_when_its_sandbox_is_gone(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn name_is_reusable_once_sandbox_is_gone(fixture: Fixture) {
+    let store = fixture.store().await;
     let named = |number| SandboxRow { name: Some("web".to_owned()), ..sandbox(number) };
     let mut first = named(1);
     store.sandboxes().insert(&first).await.unwrap();
-    let taken = |error: StoreError| match error {
+    let assert_taken = |error: StoreError| match error {
         StoreError::NameTaken { what: "sandbox", name } => assert_eq!(name, "web"),
         other => panic!("{other:?}"),
     };
-    taken(store.sandboxes().insert(&named(2)).await.unwrap_err());
+    assert_taken(store.sandboxes().insert(&named(2)).await.unwrap_err());
     store.sandboxes().insert(&SandboxRow { tenant: "other".to_owned(), ..named(3) }).await.unwrap();
-    // By way of an update too.
+    // Also by an update.
     let mut renamed = sandbox(4);
     store.sandboxes().insert(&renamed).await.unwrap();
     renamed.name = Some("web".to_owned());
-    taken(store.sandboxes().update(&mut renamed).await.unwrap_err());
+    assert_taken(store.sandboxes().update(&mut renamed).await.unwrap_err());
     assert_eq!(renamed.generation, 1);
 
     first.state = Gone;
@@ -71,8 +71,8 @@ pub(crate) async fn a_name_is_free_again_when_its_sandbox_is_gone(ground: Ground
     store.sandboxes().insert(&named(2)).await.unwrap();
 }
 
-pub(crate) async fn lists_are_filtered(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn list_filters(fixture: Fixture) {
+    let store = fixture.store().await;
     let rows = [
         SandboxRow { labels: labels([("job", "1"), ("who", "a")]), ..sandbox(1) },
         SandboxRow { labels: labels([("job", "1"), ("who", "b")]), state: Running, ..sandbox(2) },
@@ -114,8 +114,8 @@ pub(crate) async fn lists_are_filtered(ground: Ground) {
     }
 }
 
-pub(crate) async fn pages_hold_each_sandbox_once(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn pages_list_each_sandbox_once(fixture: Fixture) {
+    let store = fixture.store().await;
     // Several were created at the same time.
     for number in 0..25 {
         store
@@ -142,8 +142,8 @@ pub(crate) async fn pages_hold_each_sandbox_once(ground: Ground) {
     }
 }
 
-pub(crate) async fn what_lives_is_listed_by_keeper(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn live_sandboxes_are_listed_by_keeper(fixture: Fixture) {
+    let store = fixture.store().await;
     for (number, keeper, state) in
         [(1, "a", Running), (2, "b", Running), (3, "a", Gone), (4, "a", Stopping), (5, "a", Creating)]
     {
@@ -157,8 +157,8 @@ pub(crate) async fn what_lives_is_listed_by_keeper(ground: Ground) {
     assert_eq!(live.into_iter().map(|row| row.id).collect::<Vec<_>>(), [id(1), id(4), id(5)]);
 }
 
-pub(crate) async fn what_is_gone_is_forgotten(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn old_gone_sandboxes_are_deleted(fixture: Fixture) {
+    let store = fixture.store().await;
     for (number, state, ended) in
         [(1, Gone, Some(10)), (2, Gone, Some(20)), (3, Stopping, Some(1)), (4, Running, None)]
     {
@@ -180,8 +180,8 @@ pub(crate) async fn what_is_gone_is_forgotten(ground: Ground) {
     assert_eq!(left.into_iter().map(|row| row.id).collect::<Vec<_>>(), [id(2), id(3), id(4)]);
 }
 
-pub(crate) async fn hostile_texts_are_only_texts(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn hostile_strings_are_stored_verbatim(fixture: Fixture) {
+    let store = fixture.store().await;
     let evil = "'; DROP TABLE sandboxes; -- $1 ? \\ %_ {\"$\": [0]} \u{202e}";
     let row = SandboxRow {
         name: Some(evil.to_owned()),

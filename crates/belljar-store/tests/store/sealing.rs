@@ -5,7 +5,7 @@ use std::path::Path;
 use belljar_store::{Claim, Claimed, KeyFile, SandboxRow, Store, StoreError, TemplateKind, TemplateRow};
 use futures::future::join_all;
 
-use crate::ground::{Backend, Ground};
+use crate::fixture::{Backend, Fixture};
 use crate::samples::{id, sandbox, time};
 
 const MARKER: &str = "marker-5f1c9a";
@@ -62,13 +62,13 @@ async fn check(store: &Store) {
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), answer);
 }
 
-/// Files below a directory that hold the marker.
-fn found_in(dir: &Path) -> Vec<String> {
+/// Returns the files below a directory that contain the marker.
+fn files_with_marker(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         if entry.file_type().unwrap().is_dir() {
-            found.append(&mut found_in(&path));
+            found.append(&mut files_with_marker(&path));
         } else if fs::read(&path)
             .unwrap_or_default()
             .windows(MARKER.len())
@@ -80,17 +80,17 @@ fn found_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Whether the database shows the marker, in its tables or, if they can be read, in its files.
-async fn is_exposed(ground: &Ground) -> bool {
+/// Reports whether the marker is in the database's tables or, if they can be read, in its files.
+async fn is_exposed(fixture: &Fixture) -> bool {
     let tables = [("sandboxes", "spec"), ("templates", "spec"), ("idempotency", "response")];
     for (table, column) in tables {
-        let text = match ground.backend {
+        let text = match fixture.backend {
             Backend::Sqlite => format!("CAST({column} AS TEXT)"),
             Backend::Postgres if column == "response" => format!("encode({column}, 'escape')"),
             Backend::Postgres => column.to_owned(),
         };
-        // A division by zero, or a text that is no number, where there is the marker.
-        let expose = match ground.backend {
+        // Fails with a division by zero or a violated check if the marker is there.
+        let expose = match fixture.backend {
             Backend::Sqlite => format!(
                 "CREATE TEMP TABLE bare (n CHECK (n = 0)); INSERT INTO bare SELECT count(*) FROM {table} WHERE {text} LIKE '%{MARKER}%'"
             ),
@@ -100,59 +100,59 @@ async fn is_exposed(ground: &Ground) -> bool {
                 )
             }
         };
-        if ground.try_meddle(&expose).await.is_err() {
+        if fixture.try_run_sql(&expose).await.is_err() {
             return true;
         }
     }
-    !found_in(ground.dir.path()).is_empty()
+    !files_with_marker(fixture.dir.path()).is_empty()
 }
 
-pub(crate) async fn what_may_be_secret_is_nowhere_in_plain(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn secrets_are_nowhere_in_plain_text(fixture: Fixture) {
+    let store = fixture.store().await;
     fill(&store).await;
     check(&store).await;
-    assert!(!is_exposed(&ground).await, "{:?}", found_in(ground.dir.path()));
-    let mode = fs::metadata(ground.key().path()).unwrap().permissions().mode();
+    assert!(!is_exposed(&fixture).await, "{:?}", files_with_marker(fixture.dir.path()));
+    let mode = fs::metadata(fixture.key().path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     store.close().await;
-    check(&ground.store().await).await;
-    assert!(!is_exposed(&ground).await, "{:?}", found_in(ground.dir.path()));
+    check(&fixture.store().await).await;
+    assert!(!is_exposed(&fixture).await, "{:?}", files_with_marker(fixture.dir.path()));
 }
 
-/// Makes the store what it was before values were sealed.
-async fn unseal(ground: &Ground) {
+/// Restores the store to the state before values were sealed.
+async fn unseal(fixture: &Fixture) {
     let specs = format!(
         "UPDATE sandboxes SET spec = '{}'; UPDATE templates SET spec = '{}';",
         secret_sandbox(1).spec,
         secret_template().spec
     );
     let hex: String = MARKER.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let answer = format!("UPDATE idempotency SET response = {};", ground.bytes(&hex));
-    ground.meddle(&format!("{specs}{answer}DELETE FROM meta WHERE name LIKE 'sealing.%'")).await;
+    let answer = format!("UPDATE idempotency SET response = {};", fixture.bytes(&hex));
+    fixture.run_sql(&format!("{specs}{answer}DELETE FROM meta WHERE name LIKE 'sealing.%'")).await;
 }
 
-pub(crate) async fn what_is_plain_is_sealed_and_scrubbed(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn plain_values_are_sealed_and_scrubbed(fixture: Fixture) {
+    let store = fixture.store().await;
     fill(&store).await;
     store.close().await;
-    unseal(&ground).await;
-    assert!(is_exposed(&ground).await, "the search finds nothing");
-    let store = ground.store().await;
+    unseal(&fixture).await;
+    assert!(is_exposed(&fixture).await, "the search does not detect plain text");
+    let store = fixture.store().await;
     check(&store).await;
-    assert!(!is_exposed(&ground).await, "{:?}", found_in(ground.dir.path()));
-    // Once it is sealed, what is plain was put there by somebody else.
+    assert!(!is_exposed(&fixture).await, "{:?}", files_with_marker(fixture.dir.path()));
+    // Once the store is sealed, a plain value was put there by an attacker.
     let plain = format!("UPDATE sandboxes SET spec = '{}'", secret_sandbox(1).spec);
-    ground.meddle(&plain).await;
+    fixture.run_sql(&plain).await;
     let error = store.sandboxes().get(&id(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
 }
 
-pub(crate) async fn sealed_values_stay_in_their_rows(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn sealed_values_are_bound_to_their_rows(fixture: Fixture) {
+    let store = fixture.store().await;
     fill(&store).await;
     let of_first = "(SELECT spec FROM sandboxes WHERE id LIKE '%1')";
     for (table, condition) in [("sandboxes", "id LIKE '%2'"), ("templates", "id = 'tpl_1'")] {
-        ground.meddle(&format!("UPDATE {table} SET spec = {of_first} WHERE {condition}")).await;
+        fixture.run_sql(&format!("UPDATE {table} SET spec = {of_first} WHERE {condition}")).await;
     }
     for error in [
         store.sandboxes().get(&id(2)).await.unwrap_err(),
@@ -164,18 +164,18 @@ pub(crate) async fn sealed_values_stay_in_their_rows(ground: Ground) {
     assert_eq!(store.sandboxes().get(&id(3)).await.unwrap(), Some(secret_sandbox(3)));
 }
 
-pub(crate) async fn a_key_that_is_missing_or_wrong_is_refused(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn missing_or_wrong_key_is_refused(fixture: Fixture) {
+    let store = fixture.store().await;
     fill(&store).await;
     store.close().await;
-    let open = async || Store::open(&ground.url().await, &ground.key()).await.map(drop);
-    let key = ground.key();
+    let open = async || Store::open(&fixture.url().await, &fixture.key()).await.map(drop);
+    let key = fixture.key();
     let kept = fs::read(key.path()).unwrap();
 
     fs::remove_file(key.path()).unwrap();
     let error = open().await.unwrap_err();
     assert!(matches!(error, StoreError::KeyMissing { .. }), "{error:?}");
-    assert!(!key.path().exists(), "a key was made that opens nothing");
+    assert!(!key.path().exists(), "a useless key was created");
     let text = error.to_string();
     assert!(text.contains("put the key file back") && text.contains("store.key_file"), "{text}");
 
@@ -209,13 +209,13 @@ pub(crate) async fn a_key_that_is_missing_or_wrong_is_refused(ground: Ground) {
 
     fs::write(key.path(), &kept).unwrap();
     fs::set_permissions(key.path(), fs::Permissions::from_mode(0o440)).unwrap();
-    check(&ground.store().await).await;
+    check(&fixture.store().await).await;
 }
 
-pub(crate) async fn one_of_several_keepers_makes_the_key(ground: Ground) {
-    let url = ground.url().await;
+pub(crate) async fn only_one_keeper_creates_the_key(fixture: Fixture) {
+    let url = fixture.url().await;
     let keys: Vec<KeyFile> =
-        (0..4).map(|number| KeyFile::at(ground.dir.path().join(format!("key-{number}")))).collect();
+        (0..4).map(|number| KeyFile::at(fixture.dir.path().join(format!("key-{number}")))).collect();
     let opened = join_all(keys.iter().map(|key| Store::open(&url, key))).await;
     let first: Vec<&KeyFile> =
         keys.iter().zip(&opened).filter(|(_, opened)| opened.is_ok()).map(|(key, _)| key).collect();
@@ -224,9 +224,9 @@ pub(crate) async fn one_of_several_keepers_makes_the_key(ground: Ground) {
         let Err(error) = opened else { continue };
         let expected = matches!(error, StoreError::KeyWrong { .. } | StoreError::KeyMissing { .. });
         assert!(expected, "{error:?}");
-        assert!(!key.path().exists(), "a key stays that opens nothing");
+        assert!(!key.path().exists(), "a useless key was left");
     }
-    // The others are given its key.
+    // The others get a copy of its key.
     for key in &keys {
         if key != first[0] {
             fs::copy(first[0].path(), key.path()).unwrap();
@@ -235,8 +235,8 @@ pub(crate) async fn one_of_several_keepers_makes_the_key(ground: Ground) {
     for opened in join_all(keys.iter().map(|key| Store::open(&url, key))).await {
         opened.unwrap().ping().await.unwrap();
     }
-    // Several in one place make one.
-    let other = Ground::new(ground.backend).unwrap();
+    // Several servers with the same key path create one key.
+    let other = Fixture::new(fixture.backend).unwrap();
     let (url, key) = (other.url().await, other.key());
     for opened in join_all((0..4).map(|_| Store::open(&url, &key))).await {
         opened.unwrap().ping().await.unwrap();

@@ -1,6 +1,6 @@
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::samples::{id, time};
 
 fn template(number: i64) -> TemplateRow {
@@ -23,8 +23,8 @@ fn named(number: i64, tenant: &str, name: &str, kind: TemplateKind) -> TemplateR
     TemplateRow { name: Some(name.to_owned()), tenant: tenant.to_owned(), kind, ..template(number) }
 }
 
-pub(crate) async fn a_template_comes_back_as_it_was(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn template_round_trip(fixture: Fixture) {
+    let store = fixture.store().await;
     let full = TemplateRow { note: "a note".to_owned(), ..named(1, "acme", "mine", TemplateKind::Snapshot) };
     let bare = TemplateRow { source_sandbox: None, ..template(2) };
     for row in [&full, &bare] {
@@ -45,11 +45,11 @@ pub(crate) async fn a_template_comes_back_as_it_was(ground: Ground) {
     assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
 }
 
-pub(crate) async fn ones_own_template_comes_before_a_builtin(ground: Ground) {
-    let store = ground.store().await;
+pub(crate) async fn own_template_takes_precedence_over_builtin(fixture: Fixture) {
+    let store = fixture.store().await;
     let builtin = named(1, "", "default", TemplateKind::Builtin);
     let own = named(2, "acme", "default", TemplateKind::Snapshot);
-    // Somebody who names a template like the id of another does not hide that.
+    // A template named like the id of another does not hide that one.
     let sly = named(3, "acme", "t-1", TemplateKind::Snapshot);
     for row in [&builtin, &own, &sly] {
         store.templates().insert(row).await.unwrap();

@@ -1,14 +1,14 @@
-//! PostgreSQL over TLS, with a server that takes nothing else on its address.
+//! PostgreSQL over TLS, with a server that accepts nothing else on its address.
 
 use std::error::Error as _;
 
 use belljar_store::{Store, StoreError};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::postgres::Server;
 use crate::samples::key;
 
-/// Why a store could not be opened, with all causes.
+/// Returns an error with all its causes.
 fn chain(error: &StoreError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -19,8 +19,8 @@ fn chain(error: &StoreError) -> String {
     text
 }
 
-pub(crate) async fn a_server_is_known_by_its_certificate(ground: Ground) {
-    // Free now; a test that takes it meanwhile would be a great chance.
+pub(crate) async fn a_server_is_known_by_its_certificate(fixture: Fixture) {
+    // Free now; it is very unlikely that another test takes it meanwhile.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = match Server::start_with_tls(port) {
         Ok(server) => server,
@@ -33,7 +33,7 @@ pub(crate) async fn a_server_is_known_by_its_certificate(ground: Ground) {
         let dir = server.dir().display();
         let options = options.replace("DIR", &dir.to_string());
         let url = format!("postgres://postgres@{host}:{port}/postgres?{options}");
-        Store::open(&url.parse().unwrap(), &ground.key()).await.map_err(|error| chain(&error))
+        Store::open(&url.parse().unwrap(), &fixture.key()).await.map_err(|error| chain(&error))
     };
     let trusted = "sslmode=verify-full&sslrootcert=DIR/server.pem";
     let store = open("localhost", trusted).await.unwrap();
@@ -41,9 +41,9 @@ pub(crate) async fn a_server_is_known_by_its_certificate(ground: Ground) {
     assert_eq!(store.keys().find_by_hash(&[1; 32]).await.unwrap(), Some(key(1)));
     store.close().await;
     for (host, options) in [
-        // Whoever is called otherwise, but has the right certificate.
+        // Another host name, but the right certificate.
         ("127.0.0.1", "sslmode=verify-ca&sslrootcert=DIR/server.pem"),
-        // Nobody in the middle may listen, but one may stand there.
+        // Encrypted, without protection against a man in the middle.
         ("localhost", "sslmode=require"),
     ] {
         open(host, options).await.unwrap().close().await;
@@ -51,11 +51,11 @@ pub(crate) async fn a_server_is_known_by_its_certificate(ground: Ground) {
     for (host, options, why) in [
         ("localhost", "sslmode=verify-full&sslrootcert=DIR/other.pem", "certificate"),
         ("localhost", "sslmode=verify-ca&sslrootcert=DIR/other.pem", "certificate"),
-        // No authority that everybody trusts has signed it.
+        // Not signed by a trusted authority.
         ("localhost", "sslmode=verify-full", "certificate"),
         ("127.0.0.1", trusted, "certificate"),
         ("localhost", "sslmode=verify-full&sslrootcert=DIR/none.pem", "No such file"),
-        // The server's own refusal shows that the others did speak TLS.
+        // The server's own refusal shows that the others did use TLS.
         ("localhost", "sslmode=disable", "no encryption"),
     ] {
         let refused = open(host, options).await.map(drop).unwrap_err();

@@ -1,13 +1,13 @@
-//! Waits for something to become true.
+//! Waits for a condition.
 
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < end, "it does not happen that {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

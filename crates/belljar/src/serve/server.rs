@@ -5,7 +5,7 @@ use std::sync::Arc;
 use belljar_api::{Api, ServeError};
 use belljar_keeper::{Keeper, Leave};
 use belljar_local::LauncherEngine;
-use belljar_store::{AuditLog, HeldName, Store};
+use belljar_store::{AuditLog, NameLock, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -79,7 +79,7 @@ struct Server {
     listening: Listening,
     store: Store,
     /// Nobody else who shares the store is called so.
-    _name: HeldName,
+    _name: NameLock,
     keeper: Keeper,
     engines: Vec<Arc<LauncherEngine>>,
     api: Arc<Api>,
@@ -101,7 +101,7 @@ impl Server {
             &parts::store_key(loaded),
         )
         .await?;
-        let name = store.hold_name(&loaded.config.store.keeper).await?;
+        let name = store.lock_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
         let (engines, offered) = parts::engines(loaded)?;
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, offered).await?;

@@ -1,4 +1,4 @@
-//! The files of a SQLite store: only their owner reads them.
+//! Files of a SQLite store, which only their owner may read.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
 
-/// How long another process may take to bring the tables up to date.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time to wait for another process that migrates the tables.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether the other has done.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Interval between attempts to lock.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Makes the directory (0700, if there is none) and the file (0600), and takes others' rights to the file away.
+/// Creates the directory (0700) and the file (0600) if they do not exist, and removes other users' permissions from the file.
 ///
-/// SQLite gives the files beside it the same mode. A directory that is there already stays as it is: it may be shared.
+/// SQLite gives its other files the same mode. An existing directory keeps its mode, as it may be shared.
 ///
-/// A file that is there is not opened: if this process has it open as a database already, closing another descriptor of it
-/// would give away that database's locks.
+/// An existing file is not opened: if this process has it open as a database already, closing another descriptor of it would
+/// release that database's locks.
 pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
     let dir = directory(path);
     let failed = |action, path: &Path| {
@@ -35,28 +35,28 @@ pub(crate) fn prepare(path: &Path) -> Result<(), StoreError> {
     }
     if std::fs::metadata(path).map_err(failed("open", path))?.permissions().mode() & 0o077 != 0 {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))
-            .map_err(failed("take others' rights from", path))?;
+            .map_err(failed("change the permissions of", path))?;
     }
     Ok(())
 }
 
-/// Opens a file for appending, and makes it with mode 0600 if there is none.
+/// Opens a file for appending, and creates it with mode 0600 if it does not exist.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
 }
 
-/// Keeps others from bringing the tables up to date at the same time, until the file is dropped.
+/// Keeps other processes from migrating the tables, until the returned file is dropped.
 pub(crate) fn lock(database: &Path) -> Result<File, StoreError> {
     let mut path = database.as_os_str().to_owned();
     path.push(".lock");
     let path = PathBuf::from(path);
     let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
     let file = private_file(&path).map_err(failed)?;
-    let end = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < end => sleep(PAUSE),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => sleep(LOCK_RETRY_INTERVAL),
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy { action: "open the store" }),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }

@@ -1,4 +1,4 @@
-//! A database of its own for each case.
+//! Separate database for each case.
 
 use std::fmt;
 use std::fs;
@@ -13,8 +13,8 @@ use sqlx::{AnyConnection, Connection as _, Executor as _};
 
 use crate::postgres::Server;
 
-/// How long a server may take to come up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for a server to start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
@@ -31,16 +31,16 @@ impl fmt::Display for Backend {
     }
 }
 
-/// An empty place for stores. It goes away at the end, also of a case that fails.
-pub(crate) struct Ground {
+/// Empty directory and database for stores, removed at the end, even if the case fails.
+pub(crate) struct Fixture {
     pub(crate) backend: Backend,
     pub(crate) dir: tempfile::TempDir,
     keys: tempfile::TempDir,
     url: OnceLock<String>,
 }
 
-impl Ground {
-    /// Says why, if the machine lacks what it takes.
+impl Fixture {
+    /// Fails with the reason if the machine lacks something.
     pub(crate) fn new(backend: Backend) -> Result<Self, String> {
         if backend == Backend::Postgres {
             server()?;
@@ -50,7 +50,7 @@ impl Ground {
         Ok(Self { backend, dir, keys, url: OnceLock::new() })
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     pub(crate) async fn address(&self) -> String {
         if let Some(url) = self.url.get() {
             return url.clone();
@@ -66,22 +66,22 @@ impl Ground {
         self.address().await.parse().unwrap()
     }
 
-    /// Opens the store, as often as it is asked for.
+    /// Opens the store; may be called repeatedly.
     pub(crate) async fn store(&self) -> Store {
         Store::open(&self.url().await, &self.key()).await.unwrap()
     }
 
-    /// The file with the store's key.
+    /// Returns the store's key file.
     pub(crate) fn key(&self) -> KeyFile {
         KeyFile::at(self.keys.path().join("store.key"))
     }
 
-    /// The file of SQLite.
+    /// Returns SQLite's file.
     pub(crate) fn file(&self) -> PathBuf {
         self.dir.path().join("home/belljar.db")
     }
 
-    /// Bytes as they are written in a statement.
+    /// Returns an SQL literal of bytes.
     pub(crate) fn bytes(&self, hex: &str) -> String {
         match self.backend {
             Backend::Sqlite => format!("X'{hex}'"),
@@ -89,16 +89,16 @@ impl Ground {
         }
     }
 
-    /// Carries out statements behind the store's back.
-    pub(crate) async fn meddle(&self, text: &str) {
-        self.try_meddle(text).await.unwrap();
+    /// Executes statements bypassing the store.
+    pub(crate) async fn run_sql(&self, text: &str) {
+        self.try_run_sql(text).await.unwrap();
     }
 
-    pub(crate) async fn try_meddle(&self, text: &str) -> Result<(), sqlx::Error> {
-        meddle_with(&self.address().await, text).await
+    pub(crate) async fn try_run_sql(&self, text: &str) -> Result<(), sqlx::Error> {
+        run_sql_at(&self.address().await, text).await
     }
 
-    /// A database with the same rows. Nobody may have this one open.
+    /// Returns a copy of the database, which must not be open.
     pub(crate) async fn copy(&self) -> Self {
         let copy = Self::new(self.backend).unwrap();
         fs::copy(self.key().path(), copy.key().path()).unwrap();
@@ -117,14 +117,14 @@ impl Ground {
     }
 }
 
-pub(crate) async fn meddle_with(address: &str, text: &str) -> Result<(), sqlx::Error> {
+pub(crate) async fn run_sql_at(address: &str, text: &str) -> Result<(), sqlx::Error> {
     let mut connection = connect(address).await;
     let result = connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))).await;
     connection.close().await?;
     result.map(|_| ())
 }
 
-/// Makes a database on the server, and gives its address.
+/// Creates a database on the server, and returns its address.
 async fn new_database(options: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("case_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
@@ -138,13 +138,13 @@ async fn new_database(options: &str) -> String {
 async fn connect(url: &str) -> AnyConnection {
     sqlx::any::install_default_drivers();
     let url = url.replacen("sqlite:/", "sqlite:///", 1);
-    let end = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match AnyConnection::connect(&url).await {
             Ok(connection) => return connection,
-            // A server that has just been started listens some time before it answers (cannot_connect_now).
+            // A server that is starting listens before it answers (cannot_connect_now).
             Err(sqlx::Error::Database(error))
-                if error.code().as_deref() == Some("57P03") && Instant::now() < end =>
+                if error.code().as_deref() == Some("57P03") && Instant::now() < deadline =>
             {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -153,7 +153,7 @@ async fn connect(url: &str) -> AnyConnection {
     }
 }
 
-/// The server that the cases share.
+/// Returns the server shared by the cases.
 fn server() -> Result<&'static Server, String> {
     static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
     SERVER.get_or_init(Server::shared).as_ref().map_err(Clone::clone)
