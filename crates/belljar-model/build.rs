@@ -1,4 +1,4 @@
-//! Lists `languages/*.toml`, so that adding a language needs no Rust.
+//! Generates the list of `languages/*.toml`, so that adding a language needs no Rust.
 
 use std::env;
 use std::error::Error;

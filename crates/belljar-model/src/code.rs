@@ -1,4 +1,4 @@
-//! What comes of code that runs in a context of an interpreter, and its form in JSON.
+//! Results of code executed in an interpreter context, and their JSON form.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::outcome::signal_name;
 use crate::result::milliseconds;
 use crate::stream::StreamOutput;
 
-/// The longest MIME type, in bytes.
+/// Maximum length of a MIME type, in bytes.
 const MAX_MIME_BYTES: usize = 128;
 
-/// How an execution ended.
+/// Final status of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeStatus {
-    /// It came to its end.
+    /// The code finished.
     Ok,
     /// The code raised an error.
     Error,
-    /// It was interrupted.
+    /// The execution was interrupted.
     Interrupted,
-    /// It took longer than it may.
+    /// The execution exceeded its timeout.
     TimedOut,
     /// The interpreter ended before the code did.
     Died,
 }
 
 impl CodeStatus {
-    /// The status as in JSON: `ok`, `error`, `interrupted`, `timed_out`, `died`.
+    /// Returns the name used in JSON: `ok`, `error`, `interrupted`, `timed_out`, `died`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,20 +44,20 @@ impl CodeStatus {
     }
 }
 
-/// What has become of a context's variables.
+/// State of a context's variables after an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Survival {
-    /// They are there.
+    /// The variables are intact.
     Preserved,
-    /// They are gone: the next execution gets a fresh interpreter.
+    /// The variables are lost: the next execution gets a fresh interpreter.
     Lost,
-    /// Nobody can tell.
+    /// The state is not known.
     Unknown,
 }
 
 impl Survival {
-    /// The state as in JSON: `preserved`, `lost`, `unknown`.
+    /// Returns the name used in JSON: `preserved`, `lost`, `unknown`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,60 +68,60 @@ impl Survival {
     }
 }
 
-/// A context: an interpreter whose variables live on.
+/// Context: an interpreter whose variables persist between executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeContext {
-    /// Its id: the language's name for the default context of a language, else `c1`, `c2`, …
+    /// Id: the language's name for the default context of a language, else `c1`, `c2`, …
     pub id: String,
-    /// Its language.
+    /// Language.
     pub language: String,
-    /// Its working directory.
+    /// Working directory.
     pub cwd: String,
     /// `idle`, `busy` or `lost`.
     pub state: String,
-    /// The interpreter's process inside; none when it is lost.
+    /// Process id of the interpreter inside the sandbox; none when it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Executions that were begun since the interpreter started.
+    /// Number of executions begun since the interpreter started.
     pub executions: u64,
     /// Milliseconds since the last execution ended.
     pub idle_ms: u64,
     /// Version of the language.
     pub version: String,
-    /// How the interpreter came to be: `plain` or `warm`.
+    /// How the interpreter was started: `plain` or `warm`.
     pub start: String,
-    /// Why it is not warm, where a warm one was wanted.
+    /// Reason why it is not warm although a warm one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_note: Option<String>,
-    /// How often the interpreter was started, 1 for the first.
+    /// Number of times the interpreter was started, 1 for the first.
     pub generation: u32,
 }
 
-/// An error that code raised.
+/// Error raised by code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeError {
-    /// Its name, such as `ValueError`.
+    /// Name, such as `ValueError`.
     pub name: String,
-    /// Its message.
+    /// Message.
     pub value: String,
-    /// As the interpreter prints it.
+    /// Traceback as the interpreter prints it.
     pub traceback: String,
 }
 
-/// Something shown, in one or several forms.
+/// Displayed result, in one or several forms.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CodeResult {
-    /// Whether it is the value of the last expression; else it was displayed.
+    /// Whether it is the value of the last expression; otherwise it was displayed.
     pub main: bool,
-    /// Its forms by MIME type: text as it is, JSON as JSON, everything else in base64.
+    /// Forms by MIME type: text as text, JSON as JSON, everything else in base64.
     pub data: Map<String, Value>,
-    /// Hints by MIME type.
+    /// Display hints by MIME type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// A later result with `update` replaces an earlier one with the same id.
+    /// Id by which a later result with `update` replaces this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_id: Option<String>,
-    /// Whether it replaces the earlier ones.
+    /// Whether it replaces the earlier results with the same id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub update: bool,
     /// Forms that are missing or shortened, a sentence each.
@@ -129,19 +129,19 @@ pub struct CodeResult {
     pub cut: Vec<String>,
 }
 
-/// How a form of a result is written in JSON.
+/// Encoding of a form of a result in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MimeForm {
-    /// As text.
+    /// Text.
     Text,
-    /// As JSON.
+    /// JSON.
     Json,
-    /// In base64.
+    /// Base64.
     Base64,
 }
 
 impl MimeForm {
-    /// The form of this MIME type.
+    /// Returns the encoding for this MIME type.
     #[must_use]
     pub fn of(mime: &str) -> Self {
         if mime == "application/json" || mime.ends_with("+json") {
@@ -157,11 +157,11 @@ impl MimeForm {
 }
 
 impl CodeResult {
-    /// Adds a form. What cannot be one is named in `cut` instead: it comes from inside.
+    /// Adds a form. Invalid data is reported in `cut` instead of an error, as it comes from inside the sandbox.
     pub fn add(&mut self, mime: &str, data: &[u8]) {
         let is_plain = mime.bytes().all(|byte| byte.is_ascii_graphic());
         if mime.is_empty() || mime.len() > MAX_MIME_BYTES || !is_plain || !mime.contains('/') {
-            self.cut.push("a form was left out: its MIME type cannot be one".to_owned());
+            self.cut.push("a form was left out: invalid MIME type".to_owned());
             return;
         }
         let value = match MimeForm::of(mime) {
@@ -170,7 +170,7 @@ impl CodeResult {
             MimeForm::Json => match serde_json::from_slice(data) {
                 Ok(value) => value,
                 Err(error) => {
-                    self.cut.push(format!("{mime}: it is not JSON that can be read: {error}"));
+                    self.cut.push(format!("{mime}: invalid JSON: {error}"));
                     return;
                 }
             },
@@ -178,12 +178,12 @@ impl CodeResult {
         self.data.insert(mime.to_owned(), value);
     }
 
-    /// Reads the hints; what is no object of JSON is left out.
+    /// Parses the display hints. Anything but a JSON object is ignored.
     pub fn set_metadata(&mut self, json: &[u8]) {
         self.metadata = serde_json::from_slice(json).ok().filter(|hints: &Map<_, _>| !hints.is_empty());
     }
 
-    /// The bytes of a form.
+    /// Returns the bytes of a form.
     #[must_use]
     pub fn bytes(&self, mime: &str) -> Option<Vec<u8>> {
         let value = self.data.get(mime)?;
@@ -195,53 +195,53 @@ impl CodeResult {
         }
     }
 
-    /// The form as text.
+    /// Returns a form as text.
     #[must_use]
     pub fn text(&self, mime: &str) -> Option<&str> {
         self.data.get(mime)?.as_str()
     }
 }
 
-/// What came of an execution.
+/// Result of an execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodeExecution {
-    /// Its number in the sandbox, which is never used again; none when it was never begun.
+    /// Number of the execution in the sandbox, never reused; 0 when it was never begun.
     pub execution: u64,
-    /// The id of the context that it ran in.
+    /// Id of the context that it ran in.
     pub context: String,
-    /// Its language.
+    /// Language.
     pub language: String,
-    /// The number that the interpreter gave it.
+    /// Number that the interpreter gave it.
     pub count: u64,
-    /// Why the interpreter was a fresh one, where the one before was lost.
+    /// Reason why the interpreter was a fresh one, if the previous one was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuilt: Option<String>,
-    /// What was printed.
+    /// Standard output.
     pub stdout: StreamOutput,
-    /// What was printed to standard error.
+    /// Standard error.
     pub stderr: StreamOutput,
-    /// What was shown, in order.
+    /// Displayed results, in order.
     pub results: Vec<CodeResult>,
-    /// The error that the code raised.
+    /// Error raised by the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CodeError>,
-    /// How it ended.
+    /// Final status.
     pub status: CodeStatus,
-    /// What has become of the variables.
+    /// State of the variables afterwards.
     pub state: Survival,
-    /// Why they are lost, or nobody can tell.
+    /// Reason why the variables are lost or their state is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What ended the interpreter: `timed_out`, `out_of_memory`, `pids`, `stopped`.
+    /// Cause of the interpreter's end: `timed_out`, `out_of_memory`, `pids`, `stopped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// The interpreter's exit code, if it ended by itself.
+    /// Exit code of the interpreter, if it ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The name of the signal that ended the interpreter.
+    /// Name of the signal that ended the interpreter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// From start to end.
+    /// Wall-clock time.
     #[serde(rename = "wall_ms", with = "as_ms")]
     pub wall: Duration,
     /// Processor time.
@@ -250,8 +250,8 @@ pub struct CodeExecution {
 }
 
 impl CodeExecution {
-    /// The status with which a command ends that ran this: 0, or 1 after an error; 124 timed out, 130 interrupted, 137 out of
-    /// memory, the interpreter's own where it ended.
+    /// Returns the exit status of a command that ran this: 0, or 1 after an error; 124 timed out, 130 interrupted, 137 out of
+    /// memory, the interpreter's own exit status if it ended.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         const TIMED_OUT: u8 = 124;
@@ -273,20 +273,20 @@ impl CodeExecution {
     }
 }
 
-/// The number of the signal of this name.
+/// Returns the number of the signal with this name.
 #[must_use]
 pub fn signal_number(name: &str) -> Option<u8> {
     const MAX_SIGNAL: u8 = 64;
     (1..=MAX_SIGNAL).find(|number| signal_text(i32::from(*number)) == name)
 }
 
-/// A signal's name, or `signal n` where it has none.
+/// Returns the name of a signal, or `signal n` if it has none.
 #[must_use]
 pub fn signal_text(signal: i32) -> String {
     signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// Times as milliseconds.
+/// Serde of durations as milliseconds.
 mod as_ms {
     use super::{Duration, milliseconds};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_written_by_their_type() {
+    fn forms_are_encoded_by_mime_type() {
         let mut result = CodeResult { main: true, ..CodeResult::default() };
         result.add("text/plain", "2 ü".as_bytes());
         result.add("text/html", b"<b>\xff</b>");
@@ -343,18 +343,18 @@ mod tests {
         assert_eq!(result.bytes("image/png").as_deref(), Some(&b"\x89PNG"[..]));
         assert_eq!(result.data["application/json"], serde_json::json!({"a": [1, null]}));
         assert_eq!((result.data.len(), result.cut.len()), (5, 3), "{result:?}");
-        assert!(result.cut[0].starts_with("application/vnd.belljar.chart.v1+json: it is not JSON"));
+        assert!(result.cut[0].starts_with("application/vnd.belljar.chart.v1+json: invalid JSON"));
     }
 
     #[test]
-    fn json_that_nests_without_end_is_left_out() {
+    fn deeply_nested_json_is_left_out() {
         let mut result = CodeResult::default();
         result.add("application/json", &b"[".repeat(1 << 20));
         assert!(result.data.is_empty() && result.cut.len() == 1);
     }
 
     #[test]
-    fn hints_are_objects() {
+    fn only_json_objects_are_hints() {
         let mut result = CodeResult::default();
         for (json, is_kept) in
             [("{\"image/png\": {\"width\": 3}}", true), ("[1]", false), ("{}", false), ("x", false)]
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_read_back() {
+    fn json_round_trip() {
         let mut written = execution();
         written.error = Some(CodeError { name: "E".to_owned(), ..CodeError::default() });
         let json = serde_json::to_value(&written).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_statuses_are_those_of_a_run() {
+    fn exit_statuses() {
         let with = |change: fn(&mut CodeExecution)| {
             let mut execution = execution();
             change(&mut execution);

@@ -1,22 +1,22 @@
-//! Bytes in JSON: as they are when they are UTF-8, in base64 when they are not. Nothing is ever lost.
+//! Lossless encoding of bytes in JSON: as text if they are UTF-8, else in base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// How bytes are written in JSON.
+/// Encoding of bytes in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Encoding {
-    /// As they are: they are valid UTF-8.
+    /// Text: the bytes are valid UTF-8.
     #[serde(rename = "utf-8")]
     Utf8,
-    /// In base64, with padding: they are not valid UTF-8.
+    /// Base64 with padding: the bytes are not valid UTF-8.
     #[serde(rename = "base64")]
     Base64,
 }
 
 impl Encoding {
-    /// Writes bytes as text, and says how.
+    /// Encodes bytes as text, and returns the encoding.
     pub fn encode(bytes: &[u8]) -> (Self, String) {
         match std::str::from_utf8(bytes) {
             Ok(text) => (Self::Utf8, text.to_owned()),
@@ -24,7 +24,7 @@ impl Encoding {
         }
     }
 
-    /// Writes bytes as text of this form; none when they are not UTF-8 although they should be.
+    /// Encodes bytes as text in this encoding; none if they are not UTF-8 although they should be.
     pub fn text(self, bytes: Vec<u8>) -> Option<String> {
         match self {
             Self::Utf8 => String::from_utf8(bytes).ok(),
@@ -32,7 +32,7 @@ impl Encoding {
         }
     }
 
-    /// Gives back the bytes of a text; none when it is not base64 although it should be.
+    /// Decodes the bytes of a text; none if it is not base64 although it should be.
     pub fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Utf8 => Some(text.as_bytes().to_vec()),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_written() {
+    fn encode_and_decode() {
         let cases: [(&[u8], Encoding, &str); 4] = [
             (b"", Encoding::Utf8, ""),
             (b"a\0b\n", Encoding::Utf8, "a\0b\n"),
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_comes_back(bytes: Vec<u8>) {
+        fn round_trip(bytes: Vec<u8>) {
             let (encoding, text) = Encoding::encode(&bytes);
             prop_assert_eq!(encoding.decode(&text), Some(bytes));
         }

@@ -1,4 +1,4 @@
-//! Names of engines. Which engines exist, and what each can do, is known where they are registered.
+//! Names of engines. The engines themselves and their capabilities are registered elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_LEN: usize = 31;
 
 const ALLOWED: &str = "1 to 31 characters from a to z, 0 to 9 and -, the first one a letter, such as local";
 
-/// The name of an engine, which builds the walls around a sandbox: 1 to 31 of a to z, 0 to 9 and hyphens, the first a letter.
+/// Name of an engine, which isolates sandboxes: 1 to 31 characters of a to z, 0 to 9 and hyphens, the first a letter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineName {
     bytes: [u8; MAX_LEN],
@@ -22,23 +22,23 @@ impl EngineName {
     /// Linux namespaces on this machine: the default.
     pub const LOCAL: Self = Self::known("local");
 
-    /// The name of an engine that is known when this is compiled.
+    /// Creates a name that is known at compile time.
     ///
     /// # Panics
-    /// When the text is no name. In a constant that is an error of the compiler's.
+    /// Panics if the text is not a valid name. In a constant this is a compile error.
     #[must_use]
     pub const fn known(name: &str) -> Self {
-        let Some(name) = Self::read(name.as_bytes()) else { panic!("no name of an engine") };
+        let Some(name) = Self::parse(name.as_bytes()) else { panic!("invalid engine name") };
         name
     }
 
-    const fn read(name: &[u8]) -> Option<Self> {
+    const fn parse(name: &[u8]) -> Option<Self> {
         if name.is_empty() || name.len() > MAX_LEN {
             return None;
         }
         let (mut bytes, mut len) = ([0; MAX_LEN], 0);
         while len < name.len() {
-            if !is_letter(name[len], len == 0) {
+            if !is_allowed(name[len], len == 0) {
                 return None;
             }
             bytes[len] = name[len];
@@ -47,15 +47,15 @@ impl EngineName {
         Some(Self { bytes, len })
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // All of it is ASCII.
+        // The bytes are always ASCII.
         self.bytes.get(..self.len).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
     }
 }
 
-const fn is_letter(byte: u8, is_first: bool) -> bool {
+const fn is_allowed(byte: u8, is_first: bool) -> bool {
     byte.is_ascii_lowercase() || !is_first && (byte.is_ascii_digit() || byte == b'-')
 }
 
@@ -69,7 +69,7 @@ impl FromStr for EngineName {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        Self::read(text.as_bytes()).ok_or_else(|| ModelError::not_allowed("engine", text, ALLOWED))
+        Self::parse(text.as_bytes()).ok_or_else(|| ModelError::not_allowed("engine", text, ALLOWED))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn names_are_validated() {
         let longest = "a".repeat(MAX_LEN);
         for good in ["local", "a", "gvisor-2", &longest] {
             let name: EngineName = good.parse().unwrap();

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use crate::error::ModelError;
 
-/// The longest `NAME=value` with its final NUL that the kernel passes to a program: 32 pages of 4 KiB.
+/// Maximum length in bytes of `NAME=value` with its final NUL that the kernel passes to a program: 32 pages of 4 KiB.
 const MAX_BYTES: usize = 131_072;
 
-/// One environment variable of a sandbox. Its value may be a secret, so `Debug` does not show it.
+/// Environment variable of a sandbox. Its value may be a secret, so `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EnvVar {
     name: String,
@@ -16,12 +16,12 @@ pub struct EnvVar {
 }
 
 impl EnvVar {
-    /// Makes a variable.
+    /// Creates a variable.
     ///
     /// # Errors
     ///
-    /// When the name is empty or has a `=` or a NUL in it, when the value has a NUL in it, or when both
-    /// together are longer than a program can be given (128 KiB).
+    /// Fails if the name is empty or contains `=` or NUL, if the value contains NUL, or if both together are longer than the
+    /// kernel passes to a program (128 KiB).
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Result<Self, ModelError> {
         let (name, value) = (name.into(), value.into());
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -43,12 +43,12 @@ impl EnvVar {
         Ok(Self { name, value })
     }
 
-    /// The variable's name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The variable's value.
+    /// Returns the value.
     pub fn value(&self) -> &str {
         &self.value
     }
@@ -57,7 +57,7 @@ impl EnvVar {
 impl FromStr for EnvVar {
     type Err = ModelError;
 
-    /// Reads `NAME=value`. The value begins after the first `=` and may be empty.
+    /// Parses `NAME=value`. The value starts after the first `=` and may be empty.
     fn from_str(text: &str) -> Result<Self, ModelError> {
         match text.split_once('=') {
             Some((name, value)) => Self::new(name, value),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_read() {
+    fn variables_are_parsed() {
         let cases = [
             ("K=V", Ok(("K", "V"))),
             ("K=", Ok(("K", ""))),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_fits_in_an_argument() {
+    fn length_is_limited_to_what_the_kernel_accepts() {
         assert!(EnvVar::new("K", "v".repeat(MAX_BYTES - 3)).is_ok());
         assert_eq!(
             EnvVar::new("K", "v".repeat(MAX_BYTES - 2)).unwrap_err().to_string(),

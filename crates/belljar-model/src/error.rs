@@ -1,167 +1,167 @@
-//! The one error of this crate.
+//! Error type of this crate.
 
 use std::path::PathBuf;
 
 use crate::nearest::suggestion;
-use crate::text::{shown, shown_path};
+use crate::text::{quote, quote_path};
 
-/// A value that was refused, and why.
+/// Error for a value that was refused.
 ///
-/// Each text names the field, the value and what is allowed. Values are shown escaped and cut, so that
-/// printing an error on a terminal is safe whatever was given.
+/// Each message names the field, the value and what is allowed. Values are escaped and truncated, so that printing an error on
+/// a terminal is safe for any input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A value outside of what its field allows.
-    #[error("{field}: {} is not allowed; give {allowed}", shown(.value))]
+    /// The value is not allowed for its field.
+    #[error("{field}: {} is not allowed; give {allowed}", quote(.value))]
     NotAllowed {
-        /// The field, by its name in a flag or in a file.
+        /// Name of the field in a flag or file.
         field: &'static str,
-        /// The value as it was given.
+        /// Value as given.
         value: String,
-        /// What the field takes, with an example.
+        /// Allowed values, with an example.
         allowed: String,
     },
 
-    /// A value that is known, but that this version cannot do.
-    #[error("{field}: {} is not in this version; give {allowed}", shown(.value))]
+    /// The value is known, but not supported by this version.
+    #[error("{field}: {} is not in this version; give {allowed}", quote(.value))]
     NotInThisVersion {
-        /// The field, by its name in a flag or in a file.
+        /// Name of the field in a flag or file.
         field: &'static str,
-        /// The value as it was given.
+        /// Value as given.
         value: String,
-        /// What this version takes.
+        /// Values supported by this version.
         allowed: &'static str,
     },
 
-    /// An environment variable that no program can be given. Its value is not shown: it may be a secret.
-    #[error("env: the value of {} is not allowed; give {allowed}", shown(.name))]
+    /// The value of an environment variable cannot be passed to a program. It is not shown, as it may be a secret.
+    #[error("env: the value of {} is not allowed; give {allowed}", quote(.name))]
     EnvValue {
-        /// The variable's name.
+        /// Name of the variable.
         name: String,
-        /// What a value may be.
+        /// Allowed values.
         allowed: &'static str,
     },
 
-    /// A language that is not known.
-    #[error("language: {} is not known{}; known are {known}", shown(.name), suggestion(.nearest.as_deref()))]
+    /// The language is unknown.
+    #[error("language: {} is not known{}; known are {known}", quote(.name), suggestion(.nearest.as_deref()))]
     UnknownLanguage {
-        /// The name as it was given.
+        /// Name as given.
         name: String,
-        /// The known name that is nearest to it, if one is near.
+        /// Nearest known name, if one is near.
         nearest: Option<String>,
-        /// Every known name, separated by commas.
+        /// All known names, separated by commas.
         known: String,
     },
 
-    /// A key that is not known at its place.
-    #[error("{}: unknown key{}; allowed here: {allowed}", shown(.key), suggestion(.nearest.as_deref()))]
+    /// The key is unknown at its place.
+    #[error("{}: unknown key{}; allowed here: {allowed}", quote(.key), suggestion(.nearest.as_deref()))]
     UnknownKey {
-        /// The key with the path to it, such as `limits.memroy`.
+        /// Key with the path to it, such as `limits.memroy`.
         key: String,
-        /// The known key that is nearest to it, if one is near.
+        /// Nearest known key, if one is near.
         nearest: Option<String>,
-        /// The keys that are known at that place, separated by commas.
+        /// Keys that are known at that place, separated by commas.
         allowed: String,
     },
 
-    /// A key that stands twice in one table.
-    #[error("{}: this key is given twice", shown(.key))]
+    /// The key occurs twice in one table.
+    #[error("{}: this key is given twice", quote(.key))]
     DuplicateKey {
-        /// The key with the path to it.
+        /// Key with the path to it.
         key: String,
     },
 
-    /// A key that has to be there.
-    #[error("{}: this key is missing; give {wanted}", shown(.key))]
+    /// A required key is missing.
+    #[error("{}: this key is missing; give {expected}", quote(.key))]
     MissingKey {
-        /// The key with the path to it.
+        /// Key with the path to it.
         key: String,
-        /// What it takes.
-        wanted: &'static str,
+        /// Expected type.
+        expected: &'static str,
     },
 
-    /// A value of the wrong type.
-    #[error("{}: {found} is not allowed; give {wanted}", shown(.key))]
+    /// The value has the wrong type.
+    #[error("{}: {found} is not allowed; give {expected}", quote(.key))]
     WrongType {
-        /// The key with the path to it.
+        /// Key with the path to it.
         key: String,
-        /// What was found, such as `a list`.
+        /// Type that was found, such as `a list`.
         found: &'static str,
-        /// What it takes.
-        wanted: &'static str,
+        /// Expected type.
+        expected: &'static str,
     },
 
-    /// A text that is longer than is read.
+    /// The text is too long.
     #[error("the specification has {bytes} bytes; at most {max_bytes} are allowed")]
     TooLong {
-        /// The length of the text.
+        /// Length of the text.
         bytes: usize,
-        /// The greatest length that is read.
+        /// Maximum length.
         max_bytes: usize,
     },
 
-    /// A text that is not JSON.
+    /// The text is not valid JSON.
     #[error("the text is not valid JSON")]
     Json {
-        /// What the parser says, with line and column.
+        /// Error of the parser, with line and column.
         #[source]
         source: serde_json::Error,
     },
 
-    /// A text that is not TOML.
+    /// The text is not valid TOML.
     #[error("the text is not valid TOML")]
     Toml {
-        /// What the parser says, with the line.
+        /// Error of the parser, with the line.
         #[source]
         source: Box<toml::de::Error>,
     },
 
-    /// Two mounts on one path.
+    /// Two mounts have the same target.
     #[error(
         "mounts: {} and {} are both mounted on {}; give each a path of its own",
-        shown_path(.first), shown_path(.second), shown_path(.target)
+        quote_path(.first), quote_path(.second), quote_path(.target)
     )]
     SameTarget {
-        /// The source of the mount that comes first.
+        /// Source of the first mount.
         first: PathBuf,
-        /// The source of the mount that comes second.
+        /// Source of the second mount.
         second: PathBuf,
-        /// The path inside of the sandbox that both ask for.
+        /// Target of both in the sandbox.
         target: PathBuf,
     },
 
-    /// A mount that would hide one that comes before it.
+    /// A mount would hide an earlier one.
     #[error(
         "mounts: {} would hide {}, which comes before it; list the outer path first",
-        shown_path(.outer), shown_path(.inner)
+        quote_path(.outer), quote_path(.inner)
     )]
     HiddenTarget {
-        /// The target of the mount that comes second.
+        /// Target of the later mount.
         outer: PathBuf,
-        /// The target inside of it that comes first.
+        /// Target inside of it of the earlier mount.
         inner: PathBuf,
     },
 
-    /// Two languages that claim one name, extension or interpreter.
-    #[error("{} is the {what} of two languages, {first} and {second}; give it to one of them", shown(.value))]
+    /// Two languages claim the same name, extension or interpreter.
+    #[error("{} is the {what} of two languages, {first} and {second}; give it to one of them", quote(.value))]
     LanguageClash {
-        /// What is claimed: name, extension or interpreter.
+        /// Kind of claim: name, extension or interpreter.
         what: &'static str,
-        /// The value that is claimed.
+        /// Claimed value.
         value: String,
-        /// The language that comes first.
+        /// First language.
         first: String,
-        /// The language that comes second.
+        /// Second language.
         second: String,
     },
 
-    /// A language file that cannot be used.
-    #[error("language file {} cannot be used", shown(.file))]
+    /// A language file is invalid.
+    #[error("language file {} cannot be used", quote(.file))]
     LanguageFile {
-        /// The file's name.
+        /// Name of the file.
         file: String,
-        /// What is wrong in it.
+        /// Cause.
         #[source]
         source: Box<ModelError>,
     },

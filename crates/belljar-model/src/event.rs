@@ -1,4 +1,4 @@
-//! What happens during an execution, as one JSON object a line. `docs/schema/event.schema.json` describes it.
+//! Events of an execution, one JSON object per line. `docs/schema/event.schema.json` describes them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,57 +7,57 @@ use crate::engine::EngineName;
 use crate::id::SandboxId;
 use crate::result::{Phase, RunResult};
 
-/// One thing that happens during an execution. The last one is always [`Event::Result`].
+/// Event of an execution. The last one is always [`Event::Result`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The sandbox stands.
+    /// The sandbox has started.
     Started {
-        /// Its name.
+        /// Id of the sandbox.
         id: SandboxId,
-        /// What built its walls.
+        /// Engine of the sandbox.
         engine: EngineName,
     },
     /// A phase begins.
     Phase {
-        /// Which one.
+        /// Phase.
         phase: Phase,
     },
-    /// Bytes of the standard output.
+    /// Bytes of standard output.
     Stdout {
-        /// How `data` is written.
+        /// Encoding of `data`.
         encoding: Encoding,
-        /// The bytes. A character may be split between two events.
+        /// Bytes. A character may be split between two events.
         data: String,
-        /// The number of bytes of this stream that came before.
+        /// Number of bytes of this stream that came before.
         offset: u64,
     },
-    /// Bytes of the standard error.
+    /// Bytes of standard error.
     Stderr {
-        /// How `data` is written.
+        /// Encoding of `data`.
         encoding: Encoding,
-        /// The bytes. A character may be split between two events.
+        /// Bytes. A character may be split between two events.
         data: String,
-        /// The number of bytes of this stream that came before.
+        /// Number of bytes of this stream that came before.
         offset: u64,
     },
-    /// Something that a person should know, and that stopped nothing.
+    /// A problem that stopped nothing but that a person should know of.
     Warning {
         /// One sentence.
         message: String,
     },
-    /// The end: what came of it.
+    /// The end, with the result.
     Result(Box<RunResult>),
 }
 
 impl Event {
-    /// Makes an event of bytes of the standard output.
+    /// Creates an event with bytes of standard output.
     pub fn stdout(offset: u64, bytes: &[u8]) -> Self {
         let (encoding, data) = Encoding::encode(bytes);
         Self::Stdout { encoding, data, offset }
     }
 
-    /// Makes an event of bytes of the standard error.
+    /// Creates an event with bytes of standard error.
     pub fn stderr(offset: u64, bytes: &[u8]) -> Self {
         let (encoding, data) = Encoding::encode(bytes);
         Self::Stderr { encoding, data, offset }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_json_form_is_stable() {
+    fn json_form_is_stable() {
         let id = SandboxId::from_entropy([0; 20]);
         let cases = [
             (

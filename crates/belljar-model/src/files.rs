@@ -1,4 +1,4 @@
-//! Files that an execution made, changed or removed.
+//! Files created, changed or removed by an execution.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::encoding::Encoding;
 
-/// The path of a file, which on Linux is any bytes but NUL.
+/// Path of a file, which on Linux may be any bytes but NUL.
 ///
-/// In JSON it is `{"path","path_encoding"}`, part of what it stands in.
+/// Its JSON form is `{"path","path_encoding"}`, flattened into the enclosing object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePath(Vec<u8>);
 
 impl FilePath {
-    /// Makes a path of its bytes.
+    /// Creates a path from its bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The path's bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The same path for the host's file system.
+    /// Returns the path for the host's file system.
     pub fn to_path_buf(&self) -> PathBuf {
         PathBuf::from(OsStr::from_bytes(&self.0))
     }
@@ -38,7 +38,7 @@ impl From<&Path> for FilePath {
     }
 }
 
-/// Serde for a path in which any bytes may be.
+/// Serde of a path with arbitrary bytes.
 pub(crate) mod as_bytes {
     use super::*;
 
@@ -51,7 +51,7 @@ pub(crate) mod as_bytes {
     }
 }
 
-/// Serde for a list of such paths.
+/// Serde of a list of such paths.
 pub(crate) mod all_as_bytes {
     use super::*;
 
@@ -65,27 +65,27 @@ pub(crate) mod all_as_bytes {
     }
 }
 
-/// One file that an execution made, changed or removed.
+/// File created, changed or removed by an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The file, relative to the directory that the code started in.
+    /// Path relative to the directory that the code started in.
     #[serde(flatten)]
     pub path: FilePath,
-    /// What happened to it.
+    /// Kind of change.
     pub kind: ChangeKind,
-    /// Its size afterwards, in bytes; 0 when it is gone.
+    /// Size afterwards, in bytes; 0 if removed.
     pub size: u64,
 }
 
-/// What happened to a file.
+/// Kind of change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// The file did not exist before.
     Created,
-    /// It was there before, with another content.
+    /// The file existed before, with another content.
     Changed,
-    /// It is not there any more.
+    /// The file no longer exists.
     Removed,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_kept_to_the_byte() {
+    fn paths_round_trip_to_the_byte() {
         let cases: [(&[u8], ChangeKind, &str); 3] = [
             (
                 b"out/a b.csv",

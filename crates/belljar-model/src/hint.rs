@@ -1,13 +1,13 @@
-//! One or two sentences that say what to do about an outcome.
+//! Hints: one or two sentences that say what to do about an outcome.
 
 use crate::network::NetworkMode;
 use crate::outcome::{LimitKind, Outcome};
 use crate::spec::SandboxSpec;
 
-/// The most bytes of the standard error that are searched, from its end.
+/// Maximum number of bytes searched at the end of standard error.
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
 
-/// What programs write when there is no way to another host.
+/// Messages of programs that cannot reach another host.
 const NO_NETWORK: [&str; 14] = [
     "Could not resolve host",
     "could not resolve host",
@@ -25,7 +25,7 @@ const NO_NETWORK: [&str; 14] = [
     "dial tcp: lookup ",
 ];
 
-/// What programs write when no more processes or threads can be made.
+/// Messages of programs that cannot create more processes or threads.
 const NO_PIDS: [&str; 4] = [
     "Resource temporarily unavailable",
     "fork: retry",
@@ -33,7 +33,7 @@ const NO_PIDS: [&str; 4] = [
     "unable to create native thread",
 ];
 
-/// What programs write when something that they need is not there, and how the need is called.
+/// Messages of programs that miss a module or library, and its kind.
 const NOT_FOUND: [(&str, &str); 4] = [
     ("ModuleNotFoundError: No module named ", "Python module"),
     ("Error: Cannot find module ", "Node.js module"),
@@ -41,18 +41,18 @@ const NOT_FOUND: [(&str, &str); 4] = [
     ("there is no package called ", "R package"),
 ];
 
-/// Who reads a hint, and so how limits are raised and files put in.
+/// Reader of a hint, which decides how the hint refers to limits and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintReader {
-    /// Somebody at a command line, with flags.
+    /// A person at a command line, who uses flags.
     CommandLine,
-    /// A program that uses the service or a library, with the fields of a specification.
+    /// A program using the service or a library, with the fields of a specification.
     #[default]
     Program,
 }
 
 impl HintReader {
-    /// How another host is allowed.
+    /// Returns how to allow another host.
     fn allow_host(self) -> &'static str {
         match self {
             Self::CommandLine => "Allow a host with --allow HOST or --allow HOST:PORT",
@@ -60,7 +60,7 @@ impl HintReader {
         }
     }
 
-    /// How the limit with this key is raised.
+    /// Returns how to raise the limit with this key.
     fn raise(self, limit: &str) -> String {
         match self {
             Self::CommandLine => format!("raise it with --{}", limit.replace('_', "-")),
@@ -71,10 +71,10 @@ impl HintReader {
     }
 }
 
-/// Says in plain words what to do, if that is clear.
+/// Returns a hint about an outcome, if there is one.
 ///
-/// `stderr_tail` is the end of the standard error. It is hostile: only fixed patterns are looked for, and at
-/// most one short name is quoted from it.
+/// `stderr_tail` is the end of standard error. It is untrusted: only fixed patterns are searched, and at most one short name is
+/// quoted from it.
 pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: HintReader) -> Option<String> {
     match outcome {
         Outcome::Exited { code: 0 } => None,
@@ -94,7 +94,7 @@ pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: H
             Some(format!("The code was not run: the rule {rule:?} does not allow it."))
         }
         Outcome::Infrastructure { .. } => Some(
-            "Belljar failed, not the code, which may be right. `belljar doctor` says what this host lacks."
+            "Belljar failed, not the code, which may be correct. Run `belljar doctor` to check this host."
                 .to_owned(),
         ),
         Outcome::Exited { .. } | Outcome::Signalled { .. } => {
@@ -186,7 +186,7 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
     NOT_FOUND.iter().find_map(|(pattern, kind)| {
         let (_, rest) = stderr.rsplit_once(pattern)?;
         let name = quoted_name(rest)?;
-        // Whether it is a file of the code's own or a package, its name does not say.
+        // The name does not tell whether it is one of the code's own files or a package.
         let way = match reader {
             HintReader::CommandLine => "put it in with -f; a package must be installed on this machine",
             HintReader::Program => "write it into the sandbox; a package must be in the template",
@@ -199,12 +199,12 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
     })
 }
 
-/// The name at the beginning of a text, in quotes or not, if it looks like one that a person chose.
+/// Returns the name at the start of a text, quoted or not, if it looks like a plausible name.
 fn quoted_name(text: &str) -> Option<&str> {
     let text = text.trim_start_matches(['\'', '"', '‘', '“']);
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./@".contains(byte);
     let length = text.bytes().take_while(fits).count();
-    // A path is a file of the code's own that is missing, not something to install.
+    // A path is one of the code's own files that is missing, not a package to install.
     let is_name = (1..=64).contains(&length) && !text.starts_with(['.', '/']);
     is_name.then(|| &text[..length])
 }
@@ -215,7 +215,7 @@ mod tests {
     use crate::spec_file::SpecFile;
 
     #[test]
-    fn hints_fit_the_outcome() {
+    fn hints_by_outcome() {
         use LimitKind::{Cpu, Disk, Inodes, OpenFiles, Output, Pids, Tmp};
         let limit = |limit| Outcome::Limit { limit };
         let failed = || Outcome::Exited { code: 1 };
@@ -302,7 +302,7 @@ mod tests {
         let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
         for (outcome, stderr, expected) in cases {
             let found = hint(&outcome, stderr.as_bytes(), &spec, HintReader::CommandLine);
-            // A program knows no flags.
+            // Hints for programs mention no flags.
             let program = hint(&outcome, stderr.as_bytes(), &spec, HintReader::Program);
             assert!(program.is_none_or(|text| !text.contains("--") && !text.contains(" -f")), "{found:?}");
             match (&found, expected) {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_searched_and_any_bytes_will_do() {
+    fn only_the_end_is_searched() {
         let spec = SandboxSpec::default();
         let failed = Outcome::Exited { code: 1 };
         let mut stderr = b"Network is unreachable".to_vec();

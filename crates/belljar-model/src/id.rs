@@ -1,4 +1,4 @@
-//! Names of sandboxes.
+//! Ids of sandboxes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,20 @@ use crate::text::serde_as_text;
 
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The name of a sandbox: a letter and 19 letters or digits, `[a-z][a-z0-9]{19}`.
+/// Id of a sandbox: a letter and 19 letters or digits, `[a-z][a-z0-9]{19}`.
 ///
-/// It fits in a DNS label, a file name and a cgroup name as it stands.
+/// Valid as a DNS label, a file name and a cgroup name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SandboxId(String);
 
 impl SandboxId {
-    /// The length of every id, in bytes.
+    /// Length of an id, in bytes.
     pub const LEN: usize = 20;
 
-    /// Makes an id from random bytes, which the caller brings.
+    /// Creates an id from random bytes, which the caller provides.
     ///
-    /// Each byte picks one character by its remainder. Some characters are therefore a little likelier
-    /// than others, which leaves at least 99 of the 103 bits that 20 even choices would have.
+    /// Each byte selects one character by its remainder. Some characters are therefore slightly more likely than others, which
+    /// leaves at least 99 of the 103 bits that 20 uniform choices would have.
     pub fn from_entropy(bytes: [u8; Self::LEN]) -> Self {
         let character = |(index, byte): (usize, u8)| {
             let choices = if index == 0 { 26 } else { 36 };
@@ -30,7 +30,7 @@ impl SandboxId {
         Self(bytes.into_iter().enumerate().map(character).collect())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_checked() {
+    fn ids_are_validated() {
         let cases = [
             ("abcdefghij0123456789", true),
             ("a0000000000000000000", true),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn serde_checks_too() {
+    fn serde_validates() {
         let id = SandboxId::from_entropy([7; 20]);
         assert_eq!(serde_json::to_string(&id).unwrap(), "\"hhhhhhhhhhhhhhhhhhhh\"");
         assert_eq!(serde_json::from_str::<SandboxId>("\"hhhhhhhhhhhhhhhhhhhh\"").unwrap(), id);
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_entropy_gives_a_valid_id(bytes: [u8; 20]) {
+        fn any_entropy_gives_a_valid_id(bytes: [u8; 20]) {
             let id = SandboxId::from_entropy(bytes);
             prop_assert_eq!(id.as_str().parse::<SandboxId>().unwrap(), id);
         }

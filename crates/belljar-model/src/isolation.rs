@@ -1,4 +1,4 @@
-//! Which walls were really in force.
+//! Isolation layers that were in force.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::engine::EngineName;
 use crate::limits::{Limits, LimitsGrade};
 
-/// Which walls were really in force, as opposed to asked for.
+/// Isolation layers that were actually in force, as opposed to requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// What built the walls.
+    /// Engine of the sandbox.
     pub engine: EngineName,
-    /// How limits were held.
+    /// How limits were enforced.
     pub grade: LimitsGrade,
-    /// Where the sandbox's files came from, such as `host`.
+    /// Origin of the sandbox's files, such as `host`.
     pub tree: String,
-    /// Each wall, in the order in which it was built.
+    /// Layers, in the order in which they were set up.
     pub layers: Vec<Layer>,
 }
 
 impl Isolation {
-    /// The same with other limits, as they are set while a sandbox runs.
+    /// Returns a copy with other limits, as they are set while a sandbox runs.
     #[must_use]
     pub fn with_limits(mut self, limits: &Limits) -> Self {
         for layer in &mut self.layers {
@@ -31,7 +31,7 @@ impl Isolation {
                 "cpu" => &limits.cpus,
                 _ => continue,
             };
-            // Where nothing is limited, nothing is said to be.
+            // A limit that is not enforced is not reported.
             if let Some((_, by)) = layer.detail.split_once(LIMITED_BY) {
                 layer.detail = format!("{limit}{LIMITED_BY}{by}");
             }
@@ -40,28 +40,28 @@ impl Isolation {
     }
 }
 
-/// Stands in a layer's detail between a limit and what holds it.
+/// Separator in a layer's detail between a limit and what enforces it.
 pub const LIMITED_BY: &str = " by ";
 
-/// One wall.
+/// Isolation layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// The wall's name, such as `seccomp`.
+    /// Name of the layer, such as `seccomp`.
     pub name: String,
-    /// Whether it stood.
+    /// State of the layer.
     pub state: LayerState,
-    /// What it consisted of, or why it did not stand, in a few words.
+    /// What it consisted of, or why it was absent, in a few words.
     pub detail: String,
 }
 
-/// Whether a wall stood.
+/// State of an isolation layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerState {
-    /// It stood in full.
+    /// Fully in force.
     InForce,
-    /// A weaker form of it stood, which was asked for by name.
+    /// In force in a weaker form, which was requested by name.
     Weaker,
-    /// It did not stand.
+    /// Not in force.
     Absent,
 }

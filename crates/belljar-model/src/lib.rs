@@ -1,7 +1,7 @@
-//! What a sandbox may do, and what came of it: ids, limits, mounts, languages, outcomes, results.
+//! Data model of sandboxes: ids, limits, mounts, languages, outcomes, results.
 //!
-//! Everything here is plain data with its parsing and its rules. There is no I/O, no clock and no
-//! randomness: callers bring those.
+//! Everything here is plain data with its parsing and validation. There is no I/O, no clock and no randomness: callers provide
+//! those.
 #![forbid(unsafe_code)]
 
 mod code;

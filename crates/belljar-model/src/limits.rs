@@ -1,4 +1,4 @@
-//! What a sandbox may use. A limit that exists is a limit that is allowed.
+//! Limits of a sandbox. Constructing a limit validates it, so that every value is in its range.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::size::ByteSize;
 use crate::text::serde_as_text;
 use crate::timeout::{Timeout, parse_decimal};
 
-/// Makes a limit that is a number of bytes.
+/// Defines a limit that is a number of bytes.
 macro_rules! size_limit {
     ($(#[$doc:meta])* $name:ident, $field:literal, $min:expr, $max:expr, $default:expr, $allowed:literal) => {
         $(#[$doc])*
@@ -17,25 +17,25 @@ macro_rules! size_limit {
         pub struct $name(ByteSize);
 
         impl $name {
-            /// The least that is allowed.
+            /// Minimum.
             pub const MIN: Self = Self($min);
-            /// The most that is allowed.
+            /// Maximum.
             pub const MAX: Self = Self($max);
             const DEFAULT: Self = Self($default);
             const FIELD: &'static str = $field;
             const ALLOWED: &'static str = $allowed;
 
-            /// Makes the limit from a number of bytes.
+            /// Creates the limit from a number of bytes.
             ///
             /// # Errors
             ///
-            /// When the number is out of range.
+            /// Fails if the number is out of range.
             pub fn new(bytes: u64) -> Result<Self, ModelError> {
                 let size = ByteSize::new(bytes);
                 Self::checked(size).ok_or_else(|| ModelError::not_allowed(Self::FIELD, size.to_string(), Self::ALLOWED))
             }
 
-            /// The limit in bytes.
+            /// Returns the limit in bytes.
             pub const fn bytes(self) -> u64 {
                 self.0.bytes()
             }
@@ -59,7 +59,7 @@ macro_rules! size_limit {
     };
 }
 
-/// Makes a limit that is a plain number.
+/// Defines a limit that is a plain number.
 macro_rules! count_limit {
     ($(#[$doc:meta])* $name:ident, $number:ty, $field:literal, $min:expr, $max:expr, $default:expr, $allowed:literal) => {
         $(#[$doc])*
@@ -67,24 +67,24 @@ macro_rules! count_limit {
         pub struct $name($number);
 
         impl $name {
-            /// The least that is allowed.
+            /// Minimum.
             pub const MIN: Self = Self($min);
-            /// The most that is allowed.
+            /// Maximum.
             pub const MAX: Self = Self($max);
             const DEFAULT: Self = Self($default);
             const FIELD: &'static str = $field;
             const ALLOWED: &'static str = $allowed;
 
-            /// Makes the limit.
+            /// Creates the limit.
             ///
             /// # Errors
             ///
-            /// When the number is out of range.
+            /// Fails if the number is out of range.
             pub fn new(count: $number) -> Result<Self, ModelError> {
                 Self::checked(count).ok_or_else(|| ModelError::not_allowed(Self::FIELD, count.to_string(), Self::ALLOWED))
             }
 
-            /// The limit as a number.
+            /// Returns the limit as a number.
             pub const fn get(self) -> $number {
                 self.0
             }
@@ -129,17 +129,17 @@ macro_rules! limit_traits {
     };
 }
 
-/// The table of limits: what there is in [`Limits`] and, as it was written, in [`LimitsFile`].
+/// Defines the table of limits: the fields of [`Limits`] and, as text, of [`LimitsFile`].
 macro_rules! limits {
     ($($(#[doc = $doc:literal])* $name:ident: $type:ty,)*) => {
-        /// Everything that a sandbox may use.
+        /// Limits of a sandbox.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Limits {
             $($(#[doc = $doc])* pub $name: $type,)*
         }
 
-        /// What is said about limits: each value as it was written, and only those that were.
+        /// Limits as given, each as text and only those that were given.
         #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
         pub struct LimitsFile {
             $($(#[doc = $doc])*
@@ -148,10 +148,10 @@ macro_rules! limits {
         }
 
         impl LimitsFile {
-            /// The names of all limits.
+            /// Names of all limits.
             pub const NAMES: &[&str] = &[$(stringify!($name)),*];
 
-            /// The place of the limit with this name, if there is one.
+            /// Returns the field of the limit with this name, if there is one.
             pub fn get_mut(&mut self, name: &str) -> Option<&mut Option<String>> {
                 match name {
                     $(stringify!($name) => Some(&mut self.$name),)*
@@ -159,17 +159,17 @@ macro_rules! limits {
                 }
             }
 
-            /// Lays other limits over these: what `over` says wins.
+            /// Merges with other limits; values in `over` win.
             #[must_use]
             pub fn merge(self, over: Self) -> Self {
                 Self { $($name: over.$name.or(self.$name),)* }
             }
 
-            /// Checks every limit and fills in the defaults.
+            /// Validates every limit and fills in the defaults.
             ///
             /// # Errors
             ///
-            /// When a limit cannot be read or is out of range.
+            /// Fails if a limit cannot be read or is out of range.
             pub fn resolve(self) -> Result<Limits, ModelError> {
                 Ok(Limits { $($name: self.$name.map_or_else(|| Ok(<$type>::default()), |text| text.parse())?,)* })
             }
@@ -192,9 +192,9 @@ macro_rules! limits {
 limits! {
     /// Memory and swap of all processes together.
     memory: Memory,
-    /// Processor time a second.
+    /// Processor time per second.
     cpus: Cpus,
-    /// Time until everything is stopped.
+    /// Time after which everything is stopped.
     timeout: Timeout,
     /// Processes and threads at once.
     pids: Pids,
@@ -204,28 +204,28 @@ limits! {
     disk: DiskSize,
     /// Files and directories in each file system that can be written.
     inodes: Inodes,
-    /// What is kept of each output stream.
+    /// Size that is kept of each output stream.
     output: OutputSize,
-    /// What is written to disk of each output stream.
+    /// Size that is written to disk of each output stream.
     log: LogSize,
     /// Descriptors that one process may hold.
     open_files: OpenFiles,
 }
 
-/// How limits are held.
+/// How limits are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitsGrade {
     /// By a control group: the kernel counts all processes of the sandbox together.
     #[default]
     Cgroup,
-    /// By resource limits of each process and a watcher that sums them up. Weaker: a burst can pass a limit
-    /// before it is seen. In force only when it is asked for by name.
+    /// By resource limits of each process and a watcher that sums them up. Weaker: a burst can exceed a limit before it is
+    /// noticed. In force only when requested by name.
     Watched,
 }
 
 impl LimitsGrade {
-    /// The grade's name: `cgroup` or `watched`.
+    /// Returns the name: `cgroup` or `watched`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -271,13 +271,13 @@ size_limit!(
 );
 
 size_limit!(
-    /// What is kept of each output stream, head and tail: from 4 KiB to 256 MiB, 8 MiB by default.
+    /// Size that is kept of each output stream, head and tail: from 4 KiB to 256 MiB, 8 MiB by default.
     OutputSize, "output", ByteSize::new(4096), ByteSize::mib(256), ByteSize::mib(8),
     "a size from 4 KiB to 256 MiB, such as 8m"
 );
 
 size_limit!(
-    /// What is written to disk of each output stream: up to 1 TiB, 256 MiB by default. 0 is no log at all.
+    /// Size that is written to disk of each output stream: up to 1 TiB, 256 MiB by default. 0 disables the log.
     LogSize, "log", ByteSize::new(0), ByteSize::mib(1 << 20), ByteSize::mib(256),
     "a size from 0 bytes (no log) to 1 TiB, such as 256m"
 );
@@ -305,24 +305,24 @@ count_limit!(
 pub struct Cpus(u32);
 
 impl Cpus {
-    /// The least that is allowed, 0.01 processors.
+    /// Minimum, 0.01 processors.
     pub const MIN: Self = Self(10);
-    /// The most that is allowed, 1024 processors.
+    /// Maximum, 1024 processors.
     pub const MAX: Self = Self(1_024_000);
     const DEFAULT: Self = Self(1000);
     const ALLOWED: &'static str = "a number from 0.01 to 1024 with at most three decimals, such as 0.5";
 
-    /// Makes the limit from thousandths of a processor.
+    /// Creates the limit from thousandths of a processor.
     ///
     /// # Errors
     ///
-    /// When the number is out of range.
+    /// Fails if the number is out of range.
     pub fn new(millis: u32) -> Result<Self, ModelError> {
         Self::checked(millis)
             .ok_or_else(|| ModelError::not_allowed("cpus", Self(millis).to_string(), Self::ALLOWED))
     }
 
-    /// The limit in thousandths of a processor.
+    /// Returns the limit in thousandths of a processor.
     pub const fn millis(self) -> u32 {
         self.0
     }
@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks one limit: its range as written in the refusal, its default, and texts just in and just out of range.
+    /// Checks one limit: its range as stated in the error, its default, and texts just inside and outside of the range.
     macro_rules! check_limit {
         ($name:ident, default $default:literal, in [$($inside:literal),*], out [$($outside:literal),*]) => {{
             assert_eq!($name::default(), $default.parse().unwrap());
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_their_ranges() {
+    fn limits_enforce_their_ranges() {
         check_limit!(Memory, default "512m", in ["16m", "1t", "16777216"], out ["0", "16777215", "1025g", "", "5 parsecs", "-1m"]);
         check_limit!(Cpus, default "1", in ["0.01", "1024", "0.5", "1.250"], out ["0", "0.009", "0.0101", "1024.001", "1e1", "-1", "", "NaN", "1 cpu"]);
         check_limit!(Pids, default "128", in ["1", "4194304"], out ["0", "4194305", "99999999999", "-1", "+1", "1k", "", "1.0"]);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reads_as_promised() {
+    fn error_names_value_and_range() {
         assert_eq!(
             "0".parse::<Memory>().unwrap_err().to_string(),
             "memory: \"0\" is not allowed; give a size from 16 MiB to 1 TiB, such as 256m"
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_written() {
+    fn cpus_are_displayed() {
         for (text, millis, written) in [
             ("0.5", 500, "0.5"),
             ("2", 2000, "2"),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn grades_are_read_and_written() {
+    fn grades_round_trip() {
         for grade in [LimitsGrade::Cgroup, LimitsGrade::Watched] {
             assert_eq!(grade.to_string().parse::<LimitsGrade>().unwrap(), grade);
             assert_eq!(serde_json::to_value(grade).unwrap(), grade.as_str());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn serde_keeps_and_checks_limits() {
+    fn serde_round_trips_and_validates() {
         let limits =
             Limits { memory: "1g".parse().unwrap(), cpus: "0.25".parse().unwrap(), ..Limits::default() };
         let json = serde_json::to_string(&limits).unwrap();
@@ -453,7 +453,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_allowed_limit_is_read_back(millis in 10_u32..=1_024_000, bytes in (16_u64 << 20)..=(1 << 40)) {
+        fn allowed_limits_round_trip(millis in 10_u32..=1_024_000, bytes in (16_u64 << 20)..=(1 << 40)) {
             let cpus = Cpus::new(millis).unwrap();
             prop_assert_eq!(cpus.to_string().parse::<Cpus>().unwrap(), cpus);
             let memory = Memory::new(bytes).unwrap();

@@ -1,12 +1,12 @@
-//! Which paths of the host may be mounted at all.
+//! Policy of which host paths may be mounted.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::ModelError;
 use crate::mounts::{Mount, MountMode, normalise};
-use crate::text::shown_path;
+use crate::text::quote_path;
 
-/// What no sandbox may see, on any host.
+/// Paths that no sandbox may see, on any host.
 const FORBIDDEN: [&str; 22] = [
     "/etc/shadow",
     "/etc/gshadow",
@@ -32,16 +32,16 @@ const FORBIDDEN: [&str; 22] = [
     "/var/lib/kubelet",
 ];
 
-/// What no sandbox may see in a home directory: keys, tokens and passwords.
+/// Paths in a home directory that no sandbox may see: keys, tokens and passwords.
 pub const FORBIDDEN_IN_HOME: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".config", ".kube", ".docker", ".netrc", ".git-credentials"];
 
-/// Which paths of the host may be mounted, and how.
+/// Policy of which host paths may be mounted, and how.
 ///
-/// Nothing is allowed until it is named. A forbidden path wins over every allowed one. Paths are compared by
-/// their parts, never letter by letter: `/data` does not hold `/database`.
+/// Nothing is allowed until it is named. A forbidden path takes precedence over every allowed one. Paths are compared by
+/// components, never by characters: `/data` does not contain `/database`.
 ///
-/// All paths given here should be free of symlinks, since they are compared with a path that is.
+/// All paths given here should be free of symlinks, as they are compared with a resolved path.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "crate::spec_wire::PolicyWire", into = "crate::spec_wire::PolicyWire")]
 pub struct MountPolicy {
@@ -50,107 +50,106 @@ pub struct MountPolicy {
     forbidden: Vec<PathBuf>,
 }
 
-/// Why a path of the host is not mounted.
+/// Reason why a host path is not mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MountRefusal {
-    /// The whole host was asked for.
-    #[error("cannot mount {}: it is the root of the host; name a directory below it", shown_path(.source_path))]
+    /// The root of the host was requested.
+    #[error("cannot mount {}: it is the root of the host; name a directory below it", quote_path(.source_path))]
     Root {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
     },
 
-    /// The path is not absolute, or has `..` in it, so it cannot be compared.
-    #[error("cannot mount {}: {} is not a whole path, free of ..", shown_path(.source_path), shown_path(.resolved))]
+    /// The path is not absolute or contains `..`, so it cannot be compared.
+    #[error("cannot mount {}: {} is not an absolute path without ..", quote_path(.source_path), quote_path(.resolved))]
     NotCanonical {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
-        /// The path that it was said to lead to.
+        /// Path that it was resolved to.
         #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
     },
 
-    /// The path is a forbidden one, or lies in one.
+    /// The path is forbidden, or inside of a forbidden one.
     #[error(
         "cannot mount {}{}: {} is forbidden",
-        shown_path(.source_path), leads_to(.source_path, .resolved), shown_path(.rule)
+        quote_path(.source_path), describe_target(.source_path, .resolved), quote_path(.rule)
     )]
     Forbidden {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
-        /// The path that it leads to.
+        /// Resolved path.
         #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
-        /// The forbidden path.
+        /// Forbidden path.
         #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 
-    /// The path holds a forbidden one, which would be mounted with it.
+    /// The path contains a forbidden one, which would be mounted with it.
     #[error(
-        "cannot mount {}{}: it holds {}, which is forbidden; name a directory that does not",
-        shown_path(.source_path), leads_to(.source_path, .resolved), shown_path(.rule)
+        "cannot mount {}{}: it contains {}, which is forbidden; name a directory that does not",
+        quote_path(.source_path), describe_target(.source_path, .resolved), quote_path(.rule)
     )]
     HoldsForbidden {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
-        /// The path that it leads to.
+        /// Resolved path.
         #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
-        /// The forbidden path.
+        /// Forbidden path.
         #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 
-    /// No allowed path holds it.
+    /// The path is not inside of an allowed one.
     #[error(
-        "cannot mount {}{}: it lies in no allowed path; allowed are {}",
-        shown_path(.source_path), leads_to(.source_path, .resolved), listed(.allowed)
+        "cannot mount {}{}: it is not in an allowed path; allowed: {}",
+        quote_path(.source_path), describe_target(.source_path, .resolved), list_paths(.allowed)
     )]
     NotAllowed {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
-        /// The path that it leads to.
+        /// Resolved path.
         #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
-        /// The paths that may be mounted in the mode that was asked for.
+        /// Paths that may be mounted in the requested mode.
         #[serde(with = "crate::files::all_as_bytes")]
         allowed: Vec<PathBuf>,
     },
 
-    /// It was asked for writing, and only reading is allowed.
+    /// Writing was requested, and only reading is allowed.
     #[error(
         "cannot mount {}{} for writing: {} is allowed for reading only; mount it with :ro",
-        shown_path(.source_path), leads_to(.source_path, .resolved), shown_path(.rule)
+        quote_path(.source_path), describe_target(.source_path, .resolved), quote_path(.rule)
     )]
     ReadOnly {
-        /// The path as it was asked for.
+        /// Path as requested.
         #[serde(with = "crate::files::as_bytes")]
         source_path: PathBuf,
-        /// The path that it leads to.
+        /// Resolved path.
         #[serde(with = "crate::files::as_bytes")]
         resolved: PathBuf,
-        /// The path that is allowed for reading.
+        /// Path that is allowed for reading.
         #[serde(with = "crate::files::as_bytes")]
         rule: PathBuf,
     },
 }
 
 impl MountPolicy {
-    /// Makes a policy that allows nothing.
+    /// Creates a policy that allows nothing.
     ///
-    /// It forbids what no host may show (`/etc/shadow`, `/root`, `/proc`, sockets of container daemons and the
-    /// like) and the keys and tokens in each of `homes` (`.ssh`, `.aws`, `.config` and the like). A home that
-    /// is not absolute is left out: no mounted path can lie in it. Where a home or something in it is a
-    /// symlink, the caller also passes or [forbids](Self::forbid) the place it leads to; see
-    /// [`forbidden`](Self::forbidden).
+    /// It forbids paths that no sandbox may see (`/etc/shadow`, `/root`, `/proc`, sockets of container daemons and the like)
+    /// and the keys and tokens in each of `homes` (`.ssh`, `.aws`, `.config` and the like). A home that is not absolute is
+    /// ignored: no mounted path can be inside of it. If a home or something in it is a symlink, the caller also passes or
+    /// [forbids](Self::forbid) its target; see [`forbidden`](Self::forbidden).
     pub fn new(homes: &[PathBuf]) -> Self {
         let in_homes = homes
             .iter()
@@ -160,61 +159,61 @@ impl MountPolicy {
         Self { read: Vec::new(), write: Vec::new(), forbidden }
     }
 
-    /// Allows a path, and all inside of it, to be mounted for reading.
+    /// Allows a path and everything inside of it to be mounted for reading.
     ///
     /// # Errors
     ///
-    /// When the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
+    /// Fails if the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
     pub fn allow_read(&mut self, path: PathBuf) -> Result<(), ModelError> {
         self.read.push(normalise("allowed path", &path)?);
         Ok(())
     }
 
-    /// Allows a path, and all inside of it, to be mounted for reading and for writing.
+    /// Allows a path and everything inside of it to be mounted for reading and writing.
     ///
     /// # Errors
     ///
-    /// When the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
+    /// Fails if the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
     pub fn allow_write(&mut self, path: PathBuf) -> Result<(), ModelError> {
         self.write.push(normalise("allowed path", &path)?);
         Ok(())
     }
 
-    /// Forbids a path, all inside of it, and everything that holds it. This wins over what is allowed.
+    /// Forbids a path, everything inside of it, and every path that contains it. Takes precedence over allowed paths.
     ///
     /// # Errors
     ///
-    /// When the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
+    /// Fails if the path is `/`, is not absolute, is too long, or has `..` or a NUL in it.
     pub fn forbid(&mut self, path: PathBuf) -> Result<(), ModelError> {
         self.forbidden.push(normalise("forbidden path", &path)?);
         Ok(())
     }
 
-    /// The forbidden paths, so that a caller can forbid also what they lead to as symlinks.
+    /// Returns the forbidden paths, so that a caller can also forbid their targets as symlinks.
     pub fn forbidden(&self) -> &[PathBuf] {
         &self.forbidden
     }
 
-    /// What may be read, what may be written, what is forbidden.
+    /// Returns the readable, writable and forbidden paths.
     pub(crate) fn parts(&self) -> (&[PathBuf], &[PathBuf], &[PathBuf]) {
         (&self.read, &self.write, &self.forbidden)
     }
 
-    /// Decides on a mount. `canonical` is its source after the caller resolved all symlinks.
+    /// Checks a mount. `canonical` is its source after the caller resolved all symlinks.
     ///
     /// # Errors
     ///
-    /// When the path is `/`; when it is, lies in, or holds a forbidden path, or was asked for by a name that
-    /// is or lies in one; when no allowed path holds it; when it was asked for writing where only reading is
-    /// allowed. The refusal names the rule.
-    pub fn check(&self, asked: &Mount, canonical: &Path) -> Result<(), MountRefusal> {
-        let source_path = || asked.source.clone();
+    /// Fails if the path is `/`; if it is, is inside of, or contains a forbidden path, or was requested by a name that is or is
+    /// inside of one; if it is not inside of an allowed path; if writing was requested where only reading is allowed. The
+    /// refusal names the rule.
+    pub fn check(&self, requested: &Mount, canonical: &Path) -> Result<(), MountRefusal> {
+        let source_path = || requested.source.clone();
         let resolved = || canonical.to_path_buf();
-        let whole = |path: &Path| {
+        let is_canonical = |path: &Path| {
             path.is_absolute() && path.components().skip(1).all(|part| matches!(part, Component::Normal(_)))
         };
-        for path in [&asked.source, canonical] {
-            if !whole(path) {
+        for path in [&requested.source, canonical] {
+            if !is_canonical(path) {
                 return Err(MountRefusal::NotCanonical {
                     source_path: source_path(),
                     resolved: path.to_path_buf(),
@@ -225,7 +224,7 @@ impl MountPolicy {
             }
         }
 
-        let touched = |rule: &&PathBuf| canonical.starts_with(rule) || asked.source.starts_with(rule);
+        let touched = |rule: &&PathBuf| canonical.starts_with(rule) || requested.source.starts_with(rule);
         if let Some(rule) = self.forbidden.iter().find(touched) {
             return Err(MountRefusal::Forbidden {
                 source_path: source_path(),
@@ -245,7 +244,7 @@ impl MountPolicy {
         if self.write.iter().any(|rule| holds(&rule)) {
             return Ok(());
         }
-        match (self.read.iter().find(holds), asked.mode) {
+        match (self.read.iter().find(holds), requested.mode) {
             (Some(_), MountMode::ReadOnly) => Ok(()),
             (Some(rule), MountMode::ReadWrite) => Err(MountRefusal::ReadOnly {
                 source_path: source_path(),
@@ -264,20 +263,20 @@ impl MountPolicy {
     }
 }
 
-/// The part of a refusal that says where a symlink leads.
-fn leads_to(source: &Path, resolved: &Path) -> String {
-    if source == resolved { String::new() } else { format!(", which leads to {}", shown_path(resolved)) }
+/// Returns the part of a refusal that shows the target of a symlink.
+fn describe_target(source: &Path, resolved: &Path) -> String {
+    if source == resolved { String::new() } else { format!(", which leads to {}", quote_path(resolved)) }
 }
 
-/// Allowed paths in a refusal; the first few are enough to see the rule.
-fn listed(paths: &[PathBuf]) -> String {
-    const MOST: usize = 8;
+/// Lists the allowed paths of a refusal; the first few suffice.
+fn list_paths(paths: &[PathBuf]) -> String {
+    const MAX_LISTED: usize = 8;
     if paths.is_empty() {
         return "none".to_owned();
     }
-    let mut texts: Vec<String> = paths.iter().take(MOST).map(|path| shown_path(path)).collect();
-    if paths.len() > MOST {
-        texts.push(format!("{} more", paths.len() - MOST));
+    let mut texts: Vec<String> = paths.iter().take(MAX_LISTED).map(|path| quote_path(path)).collect();
+    if paths.len() > MAX_LISTED {
+        texts.push(format!("{} more", paths.len() - MAX_LISTED));
     }
     texts.join(", ")
 }
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_decided() {
+    fn mount_decisions() {
         use MountMode::{ReadOnly as Ro, ReadWrite as Rw};
         let readable = "\"/data\", \"/home/ann\", \"/etc\", \"/srv/out\", \"/data/w\"";
         let writable = "\"/srv/out\", \"/data/w\"";
@@ -324,19 +323,19 @@ mod tests {
                 "/srv/outer",
                 Ro,
                 "/srv/outer",
-                &format!("cannot mount \"/srv/outer\": it lies in no allowed path; allowed are {readable}"),
+                &format!("cannot mount \"/srv/outer\": it is not in an allowed path; allowed: {readable}"),
             ),
             (
                 "/srv",
                 Rw,
                 "/srv",
-                &format!("cannot mount \"/srv\": it lies in no allowed path; allowed are {writable}"),
+                &format!("cannot mount \"/srv\": it is not in an allowed path; allowed: {writable}"),
             ),
             (
                 "/database",
                 Ro,
                 "/database",
-                &format!("cannot mount \"/database\": it lies in no allowed path; allowed are {readable}"),
+                &format!("cannot mount \"/database\": it is not in an allowed path; allowed: {readable}"),
             ),
             ("/link", Ro, "/data/a", "ok"),
             (
@@ -344,7 +343,7 @@ mod tests {
                 Ro,
                 "/opt/x",
                 &format!(
-                    "cannot mount \"/data/link\", which leads to \"/opt/x\": it lies in no allowed path; allowed are {readable}"
+                    "cannot mount \"/data/link\", which leads to \"/opt/x\": it is not in an allowed path; allowed: {readable}"
                 ),
             ),
             (
@@ -385,18 +384,23 @@ mod tests {
                 "cannot mount \"/data/secret\": \"/data/secret\" is forbidden",
             ),
             ("/run", Ro, "/run", "HOLDS /run/docker.sock"),
-            ("/data/a", Ro, "data/a", "cannot mount \"/data/a\": \"data/a\" is not a whole path, free of .."),
+            (
+                "/data/a",
+                Ro,
+                "data/a",
+                "cannot mount \"/data/a\": \"data/a\" is not an absolute path without ..",
+            ),
             (
                 "/data/a",
                 Ro,
                 "/data/../root",
-                "cannot mount \"/data/a\": \"/data/../root\" is not a whole path, free of ..",
+                "cannot mount \"/data/a\": \"/data/../root\" is not an absolute path without ..",
             ),
             (
                 "/data/../root",
                 Ro,
                 "/data/a",
-                "cannot mount \"/data/../root\": \"/data/../root\" is not a whole path, free of ..",
+                "cannot mount \"/data/../root\": \"/data/../root\" is not an absolute path without ..",
             ),
         ];
         for (source, mode, canonical, expected) in cases {
@@ -407,7 +411,7 @@ mod tests {
             let expected = match expected.strip_prefix("HOLDS ") {
                 None => expected.to_owned(),
                 Some(rule) => format!(
-                    "cannot mount {source:?}: it holds {rule:?}, which is forbidden; name a directory that does not"
+                    "cannot mount {source:?}: it contains {rule:?}, which is forbidden; name a directory that does not"
                 ),
             };
             assert_eq!(found, expected);
@@ -415,16 +419,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allowed_at_first() {
+    fn nothing_is_allowed_by_default() {
         let refusal = MountPolicy::new(&[]).check(&mount("/data", MountMode::ReadOnly), Path::new("/data"));
         assert_eq!(
             refusal.unwrap_err().to_string(),
-            "cannot mount \"/data\": it lies in no allowed path; allowed are none"
+            "cannot mount \"/data\": it is not in an allowed path; allowed: none"
         );
     }
 
     #[test]
-    fn every_promised_path_is_forbidden() {
+    fn promised_paths_are_forbidden() {
         let mut policy = MountPolicy::new(&["/home/ann".into(), "/home/ben".into()]);
         policy.allow_write("/home".into()).unwrap();
         policy.allow_write("/etc".into()).unwrap();
@@ -435,8 +439,8 @@ mod tests {
         );
         for path in promised {
             for mode in [MountMode::ReadOnly, MountMode::ReadWrite] {
-                let asked = Mount { source: path.clone(), target: "/in".into(), mode };
-                let refusal = policy.check(&asked, &path).unwrap_err();
+                let requested = Mount { source: path.clone(), target: "/in".into(), mode };
+                let refusal = policy.check(&requested, &path).unwrap_err();
                 assert!(
                     matches!(&refusal, MountRefusal::Forbidden { rule, .. } if *rule == path),
                     "{refusal}"
@@ -446,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_checked() {
+    fn rules_are_validated() {
         let mut policy = MountPolicy::new(&[]);
         for bad in ["/", "data", "", "/a/../b", "/a\0b", "~/x"] {
             assert!(policy.allow_read(bad.into()).is_err(), "{bad:?}");
@@ -463,23 +467,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn paths_are_compared_by_their_parts(allowed in path(), forbidden in path(), asked in path()) {
+        fn paths_are_compared_by_components(allowed in path(), forbidden in path(), requested in path()) {
             let parts = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
-            let (allowed_parts, forbidden_parts, asked_parts) = (parts(&allowed), parts(&forbidden), parts(&asked));
-            let expected = asked_parts.starts_with(&allowed_parts)
-                && !asked_parts.starts_with(&forbidden_parts)
-                && !forbidden_parts.starts_with(&asked_parts);
+            let (allowed_parts, forbidden_parts, requested_parts) = (parts(&allowed), parts(&forbidden), parts(&requested));
+            let expected = requested_parts.starts_with(&allowed_parts)
+                && !requested_parts.starts_with(&forbidden_parts)
+                && !forbidden_parts.starts_with(&requested_parts);
 
             let mut policy = MountPolicy::new(&[]);
             policy.allow_read(allowed.clone()).unwrap();
             policy.forbid(forbidden).unwrap();
-            let mut asked = Mount { source: asked.clone(), target: "/in".into(), mode: MountMode::ReadOnly };
-            prop_assert_eq!(policy.check(&asked, &asked.source).is_ok(), expected);
+            let mut requested = Mount { source: requested.clone(), target: "/in".into(), mode: MountMode::ReadOnly };
+            prop_assert_eq!(policy.check(&requested, &requested.source).is_ok(), expected);
 
-            asked.mode = MountMode::ReadWrite;
-            prop_assert!(policy.check(&asked, &asked.source).is_err());
+            requested.mode = MountMode::ReadWrite;
+            prop_assert!(policy.check(&requested, &requested.source).is_err());
             policy.allow_write(allowed).unwrap();
-            prop_assert_eq!(policy.check(&asked, &asked.source).is_ok(), expected);
+            prop_assert_eq!(policy.check(&requested, &requested.source).is_ok(), expected);
         }
     }
 }

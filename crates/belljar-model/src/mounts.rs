@@ -1,4 +1,4 @@
-//! Host directories inside of a sandbox.
+//! Mounts of host directories in a sandbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,29 +7,29 @@ use std::str::FromStr;
 
 use crate::error::ModelError;
 
-/// The longest path that the kernel takes, without its final NUL.
+/// Maximum length in bytes of a path that the kernel accepts, without its final NUL.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// What a sandbox needs for itself: nothing may be mounted on these paths or inside of them.
+/// Paths that a sandbox needs for itself: nothing may be mounted on or inside of them.
 const PROTECTED_TARGETS: [&str; 11] =
     ["/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 const MOUNT_FORM: &str = "SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, such as /data:/data:ro";
 
-/// Whether a mounted path can be written.
+/// Access mode of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub enum MountMode {
-    /// It can be read only. The default.
+    /// Read-only, the default.
     #[default]
     #[serde(rename = "ro")]
     ReadOnly,
-    /// It can be read and written.
+    /// Readable and writable.
     #[serde(rename = "rw")]
     ReadWrite,
 }
 
 impl MountMode {
-    /// The mode as it is written in a mount: `ro` or `rw`.
+    /// Returns the mode as written in a mount: `ro` or `rw`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "ro",
@@ -44,26 +44,26 @@ impl fmt::Display for MountMode {
     }
 }
 
-/// A path of the host that a sandbox sees.
+/// Mount of a host path in a sandbox.
 ///
-/// Read from `SOURCE:TARGET[:ro|rw]`. A path with a colon in it can be given to [`Mount::new`] only.
+/// Parsed from `SOURCE:TARGET[:ro|rw]`. Paths that contain a colon can only be passed to [`Mount::new`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mount {
-    /// The path on the host: absolute, without `..`.
+    /// Path on the host: absolute, without `..`.
     pub source: PathBuf,
-    /// The path in the sandbox: absolute, without `..`.
+    /// Path in the sandbox: absolute, without `..`.
     pub target: PathBuf,
-    /// Whether it can be written.
+    /// Access mode.
     pub mode: MountMode,
 }
 
 impl Mount {
-    /// Makes a mount. Needless slashes and dots are taken out of both paths.
+    /// Creates a mount. Redundant slashes and dots are removed from both paths.
     ///
     /// # Errors
     ///
-    /// When a path is not absolute, is `/`, is too long, or has `..` or a NUL in it; when the target is one
-    /// that the sandbox needs for itself, such as `/proc` or `/usr/lib`.
+    /// Fails if a path is not absolute, is `/`, is too long, or contains `..` or NUL; if the target is one that the sandbox
+    /// needs for itself, such as `/proc` or `/usr/lib`.
     pub fn new(
         source: impl AsRef<Path>,
         target: impl AsRef<Path>,
@@ -106,15 +106,15 @@ impl fmt::Display for Mount {
     }
 }
 
-/// Checks that no mount stands on or hides another.
+/// Checks that no mount replaces or hides another.
 ///
-/// A mount inside of another is fine when the outer one comes first.
+/// A mount inside of another is fine if the outer one comes first.
 ///
 /// # Errors
 ///
-/// When two mounts have one target, or when one would hide a mount that comes before it.
+/// Fails if two mounts have the same target, or if one would hide an earlier one.
 pub fn check_targets(mounts: &[Mount]) -> Result<(), ModelError> {
-    // Paths are ordered by their parts, so what lies in a path comes right after it. Comparing each with each would take
+    // Paths are ordered by components, so a path is directly followed by those inside of it. Comparing all pairs would take
     // minutes for as many mounts as a specification has room for.
     let mut earlier: BTreeMap<&Path, &Mount> = BTreeMap::new();
     for later in mounts {
@@ -140,7 +140,7 @@ pub fn check_targets(mounts: &[Mount]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Takes needless slashes and dots out of a path that a mount can have.
+/// Validates a path of a mount and removes redundant slashes and dots.
 pub(crate) fn normalise(field: &'static str, path: &Path) -> Result<PathBuf, ModelError> {
     let refuse = |allowed: &str| Err(ModelError::not_allowed(field, path.to_string_lossy(), allowed));
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -172,7 +172,7 @@ mod tests {
     const PROTECTED: &str = "/proc, /sys, /dev, /etc, /usr, /bin, /sbin, /lib, /lib32, /lib64, /libx32";
 
     #[test]
-    fn mounts_are_read() {
+    fn mounts_are_parsed() {
         let cases = [
             ("/data:/data", "/data:/data:ro"),
             ("/data:/in:ro", "/data:/in:ro"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_refused() {
+    fn invalid_mounts_are_refused() {
         let form = format!("give {MOUNT_FORM}");
         let outside = format!("give a path outside of {PROTECTED}");
         let cases = [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_compared() {
+    fn conflicting_targets_are_refused() {
         let hidden = "mounts: \"/a\" would hide \"/a/b\", which comes before it; list the outer path first";
         let same = "mounts: \"/x\" and \"/y\" are both mounted on \"/a\"; give each a path of its own";
         let cases: [(&[&str], Option<&str>); 6] = [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_mounts_as_a_specification_holds_are_compared_at_once() {
+    fn checking_many_mounts_is_fast() {
         let mount = |number| Mount::new("/s", format!("/t/{number}"), MountMode::ReadOnly).unwrap();
         let mut mounts: Vec<Mount> = (0..100_000).map(mount).collect();
         let begin = std::time::Instant::now();

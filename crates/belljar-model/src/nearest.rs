@@ -1,27 +1,27 @@
-//! "Did you mean": the known word nearest to a misspelt one.
+//! Suggestions for misspelt words.
 
-/// Finds the known word nearest to `word`, or none when all are too far away to be a slip.
+/// Returns the known word nearest to `word`, or none if all are too far away to be a typo.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().flat_map(char::to_lowercase).collect();
-    // The distance is quadratic; nobody mistypes a word of this length.
+    // The distance takes quadratic time; words of this length are not typos.
     if word.is_empty() || word.len() > 64 {
         return None;
     }
-    let most = (word.len() / 3).max(1);
+    let max_distance = (word.len() / 3).max(1);
     known
         .into_iter()
         .map(|candidate| (distance(&word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// The part of a message that names the nearest word.
+/// Returns the part of a message that names the nearest word.
 pub(crate) fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default()
 }
 
-/// The number of letters to insert, remove or replace to make one word from the other.
+/// Returns the edit distance: insertions, deletions and replacements.
 fn distance(a: &[char], b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_found() {
+    fn nearest_word() {
         let known = ["python", "javascript", "ruby", "c", "sh"];
         let cases = [
             ("pyton", Some("python")),

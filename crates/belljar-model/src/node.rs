@@ -1,7 +1,7 @@
-//! A specification as it stands in a file, before its keys are looked at.
+//! Untyped form of a specification, before its keys are interpreted.
 //!
-//! JSON and TOML both become this tree, so that both have the same rules and the same messages: a key that
-//! is unknown, given twice or of the wrong type is refused with the path to it.
+//! JSON and TOML are both parsed into this tree, so that both have the same rules and messages: a key that is unknown,
+//! duplicate or of the wrong type is refused with the path to it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) enum Node {
     Number(String),
     Text(String),
     List(Vec<Node>),
-    /// Keys in their order; one may be there twice.
+    /// Entries in order; keys may occur twice.
     Table(Vec<(String, Node)>),
 }
 
@@ -43,7 +43,7 @@ impl Node {
     }
 }
 
-/// The keys of one table. Each is taken once; [`finish`](Self::finish) refuses what is left.
+/// Reader of the keys of one table. Each key is taken once; [`finish`](Self::finish) refuses the rest.
 pub(crate) struct Fields {
     path: String,
     values: BTreeMap<String, Node>,
@@ -56,7 +56,7 @@ impl Fields {
         Self::open(String::new(), node)
     }
 
-    /// Opens a table that stands at a path.
+    /// Opens a table at a path.
     pub(crate) fn open(path: String, node: Node) -> Result<Self, ModelError> {
         let entries = match node {
             Node::Table(entries) => entries,
@@ -65,7 +65,7 @@ impl Fields {
                 return Err(ModelError::WrongType {
                     key,
                     found: other.name(),
-                    wanted: "a table of keys and values",
+                    expected: "a table of keys and values",
                 });
             }
         };
@@ -79,11 +79,11 @@ impl Fields {
         Ok(Self { path, values, known: Vec::new() })
     }
 
-    /// Takes a text, or a number as the text that it would be in a flag.
+    /// Takes a text, or a number as its text form in a flag.
     pub(crate) fn scalar(&mut self, key: &'static str) -> Result<Option<String>, ModelError> {
         match self.take(key) {
             Some(Node::Text(text) | Node::Number(text)) => Ok(Some(text)),
-            other => self.absent_or_wrong(key, other, "a text or a number"),
+            other => self.none_or_wrong_type(key, other, "a text or a number"),
         }
     }
 
@@ -91,20 +91,21 @@ impl Fields {
     pub(crate) fn text(&mut self, key: &'static str) -> Result<Option<String>, ModelError> {
         match self.take(key) {
             Some(Node::Text(text)) => Ok(Some(text)),
-            other => self.absent_or_wrong(key, other, "a text"),
+            other => self.none_or_wrong_type(key, other, "a text"),
         }
     }
 
-    /// Takes a text that has to be there.
-    pub(crate) fn needed_text(&mut self, key: &'static str) -> Result<String, ModelError> {
-        self.text(key)?.ok_or_else(|| ModelError::MissingKey { key: join(&self.path, key), wanted: "a text" })
+    /// Takes a required text.
+    pub(crate) fn required_text(&mut self, key: &'static str) -> Result<String, ModelError> {
+        self.text(key)?
+            .ok_or_else(|| ModelError::MissingKey { key: join(&self.path, key), expected: "a text" })
     }
 
-    /// Takes true or false.
+    /// Takes a boolean.
     pub(crate) fn flag(&mut self, key: &'static str) -> Result<Option<bool>, ModelError> {
         match self.take(key) {
             Some(Node::Flag(flag)) => Ok(Some(flag)),
-            other => self.absent_or_wrong(key, other, "true or false"),
+            other => self.none_or_wrong_type(key, other, "true or false"),
         }
     }
 
@@ -114,20 +115,20 @@ impl Fields {
         self.take(key).map(|node| texts(&path, node)).transpose()
     }
 
-    /// Takes everything: free keys whose values are lists of texts. A null counts as absent.
+    /// Takes all keys, with any names, whose values are lists of texts. A null counts as absent.
     pub(crate) fn all_texts(self) -> Result<BTreeMap<String, Vec<String>>, ModelError> {
         let given = self.values.into_iter().filter(|(_, node)| *node != Node::Null);
         let list = |(name, node): (String, Node)| Ok((name.clone(), texts(&join(&self.path, &name), node)?));
         given.map(list).collect()
     }
 
-    /// Takes a list of texts that has to be there.
-    pub(crate) fn needed_texts(&mut self, key: &'static str) -> Result<Vec<String>, ModelError> {
+    /// Takes a required list of texts.
+    pub(crate) fn required_texts(&mut self, key: &'static str) -> Result<Vec<String>, ModelError> {
         self.texts(key)?
-            .ok_or_else(|| ModelError::MissingKey { key: join(&self.path, key), wanted: "a list of texts" })
+            .ok_or_else(|| ModelError::MissingKey { key: join(&self.path, key), expected: "a list of texts" })
     }
 
-    /// Takes a table whose keys are free and whose values are texts.
+    /// Takes a table with any keys and texts as values.
     pub(crate) fn text_table(
         &mut self,
         key: &'static str,
@@ -138,7 +139,7 @@ impl Fields {
             other => Err(ModelError::WrongType {
                 key: join(&fields.path, &name),
                 found: other.name(),
-                wanted: "a text",
+                expected: "a text",
             }),
         };
         fields.values.into_iter().map(text).collect::<Result<_, _>>().map(Some)
@@ -149,7 +150,7 @@ impl Fields {
         self.take(key).map(|node| Self::open(join(&self.path, key), node)).transpose()
     }
 
-    /// Opens a table whose keys are free and whose values are tables. A null counts as absent.
+    /// Opens a table with any keys and tables as values. A null counts as absent.
     pub(crate) fn tables(&mut self, key: &'static str) -> Result<Option<BTreeMap<String, Self>>, ModelError> {
         let Some(fields) = self.table(key)? else { return Ok(None) };
         let given = fields.values.into_iter().filter(|(_, node)| *node != Node::Null);
@@ -160,7 +161,7 @@ impl Fields {
         given.map(table).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Refuses the keys that nobody has taken.
+    /// Refuses the keys that were not taken.
     pub(crate) fn finish(self) -> Result<(), ModelError> {
         let Some(key) = self.values.into_keys().next() else { return Ok(()) };
         let mut allowed = self.known;
@@ -178,25 +179,25 @@ impl Fields {
         self.values.remove(key).filter(|node| *node != Node::Null)
     }
 
-    fn absent_or_wrong<T>(
+    fn none_or_wrong_type<T>(
         &self,
         key: &str,
         node: Option<Node>,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Option<T>, ModelError> {
         match node {
             None => Ok(None),
             Some(node) => {
-                Err(ModelError::WrongType { key: join(&self.path, key), found: node.name(), wanted })
+                Err(ModelError::WrongType { key: join(&self.path, key), found: node.name(), expected })
             }
         }
     }
 }
 
-/// Reads a list of texts.
+/// Converts a list of texts.
 fn texts(path: &str, node: Node) -> Result<Vec<String>, ModelError> {
     let wrong =
-        |key: String, found: &Node, wanted| ModelError::WrongType { key, found: found.name(), wanted };
+        |key: String, found: &Node, expected| ModelError::WrongType { key, found: found.name(), expected };
     let Node::List(items) = node else { return Err(wrong(path.to_owned(), &node, "a list of texts")) };
     let text = |(index, item)| match item {
         Node::Text(text) => Ok(text),

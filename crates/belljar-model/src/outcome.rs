@@ -1,17 +1,17 @@
-//! How an execution ended.
+//! Outcomes of executions.
 
 use serde::{Deserialize, Serialize};
 
-/// The shell status when time ran out, as `timeout(1)` gives it.
+/// Shell status of a timeout, as of `timeout(1)`.
 const STATUS_TIMED_OUT: u8 = 124;
-/// The shell status when Belljar itself failed.
+/// Shell status when Belljar itself failed.
 const STATUS_INFRASTRUCTURE: u8 = 125;
-/// The shell status when policy said no: found, but not run.
+/// Shell status of a denial by policy: found, but not run.
 const STATUS_DENIED: u8 = 126;
-/// The shell status of what was killed: 128 and `SIGKILL`.
+/// Shell status of a killed process: 128 plus `SIGKILL`.
 const STATUS_KILLED: u8 = 137;
 
-/// The signals that have a name of their own, by number, from 1. The numbers are those of x86-64 and AArch64.
+/// Names of signals by number, from 1. The numbers are those of x86-64 and AArch64.
 const SIGNALS: [&str; 31] = [
     "SIGHUP",
     "SIGINT",
@@ -46,44 +46,44 @@ const SIGNALS: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// How an execution ended. Exactly one of these is true of each.
+/// Outcome of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The code ended by itself.
+    /// The code exited.
     Exited {
-        /// Its exit code, from 0 to 255.
+        /// Exit code, from 0 to 255.
         code: i32,
     },
-    /// A signal ended it that no limit had sent.
+    /// The code was ended by a signal that no limit sent.
     Signalled {
-        /// The signal's number.
+        /// Number of the signal.
         signal: i32,
-        /// The signal's name, such as `SIGSEGV`; see [`Outcome::signalled`].
+        /// Name of the signal, such as `SIGSEGV`; see [`Outcome::signalled`].
         name: String,
     },
-    /// It was stopped because its time ran out.
+    /// The code was stopped at its timeout.
     TimedOut,
-    /// It was killed because its memory ran out.
+    /// The code was killed because it ran out of memory.
     OutOfMemory,
-    /// It failed, or was stopped, because it reached another limit.
+    /// The code failed or was stopped because it reached another limit.
     Limit {
-        /// The limit that it reached.
+        /// Limit that was reached.
         limit: LimitKind,
     },
-    /// It was not run, because a rule of the policy says no.
+    /// The code was not run, because a rule of the policy denies it.
     Denied {
-        /// The rule.
+        /// Rule that denies it.
         rule: String,
     },
-    /// Belljar failed. This says nothing about the code.
+    /// Belljar failed. This implies nothing about the code.
     Infrastructure {
-        /// What went wrong.
+        /// Cause.
         cause: String,
     },
 }
 
-/// A limit that an execution can reach, besides time and memory.
+/// Limit that an execution can reach, besides time and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
@@ -104,7 +104,7 @@ pub enum LimitKind {
 }
 
 impl LimitKind {
-    /// The limit's name, as in a result and, but for `cpu`, as the key in a specification.
+    /// Returns the limit's name, as in a result and, except for `cpu`, as the key in a specification.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pids => "pids",
@@ -119,7 +119,7 @@ impl LimitKind {
 }
 
 impl Outcome {
-    /// Makes the outcome of a signal, with its name; a real-time signal is `SIGRTMIN+3` or the like.
+    /// Creates the outcome of a signal, with its name; a real-time signal is `SIGRTMIN+3` or the like.
     pub fn signalled(signal: i32) -> Self {
         let name = match (signal_name(signal), signal) {
             (Some(name), _) => name.to_owned(),
@@ -130,18 +130,18 @@ impl Outcome {
         Self::Signalled { signal, name }
     }
 
-    /// Whether the code ran to its end and reported success.
+    /// Reports whether the code ran to its end and reported success.
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exited { code: 0 })
     }
 
-    /// The exit status that a shell user expects: the code's own, 128 and the signal, 124 timed out, 137 out
-    /// of memory or at a limit, 126 denied, 125 when Belljar failed.
+    /// Returns the exit status that a shell user expects: the code's own, 128 plus the signal, 124 timed out, 137 out of memory
+    /// or at a limit, 126 denied, 125 when Belljar failed.
     pub fn exit_status(&self) -> u8 {
         self.exit_status_with(None)
     }
 
-    /// Like [`exit_status`](Self::exit_status), but at a limit the code's own exit code is given where it has one.
+    /// Returns the status of [`exit_status`](Self::exit_status), but at a limit the code's own exit code if it has one.
     pub fn exit_status_with(&self, exit_code: Option<i32>) -> u8 {
         match self {
             Self::Exited { code } => low_byte(*code),
@@ -155,13 +155,13 @@ impl Outcome {
     }
 }
 
-/// The name of a signal, such as `SIGKILL` for 9. Real-time signals have none.
+/// Returns the name of a signal, such as `SIGKILL` for 9. Real-time signals have none.
 pub fn signal_name(signal: i32) -> Option<&'static str> {
     let index = usize::try_from(signal).ok()?.checked_sub(1)?;
     SIGNALS.get(index).copied()
 }
 
-/// The part of an exit code that the kernel passes on.
+/// Returns the part of an exit code that the kernel passes on.
 fn low_byte(code: i32) -> u8 {
     code.to_le_bytes()[0]
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_have_a_status_and_a_json_form() {
+    fn exit_status_and_json_form() {
         for (outcome, status, json) in samples() {
             assert_eq!(outcome.exit_status(), status, "{outcome:?}");
             assert_eq!(serde_json::to_string(&outcome).unwrap(), json);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_leaves_the_code_its_own_status() {
+    fn limit_keeps_exit_code_of_code() {
         let limit = Outcome::Limit { limit: LimitKind::Pids };
         assert_eq!(limit.exit_status_with(Some(1)), 1);
         assert_eq!(limit.exit_status_with(None), 137);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_have_names() {
+    fn signal_names() {
         let cases = [
             (1, Some("SIGHUP")),
             (9, Some("SIGKILL")),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_names_are_those_of_json() {
+    fn limit_names_match_json() {
         use LimitKind::{Cpu, Disk, Inodes, OpenFiles, Output, Pids, Tmp};
         for limit in [Pids, Disk, Tmp, Inodes, Output, OpenFiles, Cpu] {
             assert_eq!(serde_json::to_value(limit).unwrap(), limit.as_str());

@@ -1,4 +1,4 @@
-//! What came of an execution, as one JSON object. `docs/schema/result.schema.json` describes it.
+//! Result of an execution as one JSON object. `docs/schema/result.schema.json` describes it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,78 +11,78 @@ use crate::isolation::Isolation;
 use crate::outcome::Outcome;
 use crate::stream::StreamOutput;
 
-/// The version of the result's form. It grows when a key goes or changes its meaning, not when one is added.
+/// Version of the result's form. It is incremented when a key is removed or changes its meaning, not when one is added.
 pub const RESULT_SCHEMA: u32 = 1;
 
-/// What came of an execution.
+/// Result of an execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The version of this form, [`RESULT_SCHEMA`].
+    /// Version of this form, [`RESULT_SCHEMA`].
     pub schema: u32,
-    /// The sandbox that it ran in.
+    /// Sandbox that it ran in.
     pub id: SandboxId,
-    /// The language's name.
+    /// Name of the language.
     pub language: String,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// The code's own exit code, if it ended by itself.
+    /// Exit code of the code, if it exited.
     pub exit_code: Option<i32>,
-    /// The name of the signal that ended it, if one did.
+    /// Name of the signal that ended it, if any.
     pub signal: Option<String>,
-    /// The exit status of `belljar run`; see [`Outcome::exit_status_with`].
+    /// Exit status of `belljar run`; see [`Outcome::exit_status_with`].
     pub exit_status: u8,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: StreamOutput,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: StreamOutput,
-    /// What came of the compiler, in a language that has one.
+    /// Result of the compiler, for a language that has one.
     pub compile: Option<PhaseResult>,
     /// Time from start to end of the code, in milliseconds.
     pub wall_ms: f64,
     /// Processor time of all its processes, in milliseconds, where it was measured.
     pub cpu_ms: Option<f64>,
-    /// The most memory that was in use at once, in bytes, where it was measured.
+    /// Peak memory use, in bytes, where it was measured.
     pub peak_memory_bytes: Option<u64>,
-    /// Files that it made, changed or removed.
+    /// Files created, changed or removed.
     pub files: Vec<FileChange>,
-    /// Whether there were more such files than are listed.
+    /// Whether there were more such files than listed.
     pub files_truncated: bool,
-    /// Which walls were in force.
+    /// Isolation that was in force.
     pub isolation: Isolation,
-    /// What to do about it, in plain words.
+    /// Hint about the outcome, in plain words.
     pub hint: Option<String>,
-    /// Where the time went, in milliseconds by step, when that was asked for.
+    /// Durations in milliseconds by step, if requested.
     pub timings: Option<BTreeMap<String, f64>>,
 }
 
-/// What came of one phase of an execution.
+/// Result of one phase of an execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseResult {
-    /// Which phase.
+    /// Phase.
     pub phase: Phase,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
     /// Time from its start to its end, in milliseconds.
     pub wall_ms: f64,
     /// Processor time of all its processes, in milliseconds, where it was measured.
     pub cpu_ms: Option<f64>,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: StreamOutput,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: StreamOutput,
 }
 
-/// A phase of an execution.
+/// Phase of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// The compiler runs.
+    /// Compilation.
     Compile,
-    /// The code runs.
+    /// Execution of the code.
     Run,
 }
 
-/// A duration in milliseconds, to the microsecond, as results have it.
+/// Returns a duration in milliseconds, rounded to the microsecond, as in results.
 pub fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1000.0
 }

@@ -1,4 +1,4 @@
-//! What the holder of a key may do.
+//! Roles of API keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,16 @@ use crate::text::serde_as_text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(rename_all = "snake_case"))]
 pub enum Role {
-    /// Look at the sandboxes of its tenant, and at what they say.
+    /// Read access to the sandboxes of its tenant and their output.
     Read,
-    /// Make and use sandboxes of its tenant.
+    /// Creation and use of sandboxes of its tenant.
     User,
-    /// Everything, for all tenants: keys, audit, mounts of host directories.
+    /// Full access, for all tenants: keys, audit log, mounts of host directories.
     Admin,
 }
 
 impl Role {
-    /// The role's name: `read`, `user` or `admin`.
+    /// Returns the name: `read`, `user` or `admin`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_read_back_and_ordered() {
+    fn names_round_trip_and_roles_are_ordered() {
         for role in [Role::Read, Role::User, Role::Admin] {
             assert_eq!(role.to_string().parse::<Role>().unwrap(), role);
         }

@@ -1,4 +1,4 @@
-//! Where a sandbox is in its life.
+//! Lifecycle of a sandbox.
 //!
 //! ```text
 //!                 ┌────── pause ──────►┐
@@ -11,8 +11,8 @@
 //!                          Gone
 //! ```
 //!
-//! The keeper writes the state that is meant before it acts. After a crash it makes what is there agree with what is
-//! written: a `Creating` sandbox is undone, a `Running` one is thawed, a `Paused` one is frozen, a `Stopping` one is ended.
+//! The keeper records the intended state before it acts. After a crash it makes the sandbox match the record: a `Creating`
+//! sandbox is undone, a `Running` one is thawed, a `Paused` one is frozen, a `Stopping` one is ended.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,26 +20,26 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// Where a sandbox is in its life.
+/// State of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SandboxState {
-    /// Its walls are being built.
+    /// Being created.
     Creating,
-    /// It can be used.
+    /// Ready for use.
     Running,
-    /// Everything in it stands still, and its clock too. Memory and files are kept.
+    /// Frozen, with its timeout suspended. Memory and files are kept.
     Paused,
-    /// It is being removed.
+    /// Being removed.
     Stopping,
-    /// Nothing of it is left but the record.
+    /// Removed, except for its record.
     Gone,
 }
 
 impl SandboxState {
-    /// Every state, in the order of a life.
+    /// All states, in the order of the lifecycle.
     pub const ALL: [Self; 5] = [Self::Creating, Self::Running, Self::Paused, Self::Stopping, Self::Gone];
 
-    /// The state's name: `creating`, `running`, `paused`, `stopping` or `gone`.
+    /// Returns the name: `creating`, `running`, `paused`, `stopping` or `gone`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -50,7 +50,7 @@ impl SandboxState {
         }
     }
 
-    /// Whether a sandbox may go from this state to `next` in one step.
+    /// Reports whether a sandbox may change from this state to `next` in one step.
     pub const fn can_become(self, next: Self) -> bool {
         matches!(
             (self, next),
@@ -85,7 +85,7 @@ mod tests {
     use super::SandboxState::{self, Creating, Gone, Paused, Running, Stopping};
 
     #[test]
-    fn names_are_read_back() {
+    fn names_round_trip() {
         for state in SandboxState::ALL {
             assert_eq!(state.to_string().parse::<SandboxState>().unwrap(), state);
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_drawn_steps_are_allowed() {
+    fn only_documented_transitions_are_allowed() {
         let allowed = [
             (Creating, Running),
             (Creating, Stopping),

@@ -1,4 +1,4 @@
-//! Numbers of bytes, as people write them.
+//! Sizes in bytes, in human-readable form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,30 +8,30 @@ use crate::text::serde_as_text;
 
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
-/// A number of bytes.
+/// Size in bytes.
 ///
-/// Read from `4096`, `100k`, `256m`, `1g`, `512MiB` and the like. Every unit is a power of 1024, also `kb`,
-/// `mb` and `gb`; capital letters make no difference.
+/// Parsed from `4096`, `100k`, `256m`, `1g`, `512MiB` and the like. Every unit is a power of 1024, also `kb`, `mb` and `gb`;
+/// case is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// Makes a size from a number of bytes.
+    /// Creates a size from a number of bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// Makes a size from a number of MiB. Sizes beyond 2^64 bytes become the greatest size.
+    /// Creates a size from a number of MiB. Saturates at 2^64 - 1 bytes.
     pub const fn mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// Reads a size; none when the text is not a whole number with a known unit, or is too great for 64 bits.
+    /// Parses a size; none if the text is not a whole number with a known unit, or exceeds 64 bits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim_matches(' ');
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -63,7 +63,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// Writes the size exactly, in the greatest unit that needs no fraction.
+    /// Formats the size exactly, in the greatest unit that needs no fraction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(factor, _)| self.0 != 0 && self.0.is_multiple_of(*factor)) {
             Some((factor, unit)) => write!(f, "{} {unit}", self.0 / factor),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn sizes_are_parsed() {
         let cases = [
             ("0", Some(0)),
             ("4096", Some(4096)),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written() {
+    fn sizes_are_displayed() {
         let cases = [
             (0, "0 bytes"),
             (1, "1 bytes"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_value() {
+    fn error_names_the_value() {
         assert_eq!(
             "12 parsecs".parse::<ByteSize>().unwrap_err().to_string(),
             "size: \"12 parsecs\" is not allowed; give a whole number of bytes, or one with k, m, g or t, such as 256m"
@@ -143,12 +143,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes: u64) {
+        fn display_round_trip(bytes: u64) {
             prop_assert_eq!(ByteSize::new(bytes).to_string().parse::<ByteSize>().unwrap(), ByteSize::new(bytes));
         }
 
         #[test]
-        fn a_unit_multiplies(number in 0_u64..(1 << 23), unit in 0_usize..4) {
+        fn units_are_powers_of_1024(number in 0_u64..(1 << 23), unit in 0_usize..4) {
             let (factor, name) = UNITS[unit];
             let short = name[..1].to_lowercase();
             prop_assert_eq!(ByteSize::parse(&format!("{number}{name}")), Some(ByteSize::new(number * factor)));

@@ -1,4 +1,4 @@
-//! One sandbox, as it is to be built. Every value in it has been checked.
+//! Validated specification of a sandbox.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,59 +13,59 @@ use crate::spec_file::SpecFile;
 use crate::text::serde_as_text;
 use crate::tree::Tree;
 
-/// What a sandbox is to be. Made by [`SpecFile::resolve`].
+/// Specification of a sandbox. Created by [`SpecFile::resolve`].
 ///
-/// Serde gives it whole, the values of environment variables included, and checks it as [`SpecFile::resolve`] does when it
-/// is read. That form is for processes of one machine; people write a [`SpecFile`].
+/// Serde writes it in full, including the values of environment variables, and validates it on deserialization like
+/// [`SpecFile::resolve`]. That form is for processes on the same machine; people write a [`SpecFile`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "crate::spec_wire::SpecWire", into = "crate::spec_wire::SpecWire")]
 pub struct SandboxSpec {
-    /// What builds the walls.
+    /// Engine.
     pub engine: EngineName,
-    /// What the sandbox may use.
+    /// Limits.
     pub limits: Limits,
-    /// How limits are held.
+    /// How limits are enforced.
     pub grade: LimitsGrade,
-    /// What the sandbox may reach.
+    /// Network policy.
     pub network: NetworkPolicy,
-    /// Host paths that it sees, outer ones first.
+    /// Mounts of host paths, outer ones first.
     pub mounts: Vec<Mount>,
     /// Environment variables, each name once.
     pub env: Vec<EnvVar>,
-    /// The sandbox's host name.
+    /// Host name.
     pub hostname: Hostname,
-    /// Whether a person sits in front of it.
+    /// Whether it is used interactively by a person.
     pub interactive: bool,
-    /// What its root is made of.
+    /// Root file system.
     pub tree: Tree,
 }
 
 impl SandboxSpec {
-    /// Reads what a TOML text says about a sandbox; see [`SpecFile::from_toml`].
+    /// Parses a specification in TOML; see [`SpecFile::from_toml`].
     ///
     /// # Errors
     ///
-    /// Those of [`SpecFile::from_toml`].
+    /// Returns the errors of [`SpecFile::from_toml`].
     pub fn from_toml(text: &str) -> Result<SpecFile, ModelError> {
         SpecFile::from_toml(text)
     }
 
-    /// Reads what a JSON text says about a sandbox; see [`SpecFile::from_json`].
+    /// Parses a specification in JSON; see [`SpecFile::from_json`].
     ///
     /// # Errors
     ///
-    /// Those of [`SpecFile::from_json`].
+    /// Returns the errors of [`SpecFile::from_json`].
     pub fn from_json(text: &str) -> Result<SpecFile, ModelError> {
         SpecFile::from_json(text)
     }
 }
 
-/// A host name of one label, as RFC 1123 has it: 1 to 63 letters, digits and hyphens, no hyphen at either end.
+/// Host name of one label according to RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hostname(String);
 
 impl Hostname {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_names_are_checked() {
+    fn host_names_are_validated() {
         let label_63 = "a".repeat(63);
         let label_64 = "a".repeat(64);
         for good in ["belljar", "a", "A-1", "0", "a--b", &label_63] {

@@ -1,4 +1,4 @@
-//! What a file or the flags of a command say about a sandbox, before it is checked.
+//! Specification of a sandbox as given by a file or by flags, before validation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,72 +14,71 @@ use crate::network::{NetworkFile, NetworkPolicy};
 use crate::node::{Fields, Node};
 use crate::spec::{Hostname, SandboxSpec};
 
-/// The longest specification that is read, in bytes: 1 MiB.
+/// Maximum length of a specification, in bytes: 1 MiB.
 pub const MAX_SPEC_BYTES: usize = 1 << 20;
 
-/// What is said about a sandbox: each value as it was written, and only those that were.
+/// Specification as given: each value as text, and only those that were given.
 ///
-/// Flags, TOML and JSON all go through this type, so all have the same keys, values and messages. Unknown
-/// keys and keys that are given twice are refused. A number may be written as such or as a text; null counts
-/// as not given.
+/// Flags, TOML and JSON all use this type, so all have the same keys, values and messages. Unknown and duplicate keys are
+/// refused. A number may be written as such or as a text; null counts as not given.
 #[derive(Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SpecFile {
-    /// What builds the walls, such as `local`.
+    /// Engine, such as `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// The language of the code, by name or alias. It is for whoever runs the code: the sandbox does not know it.
+    /// Language of the code, by name or alias. Used by the caller that runs the code, not by the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// What the sandbox may use.
+    /// Limits.
     pub limits: LimitsFile,
-    /// How limits are held: `cgroup` or `watched`.
+    /// How limits are enforced: `cgroup` or `watched`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grade: Option<String>,
-    /// The network policy: a mode such as `disabled`, or a table.
+    /// Network policy: a mode such as `disabled`, or a table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkFile>,
-    /// Host paths, each as `SOURCE:TARGET[:ro|rw]`.
+    /// Mounts of host paths, each as `SOURCE:TARGET[:ro|rw]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Vec<String>>,
     /// Environment variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeMap<String, String>>,
-    /// The sandbox's host name.
+    /// Host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Whether a person sits in front of it.
+    /// Whether it is used interactively by a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<bool>,
 }
 
 impl SpecFile {
-    /// Reads TOML.
+    /// Parses TOML.
     ///
     /// # Errors
     ///
-    /// When the text is longer than [`MAX_SPEC_BYTES`], is not TOML, or has a key that is unknown or whose
-    /// value is of the wrong type. Values themselves are checked by [`resolve`](Self::resolve).
+    /// Fails if the text is longer than [`MAX_SPEC_BYTES`], is not TOML, or has an unknown key or a value of the wrong type.
+    /// Values themselves are validated by [`resolve`](Self::resolve).
     pub fn from_toml(text: &str) -> Result<Self, ModelError> {
         check_length(text)?;
         Self::from_node(Node::from_toml(text)?)
     }
 
-    /// Reads JSON.
+    /// Parses JSON.
     ///
     /// # Errors
     ///
-    /// When the text is longer than [`MAX_SPEC_BYTES`], is not JSON, or has a key that is unknown, given
-    /// twice, or whose value is of the wrong type. Values themselves are checked by [`resolve`](Self::resolve).
+    /// Fails if the text is longer than [`MAX_SPEC_BYTES`], is not JSON, or has an unknown or duplicate key or a value of the
+    /// wrong type. Values themselves are validated by [`resolve`](Self::resolve).
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
         check_length(text)?;
         Self::from_node(Node::from_json(text)?)
     }
 
-    /// Adds an environment variable, written as `NAME=value`. A variable of that name is replaced.
+    /// Adds an environment variable, written as `NAME=value`, replacing one of that name.
     ///
     /// # Errors
     ///
-    /// When the text has no `=`, or name or value cannot be those of a variable.
+    /// Fails if the text has no `=`, or if the name or value is invalid.
     pub fn add_env(&mut self, text: &str) -> Result<(), ModelError> {
         let variable: EnvVar = text.parse()?;
         let (name, value) = (variable.name().to_owned(), variable.value().to_owned());
@@ -87,16 +86,16 @@ impl SpecFile {
         Ok(())
     }
 
-    /// Adds a mount, written as `SOURCE:TARGET[:ro|rw]`. It is checked by [`resolve`](Self::resolve).
+    /// Adds a mount, written as `SOURCE:TARGET[:ro|rw]`. It is validated by [`resolve`](Self::resolve).
     pub fn add_mount(&mut self, text: impl Into<String>) {
         self.mounts.get_or_insert_default().push(text.into());
     }
 
-    /// Lays another one over this: what `over` says wins. Its mounts come after those that are here, and its
-    /// environment variables join those that are here.
+    /// Merges with another one: values in `over` win. Its mounts are appended, and its environment variables are added to or
+    /// replace those that are here.
     ///
-    /// Its network replaces the one that is here as a whole. Lists that joined would reach more than either of the two
-    /// says, and nobody would see that in what they wrote.
+    /// Its network policy replaces the one that is here as a whole. Merged lists would allow more than either of the two, and
+    /// nobody would see that in what they wrote.
     #[must_use]
     pub fn merge(self, over: Self) -> Self {
         let mounts = match (self.mounts, over.mounts) {
@@ -120,11 +119,11 @@ impl SpecFile {
         }
     }
 
-    /// Checks every value and fills in the defaults. `language` is left to the caller.
+    /// Validates every value and fills in the defaults. `language` is left to the caller.
     ///
     /// # Errors
     ///
-    /// When a value is not allowed, or when mounts are in each other's way.
+    /// Fails if a value is not allowed, or if mounts conflict.
     pub fn resolve(self) -> Result<SandboxSpec, ModelError> {
         let mounts: Vec<Mount> =
             self.mounts.unwrap_or_default().iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
@@ -162,7 +161,7 @@ impl SpecFile {
 }
 
 impl fmt::Debug for SpecFile {
-    /// Shows all but the values of environment variables, which may be secrets.
+    /// Formats everything but the values of environment variables, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpecFile")
             .field("engine", &self.engine)
@@ -191,7 +190,7 @@ fn check_length(text: &str) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Checks a network policy in full before it refuses what this version cannot enforce: a mistake in it shows at once.
+/// Validates a network policy in full before refusing what this version cannot enforce, so that mistakes show at once.
 fn resolve_network(network: NetworkFile) -> Result<NetworkPolicy, ModelError> {
     let policy = network.resolve()?;
     policy.check_available()?;

@@ -1,6 +1,6 @@
-//! A specification as it travels between processes of one machine: every value in full, checked again on arrival.
+//! Wire form of a specification between processes on the same machine: every value in full, validated again on receipt.
 //!
-//! It is not the form that people write ([`SpecFile`](crate::SpecFile)): paths are any bytes, and nothing is left out.
+//! Unlike the form that people write ([`SpecFile`](crate::SpecFile)), paths are arbitrary bytes, and nothing is left out.
 
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +121,7 @@ impl TryFrom<PolicyWire> for MountPolicy {
     type Error = ModelError;
 
     fn try_from(wire: PolicyWire) -> Result<Self, ModelError> {
-        // What no host may show is forbidden whatever came over the wire.
+        // The built-in forbidden paths are forbidden whatever was received.
         let mut policy = Self::new(&[]);
         for path in wire.forbidden.iter().map(FilePath::to_path_buf) {
             if !policy.forbidden().contains(&path) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_arrives_as_it_was() {
+    fn specification_round_trip() {
         for spec in [spec(), SandboxSpec::default()] {
             let json = serde_json::to_string(&spec).unwrap();
             assert_eq!(serde_json::from_str::<SandboxSpec>(&json).unwrap(), spec, "{json}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_is_checked_on_arrival() {
+    fn received_specification_is_validated() {
         let json = serde_json::to_string(&spec()).unwrap();
         let cases = [
             ("\"process\"", "\"No\""),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_arrives_as_it_was_and_forbids_no_less() {
+    fn policy_round_trip_keeps_built_in_rules() {
         let mut policy = MountPolicy::new(&[PathBuf::from("/home/me")]);
         policy.allow_read("/data".into()).unwrap();
         policy.allow_write(PathBuf::from(OsStr::from_bytes(b"/out\xff"))).unwrap();

@@ -1,33 +1,33 @@
-//! What is kept of an output stream.
+//! Captured output of a stream.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::encoding::Encoding;
 
-/// What is kept of an output stream: all of it, or its head and its tail.
+/// Captured output of a stream: all of it, or its head and its tail.
 ///
-/// Exactly one of `text` and `base64` is there. In JSON it is
+/// Exactly one of `text` and `base64` is set. The JSON form is
 /// `{"encoding","data","bytes","truncated","omitted_bytes","head_bytes","log"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOutput {
-    /// What is kept, when it is valid UTF-8.
+    /// Captured text, if it is valid UTF-8.
     pub text: Option<String>,
-    /// What is kept, in base64, when it is not valid UTF-8.
+    /// Captured bytes in base64, if they are not valid UTF-8.
     pub base64: Option<String>,
-    /// Bytes that were written to the stream.
+    /// Number of bytes written to the stream.
     pub total_bytes: u64,
-    /// Whether bytes between head and tail were left out.
+    /// Whether bytes between head and tail were omitted.
     pub truncated: bool,
-    /// Bytes kept of the beginning. All that is kept, when nothing was left out.
+    /// Number of bytes kept of the beginning; all captured bytes if nothing was omitted.
     pub kept_head_bytes: u64,
-    /// Bytes kept of the end. 0 when nothing was left out.
+    /// Number of bytes kept of the end; 0 if nothing was omitted.
     pub kept_tail_bytes: u64,
-    /// Path of the file that has the whole stream, up to the limit `log`.
+    /// Path of the file with the whole stream, up to the limit `log`.
     pub log: Option<String>,
 }
 
-/// The form in JSON.
+/// JSON form.
 #[derive(Serialize, Deserialize)]
 struct Wire<Text> {
     encoding: Encoding,
@@ -40,14 +40,14 @@ struct Wire<Text> {
 }
 
 impl StreamOutput {
-    /// Makes an output of the kept head, the kept tail, and the number of bytes that were written in all.
+    /// Creates an output from the kept head, the kept tail, and the total number of bytes written.
     ///
-    /// When bytes were left out, the cut may have split a character on each side. If that is all that is not
-    /// UTF-8, the rest of those characters is left out too, and counted as such; else every byte is kept.
+    /// If bytes were omitted, the cut may have split a character on each side. If nothing else is invalid UTF-8, the rest of
+    /// those characters is omitted too and counted as such; otherwise every byte is kept.
     pub fn new(head: &[u8], tail: &[u8], total_bytes: u64) -> Self {
         let total_bytes = total_bytes.max(count(head).saturating_add(count(tail)));
         let truncated = total_bytes > count(head) + count(tail);
-        let (head, tail) = if truncated { whole_characters(head, tail) } else { (head, tail) };
+        let (head, tail) = if truncated { trim_split_characters(head, tail) } else { (head, tail) };
         let (encoding, data) = Encoding::encode(&[head, tail].concat());
         let (text, base64) = match encoding {
             Encoding::Utf8 => (Some(data), None),
@@ -58,24 +58,24 @@ impl StreamOutput {
         Self { text, base64, total_bytes, truncated, kept_head_bytes, kept_tail_bytes, log: None }
     }
 
-    /// Names the file that has the whole stream.
+    /// Sets the file with the whole stream.
     #[must_use]
     pub fn with_log(mut self, path: impl Into<String>) -> Self {
         self.log = Some(path.into());
         self
     }
 
-    /// How `data` is written in JSON.
+    /// Returns the encoding of `data` in JSON.
     pub const fn encoding(&self) -> Encoding {
         if self.base64.is_some() { Encoding::Base64 } else { Encoding::Utf8 }
     }
 
-    /// The bytes that are kept, head and tail joined; none when `base64` was set to something else than that.
+    /// Returns the captured bytes, head and tail joined; none if `base64` was set to something invalid.
     pub fn decode(&self) -> Option<Vec<u8>> {
         self.encoding().decode(self.data())
     }
 
-    /// Bytes that were left out between head and tail.
+    /// Returns the number of bytes omitted between head and tail.
     pub const fn omitted_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.kept_head_bytes).saturating_sub(self.kept_tail_bytes)
     }
@@ -86,7 +86,7 @@ impl StreamOutput {
 }
 
 impl Default for StreamOutput {
-    /// The output of a program that wrote nothing.
+    /// Returns the output of a program that wrote nothing.
     fn default() -> Self {
         Self::new(b"", b"", 0)
     }
@@ -138,11 +138,11 @@ impl<'de> Deserialize<'de> for StreamOutput {
     }
 }
 
-/// Leaves out the parts of a character on each side of the cut, if both sides are UTF-8 then.
-fn whole_characters<'a>(head: &'a [u8], tail: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+/// Removes the parts of a character on each side of the cut, if both sides are UTF-8 then.
+fn trim_split_characters<'a>(head: &'a [u8], tail: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let head_end = match std::str::from_utf8(head) {
         Ok(_) => head.len(),
-        // No length means that the text ends within a character.
+        // No error length means that the text ends within a character.
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         Err(_) => return (head, tail),
     };
@@ -154,7 +154,7 @@ fn whole_characters<'a>(head: &'a [u8], tail: &'a [u8]) -> (&'a [u8], &'a [u8]) 
     (&head[..head_end], &tail[tail_start..])
 }
 
-/// A length in memory is one in 64 bits on every machine that this runs on.
+/// Returns a length as `u64`, which is lossless on every supported machine.
 fn count(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_are_kept() {
-        // Head, tail, total; then what is kept, in base64 or not, left out, kept of the head.
+    fn head_and_tail_are_captured() {
+        // Head, tail, total; expected captured bytes, whether base64, omitted bytes, head bytes.
         type Case = (&'static [u8], &'static [u8], u64, &'static [u8], bool, u64, u64);
         let cases: &[Case] = &[
             (b"", b"", 0, b"", false, 0, 0),
@@ -175,16 +175,16 @@ mod tests {
             (b"hel", b"lo", 5, b"hello", false, 0, 5),
             (b"he", b"lo", 9, b"helo", false, 5, 2),
             (b"\xff", b"", 1, b"\xff", true, 0, 1),
-            // A character that head and tail share is whole when nothing lies between.
+            // A character split between head and tail is complete if nothing was omitted.
             (b"\xc3", b"\xbc", 2, "ü".as_bytes(), false, 0, 2),
-            // Cut characters are left out when something lies between.
+            // Split characters are removed if something was omitted.
             (b"a\xc3", b"\xbcb", 9, b"ab", false, 7, 1),
             (b"a\xf0\x9f\x98", b"\x9f\x98\x80b", 20, b"ab", false, 18, 1),
-            // What is not UTF-8 anyway is kept to the byte.
+            // Output that is not UTF-8 anyway is kept to the byte.
             (b"\xffa\xc3", b"b", 9, b"\xffa\xc3b", true, 5, 3),
             (b"a\xc3", b"b\xff", 9, b"a\xc3b\xff", true, 5, 2),
             (b"a", b"\x80\x80\x80\x80", 9, b"a\x80\x80\x80\x80", true, 4, 1),
-            // A total that is too small is put right.
+            // A total that is too small is corrected.
             (b"abc", b"def", 2, b"abcdef", false, 0, 6),
         ];
         for (head, tail, total, kept, in_base64, omitted, head_bytes) in cases {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_is_stable() {
+    fn json_form_is_stable() {
         let whole = StreamOutput::new(b"hi\n", b"", 3);
         let cut = StreamOutput::new(b"\xff", b"\xfe", 10).with_log("/var/log/x");
         let cases = [
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_does_not_add_up_is_refused() {
+    fn inconsistent_json_is_refused() {
         let good = serde_json::to_value(StreamOutput::new(b"\xff", b"\xfe", 10)).unwrap();
         for (key, bad) in [
             ("data", "*".into()),
@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cut_text_stays_text(text: String, a: prop::sample::Index, b: prop::sample::Index) {
+        fn truncated_text_stays_text(text: String, a: prop::sample::Index, b: prop::sample::Index) {
             let bytes = text.as_bytes();
             let (a, b) = (a.index(bytes.len() + 1), b.index(bytes.len() + 1));
             let output = StreamOutput::new(&bytes[..a.min(b)], &bytes[a.max(b)..], count(bytes));

@@ -1,24 +1,24 @@
-//! How values of unknown origin are shown in a message.
+//! Display of untrusted values in messages.
 
 use std::path::Path;
 
-/// The most characters of a value that a message shows.
+/// Maximum number of characters of a value shown in a message.
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// Quotes a value, escapes what a terminal would act on, and cuts what is too long to read.
-pub(crate) fn shown(value: &str) -> String {
+/// Quotes a value, escapes control characters, and truncates it.
+pub(crate) fn quote(value: &str) -> String {
     match value.char_indices().nth(MAX_SHOWN_CHARS) {
         None => format!("{value:?}"),
         Some((cut, _)) => format!("{:?}… ({} bytes)", &value[..cut], value.len()),
     }
 }
 
-/// Shows a path as [`shown`] shows a value.
-pub(crate) fn shown_path(path: &Path) -> String {
-    shown(&path.to_string_lossy())
+/// Quotes a path like [`quote`].
+pub(crate) fn quote_path(path: &Path) -> String {
+    quote(&path.to_string_lossy())
 }
 
-/// Gives a type serde by way of its `Display` and `FromStr`.
+/// Implements serde for a type by its `Display` and `FromStr`.
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -42,9 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_escaped_and_cut() {
-        assert_eq!(shown("256m"), "\"256m\"");
-        assert_eq!(shown("\u{1b}[31m\0\n"), "\"\\u{1b}[31m\\0\\n\"");
-        assert_eq!(shown(&"é".repeat(200)), format!("\"{}\"… (400 bytes)", "é".repeat(100)));
+    fn values_are_escaped_and_truncated() {
+        assert_eq!(quote("256m"), "\"256m\"");
+        assert_eq!(quote("\u{1b}[31m\0\n"), "\"\\u{1b}[31m\\0\\n\"");
+        assert_eq!(quote(&"é".repeat(200)), format!("\"{}\"… (400 bytes)", "é".repeat(100)));
     }
 }

@@ -1,4 +1,4 @@
-//! How long something may take.
+//! Timeouts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,32 +9,32 @@ use crate::text::serde_as_text;
 
 const ALLOWED: &str = "a time from 1 ms to 24 h, such as 30, 1.5, 500ms, 30s, 10m or 1h";
 
-/// Digits after the point that a time may have: what a nanosecond needs.
+/// Maximum number of decimals of a time: nanosecond precision.
 const MAX_DECIMALS: usize = 9;
 
-/// How long an execution may take, from 1 ms to 24 h.
+/// Timeout of an execution, from 1 ms to 24 h.
 ///
-/// Read from `30` (seconds), `1.5`, `500ms`, `30s`, `10m` or `1h`.
+/// Parsed from `30` (seconds), `1.5`, `500ms`, `30s`, `10m` or `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// The shortest timeout, 1 ms.
+    /// Minimum, 1 ms.
     pub const MIN: Self = Self(Duration::from_millis(1));
-    /// The longest timeout, 24 h.
+    /// Maximum, 24 h.
     pub const MAX: Self = Self(Duration::from_secs(24 * 60 * 60));
 
-    /// Makes a timeout.
+    /// Creates a timeout.
     ///
     /// # Errors
     ///
-    /// When the duration is out of range.
+    /// Fails if the duration is out of range.
     pub fn new(duration: Duration) -> Result<Self, ModelError> {
         Self::checked(duration)
             .ok_or_else(|| ModelError::not_allowed("timeout", format!("{duration:?}"), ALLOWED))
     }
 
-    /// The timeout as a duration.
+    /// Returns the timeout as a duration.
     pub const fn duration(self) -> Duration {
         self.0
     }
@@ -48,8 +48,8 @@ impl Timeout {
     }
 }
 
-/// Reads a time span: `30` (seconds), `1.5`, `500ms`, `30s`, `10m`, `2h` or `7d`. `None` is that it cannot be read, or has
-/// more than 2^64 nanoseconds.
+/// Parses a time span: `30` (seconds), `1.5`, `500ms`, `30s`, `10m`, `2h` or `7d`. Returns none if it is invalid or exceeds
+/// 2^64 nanoseconds.
 pub fn parse_span(text: &str) -> Option<Duration> {
     let text = text.trim_matches(' ');
     let number_len = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
@@ -68,7 +68,7 @@ pub fn parse_span(text: &str) -> Option<Duration> {
 }
 
 impl Default for Timeout {
-    /// 60 s.
+    /// Returns 60 s.
     fn default() -> Self {
         Self(Duration::from_secs(60))
     }
@@ -83,7 +83,7 @@ impl FromStr for Timeout {
 }
 
 impl fmt::Display for Timeout {
-    /// Writes the timeout in seconds, or in milliseconds when it is shorter than a second.
+    /// Formats the timeout in seconds, or in milliseconds if it is shorter than a second.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 >= Duration::from_secs(1) {
             write!(f, "{}", Decimal { whole: self.0.as_secs(), nanos: self.0.subsec_nanos() })?;
@@ -102,7 +102,7 @@ impl fmt::Display for Timeout {
 
 serde_as_text!(Timeout);
 
-/// A number with billionths, written without needless zeros.
+/// Number with up to nine decimals, displayed without trailing zeros.
 struct Decimal {
     whole: u64,
     nanos: u32,
@@ -119,7 +119,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Reads a decimal number exactly, as a whole number and the power of ten it is to be divided by.
+/// Parses a decimal number exactly, as a whole number and the power of ten to divide it by.
 pub(crate) fn parse_decimal(text: &str, max_decimals: usize) -> Option<(u128, u128)> {
     let (whole, decimals) = match text.split_once('.') {
         Some((_, "")) => return None,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read() {
+    fn timeouts_are_parsed() {
         let ms = Duration::from_millis;
         let cases = [
             ("30", Some(ms(30_000))),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_written() {
+    fn timeouts_are_displayed() {
         let cases =
             [("60", "60 s"), ("1.5", "1.5 s"), ("1h", "3600 s"), ("500ms", "500 ms"), ("1.5ms", "1.5 ms")];
         for (text, expected) in cases {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_value_and_range() {
+    fn error_names_value_and_range() {
         assert_eq!(
             "25h".parse::<Timeout>().unwrap_err().to_string(),
             "timeout: \"25h\" is not allowed; give a time from 1 ms to 24 h, such as 30, 1.5, 500ms, 30s, 10m or 1h"
@@ -206,13 +206,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(nanos in 1_000_000_u64..=86_400_000_000_000) {
+        fn display_round_trip(nanos in 1_000_000_u64..=86_400_000_000_000) {
             let timeout = Timeout::new(Duration::from_nanos(nanos)).unwrap();
             prop_assert_eq!(timeout.to_string().parse::<Timeout>().unwrap(), timeout);
         }
 
         #[test]
-        fn units_agree(minutes in 1_u32..=1440) {
+        fn units_are_consistent(minutes in 1_u32..=1440) {
             let as_minutes: Timeout = format!("{minutes}m").parse().unwrap();
             let as_seconds: Timeout = format!("{}", minutes * 60).parse().unwrap();
             prop_assert_eq!(as_minutes, as_seconds);

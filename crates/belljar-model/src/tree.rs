@@ -1,83 +1,83 @@
-//! What the root of a sandbox is made of.
+//! Root file system of a sandbox.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::text::shown_path;
+use crate::text::quote_path;
 
-/// Where the layer of a template on the machine's own tree is inside.
+/// Path inside the sandbox of the layer of a template on the machine's own tree.
 pub const TEMPLATE_DIR: &str = "/opt/template";
 
-/// What the root of a sandbox is made of. No file and no flag of a caller can say it: it comes from a template, and the keeper
-/// decides which.
+/// Root file system of a sandbox. No file and no flag of a caller can set it: it comes from a template, and the keeper decides
+/// which.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tree {
     /// The machine's own tree, read-only.
     #[default]
     Host,
-    /// What a template says.
+    /// The tree of a template.
     Template(Box<TemplateTree>),
 }
 
-/// The tree of a template.
+/// Tree of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateTree {
-    /// What the layer lies on.
+    /// Base below the layer.
     pub base: TreeBase,
-    /// The template's files.
+    /// Files of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<TreeLayer>,
-    /// Whose the mounted layer is. Sandboxes of one owner share its page cache, and nobody else does.
+    /// Owner of the mounted layer. Only sandboxes of one owner share its page cache.
     pub owner: String,
     /// Modules that its warm interpreters have imported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm: Vec<String>,
-    /// What the template starts in each sandbox, so that copies of the sandbox know it, too.
+    /// Commands that the template starts in each sandbox, also known to copies of the sandbox.
     #[serde(default, skip_serializing_if = "TemplateStart::is_empty")]
     pub start: TemplateStart,
-    /// Set while the template is built: the tree can be written then.
+    /// Set while the template is being built: the tree is writable then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<TreeBuild>,
 }
 
-/// What a template starts in each of its sandboxes.
+/// Commands that a template starts in each of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateStart {
-    /// A command line that is started, and goes on.
+    /// Command line that is started and keeps running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// A command line that succeeds as soon as the sandbox can be used.
+    /// Command line that succeeds as soon as the sandbox is ready for use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
-    /// Where both run.
+    /// Working directory of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
 }
 
 impl TemplateStart {
-    /// Whether there is nothing to start.
+    /// Reports whether there is nothing to start.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a template's layer lies on.
+/// Base of a template's layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeBase {
     /// The machine's own tree; the layer is at [`TEMPLATE_DIR`].
     Host,
-    /// Nothing: the layer is the whole tree.
+    /// None: the layer is the whole tree.
     Own,
 }
 
 impl TreeBase {
-    /// The base's name: `host` or `own`.
+    /// Returns the name: `host` or `own`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,49 +87,49 @@ impl TreeBase {
     }
 }
 
-/// A squashfs file with the files of a template.
+/// Squashfs file with the files of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeLayer {
-    /// Where it is: absolute. The file never changes.
+    /// Absolute path. The file never changes.
     #[serde(with = "crate::files::as_bytes")]
     pub path: PathBuf,
     /// SHA-256 of the file, in hexadecimal.
     pub digest: String,
 }
 
-/// How a tree is built.
+/// Settings of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeBuild {
-    /// Directories of the machine that are shown read-only while it is built, with their places in the home directory inside.
+    /// Directories of the machine that are shown read-only during the build, with their names in the home directory inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<ShownDir>,
 }
 
-/// A directory that a build sees.
+/// Directory that a build sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShownDir {
-    /// The directory or file: absolute.
+    /// Absolute path of the directory or file.
     #[serde(with = "crate::files::as_bytes")]
     pub source: PathBuf,
-    /// Its name in the home directory: letters, digits, hyphens, dots.
+    /// Name in the home directory: letters, digits, hyphens, dots.
     pub name: String,
 }
 
 impl TemplateTree {
-    /// Checks what cannot be said by the types.
+    /// Validates what the types cannot express.
     ///
     /// # Errors
-    /// A path that is not absolute, a name that is none.
+    /// Fails if a path is not absolute or a name is invalid.
     pub fn check(&self) -> Result<(), ModelError> {
         let absolute = |field: &'static str, path: &PathBuf| {
             let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
             if path.is_absolute() && plain {
                 return Ok(());
             }
-            Err(ModelError::not_allowed(field, shown_path(path).to_string(), "an absolute path without .."))
+            Err(ModelError::not_allowed(field, quote_path(path).to_string(), "an absolute path without .."))
         };
         if let Some(layer) = &self.layer {
             absolute("tree.layer.path", &layer.path)?;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_checked() {
+    fn trees_are_validated() {
         tree().check().unwrap();
         let mut bad: Vec<(TemplateTree, &str)> =
             vec![(tree(), "tree.layer.path"), (tree(), "tree.layer.digest")];

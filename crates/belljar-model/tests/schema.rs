@@ -1,5 +1,5 @@
-//! Holds the JSON Schemas in `docs/schema` and the code to each other: every value that the code writes fits its
-//! schema, every key that it writes is described there, and every part of a schema is met by some value.
+//! Checks that the JSON Schemas in `docs/schema` and the code agree: every value that the code writes matches its schema, every
+//! key that it writes is described there, and every part of a schema is covered by some value.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +13,21 @@ use serde_json::Value;
 const RESULT: &str = include_str!("../../../docs/schema/result.schema.json");
 const EVENT: &str = include_str!("../../../docs/schema/event.schema.json");
 
-/// Checks values against the part of JSON Schema that our schemas use, and notes which parts were met.
+/// Validates values against the part of JSON Schema that our schemas use, and records which parts were covered.
 struct Checker {
     documents: BTreeMap<&'static str, Value>,
-    /// Places that some value has met.
-    met: BTreeSet<String>,
+    /// Places covered by some value.
+    covered: BTreeSet<String>,
 }
 
-/// A schema and the place where it stands.
+/// Position of a schema in a document.
 #[derive(Clone)]
-struct At<'a> {
+struct Position<'a> {
     document: &'a str,
     pointer: String,
 }
 
-impl At<'_> {
+impl Position<'_> {
     fn child(&self, step: &str) -> Self {
         Self { document: self.document, pointer: format!("{}/{step}", self.pointer) }
     }
@@ -43,18 +43,18 @@ impl Checker {
         let documents = [("result.schema.json", parse(RESULT)), ("event.schema.json", parse(EVENT))]
             .into_iter()
             .collect();
-        Self { documents, met: BTreeSet::new() }
+        Self { documents, covered: BTreeSet::new() }
     }
 
-    fn schema(&self, at: &At<'_>) -> Value {
+    fn schema(&self, at: &Position<'_>) -> Value {
         self.documents[at.document]
             .pointer(&at.pointer)
             .unwrap_or_else(|| panic!("no {}", at.place()))
             .clone()
     }
 
-    /// Checks a value that nothing else describes: all of its keys have to be described here.
-    fn check_whole(&mut self, at: &At<'_>, value: &Value) -> Result<(), String> {
+    /// Validates a value that nothing else describes: all of its keys must be described here.
+    fn check_whole(&mut self, at: &Position<'_>, value: &Value) -> Result<(), String> {
         let described = self.check(at, value)?;
         match value.as_object().and_then(|object| object.keys().find(|key| !described.contains(*key))) {
             Some(key) => Err(format!("{} does not describe the key {key}", at.place())),
@@ -62,35 +62,35 @@ impl Checker {
         }
     }
 
-    /// Checks a value; gives the keys of it that are described.
-    fn check(&mut self, at: &At<'_>, value: &Value) -> Result<BTreeSet<String>, String> {
+    /// Validates a value, and returns those of its keys that are described.
+    fn check(&mut self, at: &Position<'_>, value: &Value) -> Result<BTreeSet<String>, String> {
         let schema = self.schema(at);
         let wrong = |what: &str| Err(format!("{} does not take {value}: {what}", at.place()));
         let mut described = BTreeSet::new();
-        self.met.insert(at.place());
+        self.covered.insert(at.place());
         for (keyword, rule) in schema.as_object().unwrap() {
             match keyword.as_str() {
                 "$schema" | "$id" | "$defs" | "title" | "description" => {}
                 "$ref" => {
                     let (document, pointer) = rule.as_str().unwrap().split_once('#').unwrap();
                     let document = if document.is_empty() { at.document } else { document };
-                    described.extend(self.check(&At { document, pointer: pointer.to_owned() }, value)?);
+                    described.extend(self.check(&Position { document, pointer: pointer.to_owned() }, value)?);
                 }
                 "anyOf" | "oneOf" => {
-                    let before = self.met.clone();
+                    let before = self.covered.clone();
                     let mut fitting = Vec::new();
                     for index in 0..rule.as_array().unwrap().len() {
-                        self.met.clone_from(&before);
+                        self.covered.clone_from(&before);
                         if let Ok(keys) = self.check(&at.child(&format!("{keyword}/{index}")), value) {
-                            fitting.push((keys, self.met.clone()));
+                            fitting.push((keys, self.covered.clone()));
                         }
                     }
                     if fitting.len() != 1 {
                         return wrong(&format!("{} of {keyword} fit", fitting.len()));
                     }
-                    let (keys, met) = fitting.remove(0);
+                    let (keys, covered) = fitting.remove(0);
                     described.extend(keys);
-                    self.met = met;
+                    self.covered = covered;
                 }
                 "type" => {
                     let one_type = [rule.clone()];
@@ -99,11 +99,11 @@ impl Checker {
                     else {
                         return wrong("type");
                     };
-                    self.met.insert(format!("{}/type={fit}", at.place()));
+                    self.covered.insert(format!("{}/type={fit}", at.place()));
                 }
                 "const" if value == rule => {}
                 "enum" if rule.as_array().unwrap().contains(value) => {
-                    self.met.insert(format!("{}/enum={value}", at.place()));
+                    self.covered.insert(format!("{}/enum={value}", at.place()));
                 }
                 "required" => {
                     for key in rule.as_array().unwrap() {
@@ -150,8 +150,8 @@ impl Checker {
         Ok(described)
     }
 
-    /// Every place of a document that a value can meet.
-    fn places(&self, at: &At<'_>, places: &mut BTreeSet<String>) {
+    /// Collects every place of a document that a value can cover.
+    fn places(&self, at: &Position<'_>, places: &mut BTreeSet<String>) {
         let schema = self.schema(at);
         places.insert(at.place());
         for (keyword, rule) in schema.as_object().unwrap() {
@@ -216,7 +216,7 @@ fn id() -> SandboxId {
     SandboxId::from_entropy([9; 20])
 }
 
-/// A result with all in it that can be left out, and one without.
+/// Returns a result with all optional parts, and one without.
 fn full_and_bare(outcome: Outcome, engine: EngineName) -> [RunResult; 2] {
     let change = |kind, path: &[u8]| FileChange { path: FilePath::new(path), kind, size: 7 };
     let phase = |phase, cpu_ms| PhaseResult {
@@ -298,17 +298,17 @@ fn events() -> Vec<Event> {
     events
 }
 
-/// Checks values against a document, and that every place of the document was met by one of them.
+/// Checks values against a document, and that every place of the document is covered by one of them.
 fn check_all(document: &'static str, values: &[Value]) {
     let mut checker = Checker::new();
-    let root = At { document, pointer: String::new() };
+    let root = Position { document, pointer: String::new() };
     for value in values {
         checker.check_whole(&root, value).unwrap();
     }
     let mut places = BTreeSet::new();
     checker.places(&root, &mut places);
-    let missed: Vec<&String> = places.difference(&checker.met).collect();
-    assert!(missed.is_empty(), "no value meets {missed:#?}");
+    let missed: Vec<&String> = places.difference(&checker.covered).collect();
+    assert!(missed.is_empty(), "no value covers {missed:#?}");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn events_and_their_schema_agree() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn json_round_trip() {
     for result in results() {
         let json = serde_json::to_string(&result).unwrap();
         assert_eq!(serde_json::from_str::<RunResult>(&json).unwrap(), result);
@@ -337,10 +337,10 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn the_check_itself_sees_what_is_wrong() {
+fn checker_detects_mistakes() {
     let [full, _] = full_and_bare(Outcome::TimedOut, EngineName::LOCAL);
     let good = serde_json::to_value(full).unwrap();
-    let root = At { document: "result.schema.json", pointer: String::new() };
+    let root = Position { document: "result.schema.json", pointer: String::new() };
     let cases: [(&str, Option<Value>); 8] = [
         ("/id", None),
         ("/id", Some("UPPER".into())),

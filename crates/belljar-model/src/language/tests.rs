@@ -28,13 +28,13 @@ fn values<'a>(file: &'a str, dir: &'a str, stem: &'a str) -> CommandValues<'a> {
 }
 
 #[test]
-fn the_heap_is_three_quarters_of_the_memory() {
+fn heap_is_three_quarters_of_the_memory() {
     let template = CommandTemplate::new(vec!["node".into(), "--max={heap}".into()]).unwrap();
     assert_eq!(template.render::<&str>(&values("f", "/d", "s"), &[]), ["node", "--max=384"]);
 }
 
 #[test]
-fn a_language_file_is_read() {
+fn language_file_is_parsed() {
     let c = Language::from_toml(C).unwrap();
     assert_eq!(c.names().collect::<Vec<_>>(), ["c", "gcc"]);
     assert_eq!(c.programs().collect::<Vec<_>>(), ["gcc", "ld"]);
@@ -54,7 +54,7 @@ fn a_language_file_is_read() {
 }
 
 #[test]
-fn bad_language_files_are_refused() {
+fn invalid_language_files_are_refused() {
     let cases = [
         (
             "pids = 16",
@@ -113,7 +113,7 @@ fn bad_language_files_are_refused() {
 }
 
 #[test]
-fn braces_that_are_no_placeholder_are_text() {
+fn other_braces_are_plain_text() {
     let texts = ["p", "{ print $1 }", "{}", "{", "}", "a{file}b{stem}{", "{{dir}}", "${HOME}", "{1}"];
     let template = CommandTemplate::new(texts.map(str::to_owned).to_vec()).unwrap();
     let rendered = template.render::<&str>(&values("F", "D", "S"), &[]);
@@ -122,7 +122,7 @@ fn braces_that_are_no_placeholder_are_text() {
 
 proptest! {
     #[test]
-    fn what_is_filled_in_is_not_looked_at(file: String, args: Vec<String>) {
+    fn substituted_text_is_not_scanned_again(file: String, args: Vec<String>) {
         let argv = ["p", "-f={file}", "{args}", "--", "{args}"].map(str::to_owned).to_vec();
         let rendered = CommandTemplate::new(argv).unwrap().render(&values(&file, "{args}", "{file}"), &args);
         let mut expected = vec!["p".to_owned(), format!("-f={file}")];

@@ -80,7 +80,7 @@ impl NetworkFile {
                 return Err(ModelError::WrongType {
                     key: "network".to_owned(),
                     found: other.name(),
-                    wanted: "a text or a table",
+                    expected: "a text or a table",
                 });
             }
         };

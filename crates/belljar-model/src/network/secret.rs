@@ -103,7 +103,7 @@ impl SecretFile {
             return Err(ModelError::not_allowed(FIELD, name, allowed));
         }
         let missing =
-            |key: &str, wanted| ModelError::MissingKey { key: format!("{FIELD}.{name}.{key}"), wanted };
+            |key: &str, expected| ModelError::MissingKey { key: format!("{FIELD}.{name}.{key}"), expected };
         let host = self.host.ok_or_else(|| missing("host", "the host that gets the secret"))?;
         let host =
             DomainName::read(&host).map_err(|allowed| ModelError::not_allowed(FIELD, host, allowed))?;

@@ -68,7 +68,7 @@ fn flags() -> SpecFile {
 }
 
 #[test]
-fn flags_toml_and_json_say_the_same() {
+fn flags_toml_and_json_are_equivalent() {
     assert_eq!(SandboxSpec::from_toml(TOML).unwrap(), flags());
     assert_eq!(SandboxSpec::from_json(JSON).unwrap(), flags());
     assert_eq!(serde_json::from_str::<SpecFile>(JSON).unwrap(), flags());
@@ -96,7 +96,7 @@ fn flags_toml_and_json_say_the_same() {
 }
 
 #[test]
-fn defaults_are_the_promised_ones() {
+fn defaults_match_documentation() {
     for text in ["", "limits = {}"] {
         let spec = SandboxSpec::from_toml(text).unwrap().resolve().unwrap();
         assert_eq!(spec, SandboxSpec::default());
@@ -116,8 +116,8 @@ fn defaults_are_the_promised_ones() {
     assert_eq!(null, SpecFile::default());
 }
 
-/// A message with its causes, as they are printed.
-fn whole_message(error: &ModelError) -> String {
+/// Returns a message with its causes, as they are printed.
+fn message_with_causes(error: &ModelError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -128,7 +128,7 @@ fn whole_message(error: &ModelError) -> String {
 }
 
 #[test]
-fn bad_files_are_refused() {
+fn invalid_files_are_refused() {
     let top = "allowed here: engine, env, grade, hostname, interactive, language, limits, mounts, network";
     let limits = "allowed here: cpus, disk, inodes, log, memory, open_files, output, pids, timeout, tmp";
     let cases = [
@@ -161,12 +161,13 @@ fn bad_files_are_refused() {
         ("{} {}", "the text is not valid JSON: trailing characters at line 1 column 4".to_owned()),
     ];
     for (text, expected) in cases {
-        assert_eq!(whole_message(&SandboxSpec::from_json(text).unwrap_err()), expected, "{text}");
+        assert_eq!(message_with_causes(&SandboxSpec::from_json(text).unwrap_err()), expected, "{text}");
     }
 
-    let message = whole_message(&SandboxSpec::from_toml("[limits]\nmemroy = 1").unwrap_err());
+    let message = message_with_causes(&SandboxSpec::from_toml("[limits]\nmemroy = 1").unwrap_err());
     assert_eq!(message, format!("\"limits.memroy\": unknown key, did you mean limits.memory?; {limits}"));
-    let message = whole_message(&SandboxSpec::from_toml("engine = 'local'\nengine = 'none'").unwrap_err());
+    let message =
+        message_with_causes(&SandboxSpec::from_toml("engine = 'local'\nengine = 'none'").unwrap_err());
     assert!(message.starts_with("the text is not valid TOML: "), "{message}");
     assert!(message.contains("line 2"), "{message}");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -184,7 +185,7 @@ fn long_files_are_refused() {
 }
 
 #[test]
-fn bad_values_are_refused() {
+fn invalid_values_are_refused() {
     let cases = [
         ("limits.memory = 0", "memory: \"0\" is not allowed; give a size from 16 MiB to 1 TiB, such as 256m"),
         (
@@ -225,7 +226,7 @@ fn bad_values_are_refused() {
 }
 
 #[test]
-fn debug_does_not_show_values_of_the_environment() {
+fn debug_does_not_show_environment_values() {
     let mut spec = SpecFile::default();
     spec.add_env("TOKEN=hunter2").unwrap();
     let shown = [format!("{spec:?}"), format!("{:?}", spec.resolve().unwrap())];
@@ -233,7 +234,7 @@ fn debug_does_not_show_values_of_the_environment() {
 }
 
 #[test]
-fn what_is_laid_over_wins() {
+fn merge_prefers_over() {
     let file = SandboxSpec::from_toml(TOML).unwrap();
     let over = r#"{"engine": "none", "limits": {"pids": 8}, "mounts": ["/x:/x"], "env": {"LANG": "D", "B": "2"},
                    "interactive": false, "network": "disabled", "grade": "cgroup", "hostname": "h", "language": "sh"}"#;

@@ -319,7 +319,7 @@ fn mounts() {
         (&["--mount", "DIR/home/.ssh:/x"], "cannot mount \"DIR/home/.ssh\": \"DIR/home/.ssh\" is forbidden"),
         (
             &["--mount", "DIR/home:/x"],
-            "cannot mount \"DIR/home\": it holds \"DIR/home/.ssh\", which is forbidden; name a directory that does not",
+            "cannot mount \"DIR/home\": it contains \"DIR/home/.ssh\", which is forbidden; name a directory that does not",
         ),
         (
             &["--mount", "DIR/to-ssh:/x"],

@@ -144,13 +144,13 @@ fn a_policy_file_binds() {
         (
             format!("{dir}/open:/x"),
             Err(format!(
-                "cannot mount \"{dir}/open\": it holds \"{dir}/open/secret\", which is forbidden; name a directory that does not"
+                "cannot mount \"{dir}/open\": it contains \"{dir}/open/secret\", which is forbidden; name a directory that does not"
             )),
         ),
         (
             format!("{dir}/shut:/x"),
             Err(format!(
-                "cannot mount \"{dir}/shut\": it lies in no allowed path; allowed are \"{dir}/open\""
+                "cannot mount \"{dir}/shut\": it is not in an allowed path; allowed: \"{dir}/open\""
             )),
         ),
     ] {
@@ -177,7 +177,7 @@ fn mounts_of_a_file_need_a_policy() {
     done.check(
         125,
         "",
-        &format!("belljar: cannot mount \"{dir}\": it lies in no allowed path; allowed are none\n"),
+        &format!("belljar: cannot mount \"{dir}\": it is not in an allowed path; allowed: none\n"),
     );
     host.write("policy.toml", format!("read = ['{dir}']"));
     let done = host.run(&[
