@@ -1,5 +1,5 @@
-//! Names the guest's build after all that it is made of. The host and the guest's program are linked with the same name, so the
-//! host recognises the program without having seen it at build time.
+//! Computes the guest's build id from all its inputs. The host and the guest's program are linked with the same id, so the host
+//! recognises the program without having seen it at build time.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 /// The guest's crate. Crates of the workspace that it depends on are found in its manifest.
 const GUEST: &str = "belljar-guest";
 
-/// What else goes into the program, below the top of the repository.
-const BESIDE_CRATES: &[&str] = &[
+/// Other inputs of the program, below the top of the repository.
+const OTHER_INPUTS: &[&str] = &[
     "Cargo.lock",
     "Cargo.toml",
     "kernels/javascript/kernel.mjs",
@@ -22,7 +22,7 @@ const BESIDE_CRATES: &[&str] = &[
     "proto",
 ];
 
-/// The length of a build id, in bytes: that of SHA-1, which linkers use.
+/// Length of a build id, in bytes: that of SHA-1, which linkers use.
 const ID_BYTES: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     add_crate(&top, GUEST, &mut crates)?;
     let mut files = BTreeSet::new();
     let of_crates = crates.iter().map(|name| PathBuf::from("crates").join(name));
-    for path in BESIDE_CRATES.iter().map(PathBuf::from).chain(of_crates) {
+    for path in OTHER_INPUTS.iter().map(PathBuf::from).chain(of_crates) {
         println!("cargo::rerun-if-changed={}", top.join(&path).display());
         add_files(&top, &path, &mut files)?;
     }
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Adds a crate, and those of the workspace that it depends on.
+/// Adds a crate and its dependencies in the workspace.
 fn add_crate(top: &Path, name: &str, crates: &mut BTreeSet<String>) -> Result<(), Box<dyn Error>> {
     if !crates.insert(name.to_owned()) {
         return Ok(());
@@ -70,7 +70,7 @@ fn add_crate(top: &Path, name: &str, crates: &mut BTreeSet<String>) -> Result<()
     Ok(())
 }
 
-/// Adds a file, or all files of a directory but those of tests.
+/// Adds a file, or all files of a directory except tests and examples.
 fn add_files(top: &Path, path: &Path, files: &mut BTreeSet<PathBuf>) -> Result<(), Box<dyn Error>> {
     if !top.join(path).is_dir() {
         files.insert(path.to_owned());

@@ -1,4 +1,4 @@
-//! Lists the cases of `tests/hostile` that `belljar doctor --self-test` runs, so that adding one needs no Rust.
+//! Embeds the cases of `tests/hostile` that `belljar doctor --self-test` runs, so that adding one needs no Rust.
 
 use std::env;
 use std::error::Error;
@@ -13,10 +13,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for group in dirs(&corpus)? {
         for case in dirs(&group)? {
             let file = case.join("case.toml");
-            // The library reads the file properly, and a test compares.
-            let is_wanted = fs::read_to_string(&file)
+            // The library parses the file properly, and a test compares the results.
+            let in_self_test = fs::read_to_string(&file)
                 .is_ok_and(|text| text.lines().any(|line| line.trim() == "self-test = true"));
-            if !is_wanted {
+            if !in_self_test {
                 continue;
             }
             writeln!(
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Directories in `dir`, sorted.
+/// Returns the directories in `dir`, sorted.
 fn dirs(dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(entries(dir)?.into_iter().filter(|path| path.is_dir()).collect())
 }

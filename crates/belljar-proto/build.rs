@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use buffa_codegen::{BytesRepr, CodeGenConfig};
 
-/// First what the guest speaks, then what the service adds to it.
+/// First the guest's files, then those that the service adds.
 const FILES: [&str; 9] = [
     "guest",
     "filesystem",
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for name in &names {
         println!("cargo::rerun-if-changed={}", proto.join(name).display());
     }
-    // Comments become those of the Rust items. What the server embeds for reflection is without.
+    // Comments become those of the Rust items. The set that the server embeds for reflection has none.
     let commented = out.join("commented.bin");
     fs::write(&commented, descriptors(&proto, &names, true)?)?;
     fs::write(out.join("descriptors.bin"), descriptors(&proto, &names, false)?)?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The files and all that they import, as a `FileDescriptorSet`.
+/// Compiles the files and all their imports to a `FileDescriptorSet`.
 fn descriptors(proto: &Path, names: &[String], comments: bool) -> Result<Vec<u8>, protox::Error> {
     let mut compiler = protox::Compiler::new([proto])?;
     compiler.include_imports(true).include_source_info(comments).open_files(names)?;
@@ -50,7 +50,7 @@ fn descriptors(proto: &Path, names: &[String], comments: bool) -> Result<Vec<u8>
 fn buffa() -> CodeGenConfig {
     let mut config = CodeGenConfig::default();
     config.generate_json = true;
-    // `bytes::Bytes` is shared, not copied, on the way from a pipe to the wire.
+    // `bytes::Bytes` is shared, not copied, between a pipe and the connection.
     config.bytes_fields = vec![(".".into(), BytesRepr::Bytes)];
     config
 }

@@ -1,20 +1,20 @@
-//! Calls to the services of the whole server.
+//! Calls to the server's services.
 
 use belljar_proto::{CallOptions, ConnectError, UnaryResponse, v1};
 use http::HeaderValue;
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::retry::{Safe, idempotency_key, retried};
+use crate::retry::{RetryWhen, idempotency_key, retry};
 use crate::stream::Messages;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// Calls with one message and one answer.
+/// Defines calls with one message and one answer.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident, $safe:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident, $when:ident;)*) => {
         impl Client {
             $($(#[$doc])*
             ///
@@ -22,15 +22,15 @@ macro_rules! calls {
             /// See [`ClientError`].
             pub async fn $name(&self, request: v1::$request) -> Result<v1::$answer> {
                 let client = v1::$client::new(self.connection.clone(), self.config.clone());
-                let answer = retried(self.attempts, Safe::$safe, || self.of_call(client.$method(request.clone()))).await;
+                let answer = retry(self.attempts, RetryWhen::$when, || self.map_error(client.$method(request.clone()))).await;
                 answer.map(UnaryResponse::into_owned)
             })*
         }
     };
 }
 
-/// Calls with one message and a stream of answers, of which the first may be long in coming: what is wrong with the
-/// request comes in its place.
+/// Defines calls with one message and a stream of answers, of which the first may take long: an error of the request arrives
+/// in its place.
 macro_rules! streams {
     ($($(#[$doc:meta])* $name:ident: $client:ident.$method:ident($request:ident) -> $answer:ident;)*) => {
         impl Client {
@@ -41,7 +41,7 @@ macro_rules! streams {
             pub async fn $name(&self, request: v1::$request) -> Result<Messages<v1::$answer>> {
                 let client = v1::$client::new(self.connection.clone(), self.config.clone());
                 let stream =
-                    retried(self.attempts, Safe::NotBegun, || self.of_call(client.$method(request.clone())));
+                    retry(self.attempts, RetryWhen::NotStarted, || self.map_error(client.$method(request.clone())));
                 Ok(Messages::new(stream.await?, self.target.clone()))
             })*
         }
@@ -51,68 +51,68 @@ macro_rules! streams {
 calls! {
     /// Shows a sandbox's details. This does not count as a use of it: nothing is resumed.
     get: SandboxesClient.get(GetSandboxRequest) -> SandboxInfo, Always;
-    /// One page of the caller's sandboxes.
+    /// Returns one page of the caller's sandboxes.
     list: SandboxesClient.list(ListSandboxesRequest) -> ListSandboxesResponse, Always;
-    /// Changes labels, limits and what happens when the time is over.
+    /// Changes labels, limits and the behaviour at the timeout.
     update: SandboxesClient.update(UpdateSandboxRequest) -> SandboxInfo, Always;
-    /// Ends a sandbox, with all that is in it.
+    /// Ends a sandbox, with everything in it.
     kill: SandboxesClient.kill(KillSandboxRequest) -> KillSandboxResponse, Always;
-    /// Sets the time that a sandbox lives from now on.
+    /// Sets the remaining lifetime of a sandbox.
     set_timeout: SandboxesClient.set_timeout(SetTimeoutRequest) -> SandboxInfo, Always;
     /// Pauses a sandbox.
-    pause: SandboxesClient.pause(PauseSandboxRequest) -> SandboxInfo, NotBegun;
+    pause: SandboxesClient.pause(PauseSandboxRequest) -> SandboxInfo, NotStarted;
     /// Resumes a sandbox.
     resume: SandboxesClient.resume(ResumeSandboxRequest) -> SandboxInfo, Always;
-    /// Keeps a sandbox's files as a template.
-    snapshot: SandboxesClient.snapshot(SnapshotSandboxRequest) -> TemplateInfo, NotBegun;
-    /// What a sandbox uses now.
+    /// Saves a sandbox's files as a template.
+    snapshot: SandboxesClient.snapshot(SnapshotSandboxRequest) -> TemplateInfo, NotStarted;
+    /// Returns the current resource usage of a sandbox.
     metrics: SandboxesClient.metrics(SandboxMetricsRequest) -> SandboxMetrics, Always;
-    /// Makes a token that opens one sandbox only.
+    /// Issues a token for one sandbox only.
     issue_token: SandboxesClient.issue_token(IssueTokenRequest) -> IssuedToken, Always;
-    /// Lets a port be reached from outside.
+    /// Publishes a port, so that it can be reached from outside.
     publish_port: SandboxesClient.publish_port(PublishPortRequest) -> PublishedPort, Always;
-    /// Takes that back.
-    unpublish_port: SandboxesClient.unpublish_port(UnpublishPortRequest) -> UnpublishPortResponse, NotBegun;
-    /// The published ports, and what programs inside listen on.
+    /// Unpublishes a port.
+    unpublish_port: SandboxesClient.unpublish_port(UnpublishPortRequest) -> UnpublishPortResponse, NotStarted;
+    /// Lists the published ports, and the ports on which programs inside listen.
     list_ports: SandboxesClient.list_ports(ListPublishedPortsRequest) -> ListPublishedPortsResponse, Always;
-    /// Makes a token that opens one published port only.
+    /// Issues a token for one published port only.
     issue_port_token: SandboxesClient.issue_port_token(IssuePortTokenRequest) -> IssuedToken, Always;
-    /// Makes an address with which one file can be read or written without a key.
+    /// Signs an address with which one file can be read or written without a key.
     sign_file: SandboxesClient.sign_file(SignFileRequest) -> SignFileResponse, Always;
     /// Starts a command in the background.
-    start: CommandsClient.start(ExecRequest) -> StartedCommand, NotBegun;
-    /// The templates.
+    start: CommandsClient.start(ExecRequest) -> StartedCommand, NotStarted;
+    /// Lists the templates.
     templates: TemplatesClient.list(ListTemplatesRequest) -> ListTemplatesResponse, Always;
-    /// One template.
+    /// Returns one template.
     template: TemplatesClient.get(GetTemplateRequest) -> TemplateInfo, Always;
     /// Removes a snapshot.
-    remove_template: TemplatesClient.remove(RemoveTemplateRequest) -> RemoveTemplateResponse, NotBegun;
+    remove_template: TemplatesClient.remove(RemoveTemplateRequest) -> RemoveTemplateResponse, NotStarted;
 }
 
 streams! {
-    /// What happened to a sandbox, and if asked for what happens to it.
+    /// Streams the past events of a sandbox, and on request also new ones.
     logs: SandboxesClient.logs(SandboxLogsRequest) -> SandboxLogEntry;
-    /// What was and is decided about the connections of a running sandbox.
+    /// Streams past and new decisions about the connections of a running sandbox.
     network_log: SandboxesClient.network_log(NetworkLogRequest) -> NetworkRecord;
-    /// What happened in the service, and if asked for what happens.
+    /// Streams the past events of the service, and on request also new ones.
     events: SandboxesClient.events(EventsRequest) -> Event;
-    /// Builds a template, and tells how it goes on. For administrators.
+    /// Builds a template, and streams its progress. For administrators.
     build_template: TemplatesClient.build(BuildTemplateRequest) -> BuildTemplateEvent;
-    /// A built template as one file.
+    /// Streams a built template as one file.
     export_template: TemplatesClient.export(ExportTemplateRequest) -> ExportTemplateResponse;
 }
 
 impl Client {
-    /// What came of a call, in this client's words.
-    async fn of_call<T>(
+    /// Awaits a call and converts its error.
+    async fn map_error<T>(
         &self,
         call: impl Future<Output = std::result::Result<T, ConnectError>>,
     ) -> Result<T> {
         call.await.map_err(|error| ClientError::new(&self.target, error))
     }
 
-    /// Makes a sandbox. The same `key` and the same request get the same sandbox; without a key one is made up, so that
-    /// a connection that breaks never leaves a second sandbox.
+    /// Creates a sandbox. The same `key` and the same request return the same sandbox; without a key a random one is used, so
+    /// that a broken connection never leads to a second sandbox.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -122,49 +122,49 @@ impl Client {
         key: Option<&str>,
     ) -> Result<v1::CreateSandboxResponse> {
         let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
-        let options = keyed(key.map_or_else(idempotency_key, str::to_owned))?;
-        let answer = retried(self.attempts, Safe::Always, || {
-            self.of_call(client.create_with_options(request.clone(), options.clone()))
+        let options = with_idempotency_key(key.map_or_else(idempotency_key, str::to_owned))?;
+        let answer = retry(self.attempts, RetryWhen::Always, || {
+            self.map_error(client.create_with_options(request.clone(), options.clone()))
         });
         Ok(answer.await?.into_owned())
     }
 
-    /// Runs a command: one `started`, outputs, and one `result`. When the stream is dropped, the command ends. With a
-    /// `key` the same key and the same request run once: who asks again gets the result alone.
+    /// Runs a command: one `started`, outputs, and one `result`. Dropping the stream ends the command. With a `key` the same
+    /// request runs once: a repeated request returns only the result.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn exec(&self, request: v1::ExecRequest, key: Option<&str>) -> Result<Messages<v1::ExecEvent>> {
         let client = v1::CommandsClient::new(self.connection.clone(), self.config.clone());
-        let (options, safe) = match key {
-            Some(key) => (keyed(key.to_owned())?, Safe::Always),
-            None => (CallOptions::default(), Safe::NotBegun),
+        let (options, when) = match key {
+            Some(key) => (with_idempotency_key(key.to_owned())?, RetryWhen::Always),
+            None => (CallOptions::default(), RetryWhen::NotStarted),
         };
-        retried(self.attempts, safe, || {
-            self.of_call(async {
+        retry(self.attempts, when, || {
+            self.map_error(async {
                 let stream = client.exec_with_options(request.clone(), options.clone()).await?;
-                Messages::new(stream, self.target.clone()).begun().await
+                Messages::new(stream, self.target.clone()).wait_for_first().await
             })
         })
         .await
     }
 
-    /// Copies a sandbox's files into new sandboxes: one message for each.
+    /// Copies a sandbox's files into new sandboxes, with one message for each.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn fork(&self, request: v1::ForkSandboxRequest) -> Result<Messages<v1::ForkSandboxResponse>> {
         let client = v1::SandboxesClient::new(self.connection.clone(), self.config.clone());
-        retried(self.attempts, Safe::NotBegun, || {
-            self.of_call(async {
-                Messages::new(client.fork(request.clone()).await?, self.target.clone()).begun().await
+        retry(self.attempts, RetryWhen::NotStarted, || {
+            self.map_error(async {
+                Messages::new(client.fork(request.clone()).await?, self.target.clone()).wait_for_first().await
             })
         })
         .await
     }
 }
 
-fn keyed(key: String) -> Result<CallOptions> {
+fn with_idempotency_key(key: String) -> Result<CallOptions> {
     let value =
         HeaderValue::try_from(key).map_err(|_| ClientError::Unsendable { field: "idempotency key" })?;
     Ok(CallOptions::default().with_header(IDEMPOTENCY_KEY, value))

@@ -1,4 +1,4 @@
-//! The client.
+//! The client and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,29 +11,30 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::connector;
 use crate::error::ClientError;
-use crate::retry::ATTEMPTS;
+use crate::retry::MAX_ATTEMPTS;
 use crate::target::{Credential, Target, TargetError};
 
 /// The header that names the sandbox of a call to its guest.
 const SANDBOX: HeaderName = HeaderName::from_static("belljar-sandbox");
 
-/// A client of one server. Clones share its connection, which is opened at the first call, and anew when it broke.
+/// A client of one server. Clones share its connection, which is opened at the first call, and again after it breaks.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) connection: Connection,
     pub(crate) config: ClientConfig,
     pub(crate) target: Arc<str>,
     pub(crate) attempts: u32,
-    /// What requests to the REST interface name as the server, and as the key.
+    /// Server name in requests to the REST interface.
     pub(crate) authority: http::Uri,
+    /// `Authorization` header of requests to the REST interface.
     pub(crate) key: Option<HeaderValue>,
 }
 
 impl Client {
-    /// A client of the server at `target`. Nothing is sent before the first call.
+    /// Makes a client of the server at `target`. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// The target or the credential cannot be one.
+    /// Fails if the target or the credential is invalid.
     pub fn connect(target: Target, credential: Credential) -> Result<Self, TargetError> {
         let mut headers = HeaderMap::new();
         let mut key = None;
@@ -52,45 +53,45 @@ impl Client {
             connection: connector::connection(&target)?,
             config,
             target: target.to_string().into(),
-            attempts: ATTEMPTS,
+            attempts: MAX_ATTEMPTS,
             authority: target.authority(),
             key,
         })
     }
 
-    /// The same client, whose calls end after this time, also on the server. Streams end then too.
+    /// Sets a timeout after which calls end, on the server too. Streams end then as well.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.config = self.config.with_default_timeout(timeout);
         self
     }
 
-    /// The same client, which makes each call once and never again.
+    /// Disables retries.
     #[must_use]
     pub fn without_retries(mut self) -> Self {
         self.attempts = 1;
         self
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The guest of a sandbox, by id or name, as the server itself speaks with it: processes, files, ports. The
-    /// sandbox is looked for with each call.
+    /// Returns a client of a sandbox's guest, by id or name, as the server itself uses: processes, files, ports. The sandbox is
+    /// looked up with each call.
     ///
     /// # Errors
-    /// `sandbox` can be no name.
+    /// Fails if `sandbox` cannot be a name.
     pub fn guest(&self, sandbox: &str) -> Result<GuestClient, ClientError> {
         let value =
             HeaderValue::from_str(sandbox).map_err(|_| ClientError::Unsendable { field: "sandbox" })?;
         let config = self.config.clone().with_default_header(SANDBOX, value);
-        Ok(GuestClient::routed(self.connection.clone(), config))
+        Ok(GuestClient::from_connection(self.connection.clone(), config))
     }
 
-    /// Says that the server cannot be reached, if that is why a call to a guest failed.
+    /// Returns [`ClientError::Unreachable`] if a call to a guest failed because the server cannot be reached.
     #[must_use]
     pub fn unreachable(&self, error: &GuestError) -> Option<ClientError> {
         match error {
@@ -101,7 +102,7 @@ impl Client {
 }
 
 impl fmt::Debug for Client {
-    /// Where the server is, and nothing of the key.
+    /// Shows the server's address, but not the key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Client").field("target", &self.target).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! How a connection is opened.
+//! Opening connections.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -19,26 +19,26 @@ use tokio_rustls::TlsConnector;
 
 use crate::target::{Target, TargetError};
 
-/// How long it may take to reach a server.
-const MAX_DIAL: Duration = Duration::from_secs(10);
+/// Maximum time to connect to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A path of this length or more does not fit into a socket's address, which ends with a zero.
-const MAX_SOCKET_PATH_BYTES: usize = 108;
+/// Size of the path in a socket's address, in bytes, including the terminating zero.
+const SOCKET_PATH_BYTES: usize = 108;
 
-/// The server could not be reached: nothing of the call has got to it.
+/// The server could not be reached: no part of the call arrived there.
 #[derive(Debug, thiserror::Error)]
-#[error("no connection could be opened")]
-pub(crate) struct DialFailed(#[source] io::Error);
+#[error("cannot open a connection")]
+pub(crate) struct DialError(#[source] io::Error);
 
-/// Speaks HTTP/2 with the target, as soon as there is something to say, and again after the connection broke.
+/// Makes an HTTP/2 connection to the target, which is opened at the first call, and again after it breaks.
 pub(crate) fn connection(target: &Target) -> Result<Connection, TargetError> {
     let dialer = Dialer::new(target)?;
     let connector = tower::service_fn(move |_: Uri| {
         let dialer = dialer.clone();
         async move {
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
-            let dialed = tokio::time::timeout(MAX_DIAL, dialer.dial()).await;
-            dialed.unwrap_or_else(|_| Err(late())).map(TokioIo::new).map_err(DialFailed)
+            let timed_out = || io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
+            let dialed = tokio::time::timeout(CONNECT_TIMEOUT, dialer.dial()).await;
+            dialed.unwrap_or_else(|_| Err(timed_out())).map(TokioIo::new).map_err(DialError)
         }
     });
     Ok(belljar_proto::connect_with(connector, target.authority()))
@@ -95,9 +95,10 @@ impl Dialer {
     }
 }
 
-/// The name of a socket has room for 107 bytes only. By way of its directory's descriptor every path fits.
+/// Connects to a Unix socket. A path of more than 107 bytes does not fit in an address, so it is reached through its
+/// directory's descriptor.
 async fn unix(path: &Path) -> io::Result<UnixStream> {
-    let (Some(dir), Some(name), MAX_SOCKET_PATH_BYTES..) =
+    let (Some(dir), Some(name), SOCKET_PATH_BYTES..) =
         (path.parent(), path.file_name(), path.as_os_str().len())
     else {
         return UnixStream::connect(path).await;

@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Errors of calls.
 
 use std::error::Error;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use belljar_proto::{ConnectError, ErrorCode, Message as _, v1};
 
-use crate::connector::DialFailed;
+use crate::connector::DialError;
 
 /// The type of the detail that each of the server's own errors has.
 const DETAIL: &str = "belljar.v1.Problem";
@@ -16,58 +16,58 @@ const DETAIL: &str = "belljar.v1.Problem";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The server refused, and says why.
+    /// The server refused the call.
     #[error("{message}")]
     Refused {
         /// A stable name of the kind of error, such as `sandbox_not_found`.
         code: String,
-        /// The kind of error as the protocol has it.
+        /// The kind of error in the protocol.
         rpc: ErrorCode,
-        /// What failed, why, and what to do.
+        /// Explanation of the failure, and a hint.
         message: String,
-        /// The field of the request that is at fault.
+        /// The invalid field of the request.
         field: Option<String>,
-        /// Names the request in the server's log.
+        /// Id of the request in the server's log.
         request_id: String,
-        /// When it is worth to try again.
+        /// Time after which a retry may succeed.
         retry_after: Option<Duration>,
     },
-    /// The server cannot be reached: nothing of the call got to it.
+    /// The server cannot be reached: no part of the call arrived there.
     #[error("cannot reach the server at {target}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The server's address.
         target: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: Box<ConnectError>,
     },
-    /// The connection broke, or the answer came too late. What was asked may have been done.
-    #[error("the server at {target} did not answer to the end")]
+    /// The connection broke, or the answer took too long. The server may have carried out the call.
+    #[error("the server at {target} did not complete its answer")]
     Broken {
-        /// Which.
+        /// The server's address.
         target: String,
-        /// How.
+        /// The reason.
         #[source]
         source: Box<ConnectError>,
     },
-    /// What answered is no Belljar server, or one that this client does not understand.
-    #[error("the server at {target} answered with something else: {what}")]
+    /// The server is not a Belljar server, or not one that this client supports.
+    #[error("invalid response from the server at {target}: {what}")]
     Protocol {
-        /// Which.
+        /// The server's address.
         target: String,
-        /// With what.
+        /// Description of the response.
         what: String,
     },
-    /// The name of a sandbox or a header cannot be sent.
-    #[error("{field}: it has characters that are not allowed")]
+    /// A value has characters that cannot be sent.
+    #[error("invalid {field}: it has characters that are not allowed")]
     Unsendable {
-        /// What.
+        /// The value's name.
         field: &'static str,
     },
 }
 
 impl ClientError {
-    /// The stable name of the kind of error, if the server gave one.
+    /// Returns the stable name of the kind of error, if the server gave one.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -76,13 +76,13 @@ impl ClientError {
         }
     }
 
-    /// Whether the server refused with this stable name.
+    /// Reports whether the server refused with this stable name.
     #[must_use]
-    pub fn is(&self, wanted: &str) -> bool {
-        self.code() == Some(wanted)
+    pub fn is(&self, code: &str) -> bool {
+        self.code() == Some(code)
     }
 
-    /// When it is worth to try again, if the server says so: it has not begun what was asked.
+    /// Returns the time after which a retry may succeed, if the server gave one: it has not started the call.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -92,7 +92,7 @@ impl ClientError {
     }
 
     pub(crate) fn unreachable(target: &str, error: &ConnectError) -> Option<Self> {
-        is_dial(error)
+        is_dial_error(error)
             .then(|| Self::Unreachable { target: target.to_owned(), source: Box::new(error.clone()) })
     }
 
@@ -108,7 +108,7 @@ impl ClientError {
                 code: problem.code,
             };
         }
-        if is_dial(&error) {
+        if is_dial_error(&error) {
             return Self::Unreachable { target, source: Box::new(error) };
         }
         match error.code {
@@ -129,7 +129,7 @@ impl ClientError {
     }
 }
 
-/// What the server says about the error beyond its code.
+/// Returns the server's details of the error beyond its code.
 fn problem(error: &ConnectError) -> Option<v1::Problem> {
     let detail = error.details.iter().find(|detail| detail.type_url.rsplit('/').next() == Some(DETAIL))?;
     let value = detail.value.as_deref()?.trim_end_matches('=');
@@ -137,12 +137,12 @@ fn problem(error: &ConnectError) -> Option<v1::Problem> {
     v1::Problem::decode_from_slice(&bytes).ok()
 }
 
-fn is_dial(error: &ConnectError) -> bool {
+fn is_dial_error(error: &ConnectError) -> bool {
     let source = error.source_arc();
     let mut cause: Option<&(dyn Error + 'static)> =
         source.as_ref().map(|source| &**source as &(dyn Error + 'static));
     while let Some(error) = cause {
-        if error.is::<DialFailed>() {
+        if error.is::<DialError>() {
             return true;
         }
         cause = error.source();

@@ -1,5 +1,5 @@
-//! Requests to the REST interface: what is an administrator's, and what is a file rather than a message. They share the
-//! connection of the calls.
+//! Requests to the REST interface, for administration and for files rather than messages. They share the connection of the
+//! calls.
 
 use std::time::Duration;
 
@@ -15,41 +15,44 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::retry::{Safe, retried};
+use crate::retry::{RetryWhen, retry};
 
-/// The longest answer that is read as one value, in bytes.
+/// Maximum length of an answer that is read as one value, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
-/// The longest refusal that is read, in bytes.
+/// Maximum length of a refusal that is read, in bytes.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// What is sent.
+/// Body of a request.
 pub enum RestBody {
     /// Nothing.
     Empty,
     /// A JSON document.
     Json(Bytes),
-    /// A stream of bytes. It is sent once.
+    /// A stream of bytes, which is sent only once.
     Stream(std::pin::Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + Sync>>),
 }
 
-/// An answer, piece by piece.
+/// An answer, read piece by piece.
 pub struct RestAnswer {
     body: Incoming,
     target: std::sync::Arc<str>,
 }
 
 impl RestAnswer {
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes, or `None` at the end.
     ///
     /// # Errors
-    /// [`ClientError::Broken`].
+    /// Returns [`ClientError::Broken`] if the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| {
-                let source = ConnectError::unavailable_from_transport("the answer broke off", error);
+                let source = ConnectError::unavailable_from_transport(
+                    "the connection was lost during the answer",
+                    error,
+                );
                 ClientError::new(&self.target, source)
             })?;
             if let Ok(data) = frame.into_data() {
@@ -59,12 +62,12 @@ impl RestAnswer {
         Ok(None)
     }
 
-    /// All of it.
-    async fn whole(mut self, most: usize) -> Result<Vec<u8>> {
+    /// Reads the whole answer, of at most `max` bytes.
+    async fn read_all(mut self, max: usize) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(piece) = self.next().await? {
-            if whole.len() + piece.len() > most {
-                let what = format!("an answer of more than {most} bytes");
+            if whole.len() + piece.len() > max {
+                let what = format!("the answer is longer than {max} bytes");
                 return Err(ClientError::Protocol { target: self.target.to_string(), what });
             }
             whole.extend_from_slice(&piece);
@@ -74,7 +77,7 @@ impl RestAnswer {
 }
 
 impl Client {
-    /// Asks for a value. `path` begins with `/`.
+    /// Gets a value. `path` begins with `/`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -82,7 +85,7 @@ impl Client {
         self.value(Method::GET, path, RestBody::Empty).await
     }
 
-    /// Sends a value, and has one in answer. A request without an answer has `()`.
+    /// Sends a value, and returns the value in the answer: `()` for a request without one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -96,20 +99,21 @@ impl Client {
         self.value(method, path, RestBody::Json(json.into())).await
     }
 
-    /// Sends a request without a body, and has a value in answer. A request without an answer has `()`.
+    /// Sends a request, and returns the value in the answer: `()` for a request without one.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn value<T: DeserializeOwned>(&self, method: Method, path: &str, body: RestBody) -> Result<T> {
-        let answer = self.rest(method, path, "application/json", body).await?.whole(MAX_VALUE_BYTES).await?;
+        let answer =
+            self.rest(method, path, "application/json", body).await?.read_all(MAX_VALUE_BYTES).await?;
         let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
         serde_json::from_slice(answer).map_err(|error| ClientError::Protocol {
             target: self.target.to_string(),
-            what: format!("an answer to {path} that is not understood: {error}"),
+            what: format!("cannot parse the answer to {path}: {error}"),
         })
     }
 
-    /// Sends one request, and has its answer piece by piece. `path` begins with `/`.
+    /// Sends one request, and returns its answer for reading piece by piece. `path` begins with `/`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -120,8 +124,8 @@ impl Client {
         accept: &'static str,
         body: RestBody,
     ) -> Result<RestAnswer> {
-        // What was removed the first time would be missing the second time.
-        let safe = if method == Method::GET { Safe::Always } else { Safe::NotBegun };
+        // A repeated removal, for example, would fail because nothing is left to remove.
+        let when = if method == Method::GET { RetryWhen::Always } else { RetryWhen::NotStarted };
         let once = |body: ClientBody, kind: Option<&'static str>| {
             let request = self.request(method.clone(), path, accept, kind, body);
             async {
@@ -132,7 +136,7 @@ impl Client {
                 if head.status.is_success() {
                     Ok(answer)
                 } else {
-                    Err(refused(head.status, &head.headers, answer).await)
+                    Err(to_refusal(head.status, &head.headers, answer).await)
                 }
             }
         };
@@ -141,13 +145,12 @@ impl Client {
             RestBody::Json(json) => Some(json),
             RestBody::Stream(stream) => {
                 let stream = stream.map_ok(Frame::data).map_err(|error| {
-                    ConnectError::new(ErrorCode::Canceled, "what is to be sent cannot be read")
-                        .with_source(error)
+                    ConnectError::new(ErrorCode::Canceled, "cannot read the data to send").with_source(error)
                 });
                 return once(StreamBody::new(stream).boxed(), Some("application/octet-stream")).await;
             }
         };
-        retried(self.attempts, safe, || {
+        retry(self.attempts, when, || {
             let kind = json.as_ref().map(|_| "application/json");
             let body = Full::new(json.clone().unwrap_or_default()).map_err(|never| match never {});
             once(body.boxed(), kind)
@@ -175,7 +178,7 @@ impl Client {
     }
 }
 
-/// What the server says about a request that it refuses.
+/// The server's explanation of a refused request.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Problem {
@@ -185,8 +188,8 @@ struct Problem {
     request_id: String,
 }
 
-async fn refused(status: StatusCode, headers: &HeaderMap, answer: RestAnswer) -> ClientError {
-    let text = match answer.whole(MAX_PROBLEM_BYTES).await {
+async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestAnswer) -> ClientError {
+    let text = match answer.read_all(MAX_PROBLEM_BYTES).await {
         Ok(text) => text,
         Err(error) => return error,
     };

@@ -1,4 +1,4 @@
-//! Calls that are made again. Only those that do no harm twice, and those that were not begun.
+//! Retries of calls: only of those that are idempotent, and of those that the server did not start.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -7,28 +7,28 @@ use belljar_proto::ErrorCode;
 
 use crate::error::ClientError;
 
-/// How often a call is made at most.
-pub(crate) const ATTEMPTS: u32 = 4;
+/// Maximum number of attempts of a call.
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
 
-/// The pause after the first attempt. Each later one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Backoff after the first attempt. It doubles with each further one.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// The longest pause that a server may ask for.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Longest delay that a server may request.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// When a call may be made again.
+/// Condition for a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Safe {
-    /// Always: to do it twice is to do it once.
+pub(crate) enum RetryWhen {
+    /// Always: the call is idempotent.
     Always,
-    /// Only when nothing of it was done.
-    NotBegun,
+    /// Only if the server did not start the call.
+    NotStarted,
 }
 
-/// Makes a call, and makes it again as long as that is safe and worth it.
-pub(crate) async fn retried<T, F>(
+/// Makes a call, and retries it as long as that is safe and may succeed.
+pub(crate) async fn retry<T, F>(
     attempts: u32,
-    safe: Safe,
+    when: RetryWhen,
     mut call: impl FnMut() -> F,
 ) -> Result<T, ClientError>
 where
@@ -40,39 +40,39 @@ where
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        match pause(&error, safe, attempt) {
-            Some(pause) if attempt < attempts => tokio::time::sleep(pause).await,
+        match delay(&error, when, attempt) {
+            Some(delay) if attempt < attempts => tokio::time::sleep(delay).await,
             _ => return Err(error),
         }
         attempt += 1;
     }
 }
 
-/// How long to wait before the next attempt, if there should be one.
-fn pause(error: &ClientError, safe: Safe, attempt: u32) -> Option<Duration> {
-    let own = FIRST_PAUSE.saturating_mul(1 << (attempt - 1).min(8));
+/// Returns the delay before the next attempt, if there should be one.
+fn delay(error: &ClientError, when: RetryWhen, attempt: u32) -> Option<Duration> {
+    let backoff = INITIAL_BACKOFF.saturating_mul(1 << (attempt - 1).min(8));
     match error {
-        // The server has not begun, and knows when it may.
+        // The server did not start the call, and says when to retry.
         ClientError::Refused { retry_after: Some(after), rpc, .. } => {
-            let worth_it =
+            let is_retryable =
                 matches!(rpc, ErrorCode::Unavailable | ErrorCode::ResourceExhausted | ErrorCode::Aborted);
-            (worth_it && *after <= MAX_PAUSE).then(|| (*after).max(jittered(own)))
+            (is_retryable && *after <= MAX_RETRY_AFTER).then(|| (*after).max(jitter(backoff)))
         }
-        ClientError::Unreachable { .. } => Some(jittered(own)),
-        // A time that the caller has set is over.
+        ClientError::Unreachable { .. } => Some(jitter(backoff)),
+        // The caller's timeout has expired.
         ClientError::Broken { source, .. } if source.code == ErrorCode::DeadlineExceeded => None,
-        ClientError::Broken { .. } if safe == Safe::Always => Some(jittered(own)),
+        ClientError::Broken { .. } if when == RetryWhen::Always => Some(jitter(backoff)),
         _ => None,
     }
 }
 
-/// Between half of it and all of it, so that those who failed together do not come back together.
-fn jittered(pause: Duration) -> Duration {
+/// Returns a random delay between half of it and all of it, so that clients that failed together do not retry together.
+fn jitter(delay: Duration) -> Duration {
     let random = u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or_default();
-    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+    delay / 2 + delay.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
-/// A key that no other request has.
+/// Returns a random key for one request.
 pub(crate) fn idempotency_key() -> String {
     let (high, low) = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
     format!("{high:016x}{low:016x}")
@@ -94,35 +94,35 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_is_tried_again() {
+    fn only_safe_calls_are_retried() {
         let second = Some(Duration::from_secs(1));
         let cases = [
-            (refused(ErrorCode::Unavailable, second), Safe::NotBegun, true),
-            (refused(ErrorCode::ResourceExhausted, second), Safe::NotBegun, true),
-            (refused(ErrorCode::Unavailable, Some(Duration::from_secs(60))), Safe::Always, false),
-            (refused(ErrorCode::Unavailable, None), Safe::Always, false),
-            (refused(ErrorCode::NotFound, None), Safe::Always, false),
-            (broken(ErrorCode::Unavailable), Safe::Always, true),
-            (broken(ErrorCode::Unavailable), Safe::NotBegun, false),
-            (broken(ErrorCode::DeadlineExceeded), Safe::Always, false),
-            (ClientError::Unsendable { field: "f" }, Safe::Always, false),
+            (refused(ErrorCode::Unavailable, second), RetryWhen::NotStarted, true),
+            (refused(ErrorCode::ResourceExhausted, second), RetryWhen::NotStarted, true),
+            (refused(ErrorCode::Unavailable, Some(Duration::from_secs(60))), RetryWhen::Always, false),
+            (refused(ErrorCode::Unavailable, None), RetryWhen::Always, false),
+            (refused(ErrorCode::NotFound, None), RetryWhen::Always, false),
+            (broken(ErrorCode::Unavailable), RetryWhen::Always, true),
+            (broken(ErrorCode::Unavailable), RetryWhen::NotStarted, false),
+            (broken(ErrorCode::DeadlineExceeded), RetryWhen::Always, false),
+            (ClientError::Unsendable { field: "f" }, RetryWhen::Always, false),
         ];
-        for (error, safe, again) in cases {
-            assert_eq!(pause(&error, safe, 1).is_some(), again, "{error:?} {safe:?}");
+        for (error, when, again) in cases {
+            assert_eq!(delay(&error, when, 1).is_some(), again, "{error:?} {when:?}");
         }
-        assert!(pause(&refused(ErrorCode::Unavailable, second), Safe::NotBegun, 1) >= second);
+        assert!(delay(&refused(ErrorCode::Unavailable, second), RetryWhen::NotStarted, 1) >= second);
     }
 
     #[tokio::test(start_paused = true)]
     async fn attempts_are_bounded() {
         let mut made = 0;
-        let result: Result<(), _> = retried(ATTEMPTS, Safe::Always, || {
+        let result: Result<(), _> = retry(MAX_ATTEMPTS, RetryWhen::Always, || {
             made += 1;
             std::future::ready(Err(broken(ErrorCode::Unavailable)))
         })
         .await;
         assert!(matches!(result, Err(ClientError::Broken { .. })), "{result:?}");
-        assert_eq!(made, ATTEMPTS);
+        assert_eq!(made, MAX_ATTEMPTS);
     }
 
     #[test]

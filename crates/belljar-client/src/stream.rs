@@ -1,4 +1,4 @@
-//! Messages that a server sends one after the other.
+//! Streams of messages from a server.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use belljar_proto::{ConnectError, HasMessageView, JsonDeserialize, MessageView, 
 
 use crate::error::ClientError;
 
-/// Messages that the server sends in answer to one. The call ends when this is dropped.
+/// Stream of messages that the server sends in response to one. The call ends when this is dropped.
 pub struct Messages<M: HasMessageView> {
     stream: Box<ServerStream<M::View<'static>>>,
     first: Option<M>,
@@ -22,13 +22,13 @@ where
         Self { stream: Box::new(stream), first: None, target }
     }
 
-    /// Waits for the first message: what is wrong with the request comes in its place.
-    pub(crate) async fn begun(mut self) -> Result<Self, ConnectError> {
+    /// Waits for the first message: an error of the request arrives in its place.
+    pub(crate) async fn wait_for_first(mut self) -> Result<Self, ConnectError> {
         self.first = self.message().await?;
         Ok(self)
     }
 
-    /// The next message; `None` after the last.
+    /// Returns the next message, or `None` after the last.
     ///
     /// # Errors
     /// See [`ClientError`].

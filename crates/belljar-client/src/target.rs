@@ -1,4 +1,4 @@
-//! Where a server is, and what it is told about the caller.
+//! A server's address, and the caller's credential.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Where Linux distributions keep the certificates that the machine trusts.
+/// Files in which Linux distributions keep the machine's trusted certificates.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -17,31 +17,31 @@ const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// A Unix socket.
     Unix(PathBuf),
-    /// An address without TLS. Only scheme, host and port count.
+    /// An address without TLS. Only scheme, host and port are used.
     Http(Uri),
-    /// An address with TLS, and whom it is trusted to.
+    /// An address with TLS, and the trusted certificates.
     Https(Uri, Roots),
 }
 
-/// Why a target cannot be one.
+/// Why a target or a credential is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// It is no address.
+    /// The text is not an address.
     #[error("{text:?} is not a valid server address; give http://HOST:PORT, https://HOST or unix:PATH")]
     Address {
-        /// As it was given.
+        /// The text.
         text: String,
     },
-    /// Certificates are named for a server that has none.
+    /// Certificates are given for a server without TLS.
     #[error("{text:?} has no certificate to check; give https://HOST")]
     NoTls {
-        /// The server as it was given.
+        /// The server's address.
         text: String,
     },
     /// Certificates cannot be read.
@@ -49,44 +49,45 @@ pub enum TargetError {
     Roots {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// None of the files is there in which a machine keeps the certificates that it trusts.
+    /// The machine has none of the known files of trusted certificates, or the file has no certificate.
     #[error("this machine has no file of trusted certificates; set SSL_CERT_FILE")]
     NoRoots,
-    /// The TLS settings do not fit together.
+    /// The TLS settings are inconsistent.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
-    /// The credential cannot stand in a header.
-    #[error("the key has characters that no key has")]
+    /// The credential cannot be sent in a header.
+    #[error("invalid key: it has characters that are not allowed")]
     Credential,
 }
 
 impl Target {
-    /// An address without TLS: `HOST:PORT`, or `http://HOST:PORT`.
+    /// Parses an address without TLS: `HOST:PORT`, or `http://HOST:PORT`.
     ///
     /// # Errors
-    /// It is no address.
+    /// Fails if it is not an address.
     pub fn http(address: &str) -> Result<Self, TargetError> {
         let rest = address.strip_prefix("http://").unwrap_or(address);
         Ok(Self::Http(uri("http", rest, address)?))
     }
 
-    /// Reads `http://HOST:PORT`, `https://HOST[:PORT]`, or `unix:PATH`. For `https` the machine's own certificates are
+    /// Parses `http://HOST:PORT`, `https://HOST[:PORT]`, or `unix:PATH`. For `https` the machine's own certificates are
     /// read, or those of the file that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// It is no address, or there are no certificates.
+    /// Fails if it is not an address, or there are no certificates.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         Self::parse_trusting(text, None)
     }
 
-    /// The same; for `https` the certificates in a file are trusted, in the place of the machine's own.
+    /// Parses an address as [`Target::parse`] does; for `https` the certificates in a file are trusted instead of the machine's
+    /// own.
     ///
     /// # Errors
-    /// As [`Target::parse`]; certificates for a server without TLS.
+    /// As [`Target::parse`]; also fails on certificates for a server without TLS.
     pub fn parse_trusting(text: &str, certificates: Option<&Path>) -> Result<Self, TargetError> {
         if certificates.is_some() && !text.starts_with("https://") {
             return Err(TargetError::NoTls { text: text.to_owned() });
@@ -105,7 +106,7 @@ impl Target {
         }
     }
 
-    /// What calls name as the server.
+    /// Returns the server name in calls.
     pub(crate) fn authority(&self) -> Uri {
         match self {
             Self::Unix(_) => Uri::from_static("http://localhost"),
@@ -126,49 +127,49 @@ impl fmt::Display for Target {
     }
 }
 
-/// Scheme, host and port alone: calls have paths of their own.
+/// Parses scheme, host and port. A path is refused, as calls have their own.
 fn uri(scheme: &str, rest: &str, text: &str) -> Result<Uri, TargetError> {
     let refused = || TargetError::Address { text: text.to_owned() };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
-    let named = !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' ']);
+    let is_valid = !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' ']);
     let uri: Uri = format!("{scheme}://{authority}").parse().map_err(|_| refused())?;
-    if named && uri.host().is_some_and(|host| !host.is_empty()) { Ok(uri) } else { Err(refused()) }
+    if is_valid && uri.host().is_some_and(|host| !host.is_empty()) { Ok(uri) } else { Err(refused()) }
 }
 
-/// Whose certificates are trusted.
+/// Trusted certificates.
 #[derive(Debug, Clone)]
 pub struct Roots(pub(crate) Arc<RootCertStore>);
 
 impl Roots {
-    /// Those of the machine, or of the file that `SSL_CERT_FILE` names.
+    /// Reads the machine's certificates, or those of the file that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// There is no such file, or it cannot be read.
+    /// Fails if there is no such file, or it cannot be read.
     pub fn system() -> Result<Self, TargetError> {
         let named = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
         let known = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
         Self::from_file(&named.or(known).ok_or(TargetError::NoRoots)?)
     }
 
-    /// Those in a file in PEM form.
+    /// Reads the certificates in a PEM file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read, or has none that can be used.
     pub fn from_file(path: &Path) -> Result<Self, TargetError> {
         let failed = |source| TargetError::Roots { path: path.to_owned(), source };
         let mut store = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
-            // A machine's bundle may hold some that this library does not take.
+            // A machine's bundle may contain some that this library does not accept.
             store.add_parsable_certificates([certificate.map_err(failed)?]);
         }
         if store.is_empty() { Err(TargetError::NoRoots) } else { Ok(Self(Arc::new(store))) }
     }
 }
 
-/// What opens the server's door.
+/// Credential of the caller.
 #[derive(Clone, Default)]
 pub enum Credential {
-    /// Nothing: for the operator's own socket, and for what needs no key.
+    /// None: for the operator's own socket, and for calls that need no key.
     #[default]
     None,
     /// An API key, or a sandbox's token.
@@ -176,7 +177,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// An API key, or a sandbox's token.
+    /// Makes a credential of an API key, or a sandbox's token.
     pub fn key(key: impl Into<String>) -> Self {
         Self::Key(key.into())
     }
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn addresses_are_parsed() {
         let cases = [
             ("http://127.0.0.1:8787", Some("http://127.0.0.1:8787")),
             ("http://[::1]:8787/", Some("http://[::1]:8787")),
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_shown() {
+    fn key_is_never_shown() {
         assert!(!format!("{:?}", Credential::key("bj_secret")).contains("secret"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the configuration means: values that have been checked, with the defaults filled in.
+//! The validated configuration, with the defaults filled in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,69 +8,69 @@ use belljar_model::{Cidr, EngineName, NetworkCeiling, SpecFile, UpstreamProxy};
 
 use crate::secret::Secret;
 
-/// How the service is to be.
+/// Configuration of the service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Who may connect, and how.
+    /// Listeners and connections.
     pub server: ServerConfig,
-    /// Where records are kept.
+    /// The store.
     pub store: StoreConfig,
-    /// What sandboxes there may be.
+    /// Sandboxes.
     pub sandboxes: SandboxesConfig,
-    /// What a sandbox is like of which nothing else is said. Its values have been checked.
+    /// Default specification of a sandbox. Its values have been validated.
     pub template: SpecFile,
-    /// What is left to the machine itself.
+    /// Resources that are left to the machine itself.
     pub head_room: HeadRoomConfig,
-    /// The quotas of new keys that name none of their own.
+    /// Default quotas of new keys.
     pub quotas: QuotasConfig,
-    /// What is logged, and where.
+    /// The log.
     pub log: LogConfig,
-    /// Who sees the metrics.
+    /// Access to the metrics.
     pub metrics: MetricsConfig,
     /// The collector of traces, if there is one.
     pub otlp: Option<OtlpConfig>,
-    /// The audit trail as a file.
+    /// The audit log as a file.
     pub audit: AuditConfig,
 }
 
-/// Who may connect, and how.
+/// Listeners and connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
     /// Unix socket to listen on.
     pub socket: Option<PathBuf>,
-    /// Whether whoever can open the socket is the operator.
+    /// True if every process that can open the socket is the operator.
     pub operator_socket: bool,
     /// The domain of the sandboxes' host names.
     pub domain: Option<String>,
-    /// Names of this server besides the usual ones.
+    /// Additional names of this server.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub allowed_origins: Vec<String>,
-    /// Reverse proxies that are believed.
+    /// Reverse proxies whose headers are trusted.
     pub trusted_proxies: Vec<IpAddr>,
     /// Certificate and key, if the addresses speak TLS.
     pub tls: Option<TlsConfig>,
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     pub max_connections: usize,
-    /// Connections at once from one address.
+    /// Maximum number of concurrent connections from one address.
     pub max_connections_per_client: usize,
-    /// Requests on one connection.
+    /// Maximum number of requests on one connection.
     pub max_requests_per_connection: u64,
-    /// Streams at once of one key.
+    /// Maximum number of concurrent streams of one key.
     pub max_streams_per_key: usize,
-    /// Wrong keys from one address in a minute.
+    /// Maximum number of wrong keys from one address in a minute.
     pub max_failed_attempts: u32,
-    /// How long requests may take to finish once the server is told to stop.
+    /// Time for requests to finish on shutdown.
     pub drain: Duration,
-    /// How long a server that a command has started stays without a sandbox and a connection.
+    /// Time after which a server that a command has started exits without a sandbox and a connection.
     pub linger: Duration,
-    /// Whether the documentation needs no key.
+    /// True if the documentation needs no key.
     pub open_docs: bool,
-    /// Whether E2B's clients are served as well.
+    /// True if E2B's clients are served as well.
     pub e2b: bool,
-    /// Whether their sandboxes have an open network unless they say something else.
+    /// True if the sandboxes of E2B's clients have an open network by default.
     pub e2b_internet: bool,
 }
 
@@ -83,107 +83,107 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
-/// Where records are kept.
+/// The store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The store's address; it may hold a password.
+    /// The store's address, which may contain a password.
     pub url: Secret,
-    /// What an acknowledged write survives.
+    /// Durability of an acknowledged write.
     pub durability: StoreDurability,
-    /// The file with the key that the store is sealed with.
+    /// File with the key that seals the store.
     pub key_file: PathBuf,
     /// This server's name in the store.
     pub keeper: String,
 }
 
-/// What an acknowledged write survives.
+/// Durability of an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreDurability {
-    /// The end of the server, at any instant.
+    /// Survives the end of the server at any instant.
     Process,
-    /// The loss of power, too.
+    /// Survives a loss of power, too.
     Power,
 }
 
-/// What sandboxes there may be.
+/// Configuration of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxesConfig {
-    /// What builds the walls of a sandbox that names no engine.
+    /// Default engine.
     pub engine: EngineName,
     /// Further engines that a sandbox may name.
     pub engines: Vec<EngineName>,
-    /// Life of a sandbox for which none was asked.
+    /// Default timeout of a sandbox.
     pub default_timeout: Duration,
-    /// Longest life that can be asked for.
+    /// Maximum timeout that a request can set.
     pub max_timeout: Duration,
-    /// Sandboxes that are made ahead.
+    /// Number of pre-warmed sandboxes.
     pub pool: usize,
-    /// Sandboxes that are made ahead of each other template that was used lately.
+    /// Number of pre-warmed sandboxes of each other recently used template.
     pub template_pool: usize,
-    /// Whether contexts of Python are forked from an interpreter that is ready.
+    /// True if Python contexts are forked from a warm interpreter.
     pub warm_interpreters: bool,
-    /// Modules that warm interpreters on the machine's own tree have imported.
+    /// Modules that warm interpreters on the machine's own tree import in advance.
     pub warm_imports: Vec<String>,
-    /// Sandboxes that start at once; `None` is what fits this machine.
+    /// Maximum number of concurrent starts; `None` depends on the number of processors.
     pub max_starts: Option<usize>,
-    /// Requests that may wait for a start.
+    /// Maximum number of requests waiting for a start.
     pub max_waiting: usize,
-    /// Sandboxes at once.
+    /// Maximum number of sandboxes.
     pub max_sandboxes: u32,
-    /// Whether tenants may share the machine's own tree.
+    /// True if tenants may share the machine's own tree.
     pub share_host_tree: bool,
-    /// What becomes of sandboxes when the server stops.
+    /// Treatment of sandboxes on shutdown.
     pub on_exit: OnExit,
     /// Delegated control group to make groups in.
     pub cgroup: Option<PathBuf>,
-    /// How long the record of a sandbox that is gone is kept.
+    /// Retention of the record of an ended sandbox.
     pub keep_gone: Duration,
-    /// How long what came of a step of a template's build is kept after its last use.
+    /// Retention of the result of a build step after its last use.
     pub keep_steps: Duration,
-    /// How long an idempotency key is remembered.
+    /// Retention of an idempotency key.
     pub keep_idempotency: Duration,
     /// Host paths that may be mounted.
     pub mounts: MountsConfig,
-    /// The most that a sandbox's network may reach, but for administrators' keys.
-    pub network_most: NetworkCeiling,
-    /// Ranges that are denied in every mode, and that network policies may allow all the same.
+    /// Ceiling for the networks of sandboxes, except those of administrators' keys.
+    pub network_ceiling: NetworkCeiling,
+    /// Ranges that are denied in every mode by default, but that network policies may allow.
     pub network_exceptions: Vec<Cidr>,
-    /// Resolvers that are asked for names; none are those of the machine.
+    /// Resolvers for names; if empty, those of the machine.
     pub network_resolvers: Vec<SocketAddr>,
     /// The proxy through which networks connect.
     pub network_proxy: Option<UpstreamProxy>,
-    /// Whether the proxy looks names up.
+    /// True if the proxy resolves names.
     pub network_proxy_resolves: bool,
-    /// Certificates that gateways trust beside those of the system.
+    /// File of certificates that gateways trust in addition to those of the system.
     pub network_ca_file: Option<PathBuf>,
 }
 
 /// Host paths that may be mounted; each is absolute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountsConfig {
-    /// For reading.
+    /// Paths that may be mounted for reading.
     pub read: Vec<PathBuf>,
-    /// For writing.
+    /// Paths that may be mounted for writing.
     pub write: Vec<PathBuf>,
-    /// Never.
+    /// Paths that are never mounted.
     pub forbidden: Vec<PathBuf>,
 }
 
-/// What becomes of sandboxes when the server stops.
+/// Treatment of sandboxes on shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExit {
-    /// They live on, and the next server takes them over.
+    /// They keep running, and the next server adopts them.
     Keep,
     /// They end.
     End,
 }
 
-/// What is left to the machine itself.
+/// Resources that are left to the machine itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadRoomConfig {
     /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// Free room on the disk of the service's home, in bytes.
+    /// Free space on the disk of the service's home, in bytes.
     pub disk_bytes: u64,
     /// Free inodes there, in percent.
     pub inodes_percent: u8,
@@ -191,10 +191,10 @@ pub struct HeadRoomConfig {
     pub pids: u64,
 }
 
-/// What the sandboxes of a key may use together. `None` is as much as there is.
+/// Quotas of all sandboxes of a key together. `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotasConfig {
-    /// Sandboxes at once.
+    /// Number of concurrent sandboxes.
     pub sandboxes: Option<u32>,
     /// Sum of their memory limits, in bytes.
     pub memory_bytes: Option<u64>,
@@ -206,45 +206,45 @@ pub struct QuotasConfig {
     pub executions_per_minute: Option<u32>,
 }
 
-/// What is logged, and where.
+/// Configuration of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
-    /// What is logged.
+    /// Lowest level that is logged.
     pub level: LogLevel,
-    /// Where to; standard error if nothing is said.
+    /// Log file; `None` is standard error.
     pub file: Option<PathBuf>,
 }
 
-/// How a line of the log looks.
+/// Format of a line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged.
+/// Level of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What went wrong.
+    /// Errors.
     Error,
-    /// What may go wrong, too.
+    /// Warnings, too.
     Warn,
-    /// What happens, too.
+    /// Information, too.
     Info,
 }
 
-/// Who sees the metrics.
+/// Access to the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Whether they need no key.
+    /// True if they need no key.
     pub open: bool,
 }
 
-/// The collector of traces.
+/// Configuration of the collector of traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OtlpConfig {
     /// Its address, such as `http://127.0.0.1:4318`, without a slash at the end.
@@ -253,19 +253,19 @@ pub struct OtlpConfig {
     pub headers: Vec<(String, Secret)>,
     /// Share of the requests that are traced, from 0 to 1.
     pub sampling: f64,
-    /// Whether log lines are sent as well.
+    /// True if log lines are sent as well.
     pub logs: bool,
     /// Name of the service.
     pub service_name: String,
 }
 
-/// The audit trail as a file.
+/// Configuration of the audit log's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditConfig {
-    /// The file, if there is to be one.
+    /// The file, if any.
     pub file: Option<PathBuf>,
-    /// Size at which a new one is begun, in bytes.
+    /// Size at which the file is rotated, in bytes.
     pub rotate_bytes: u64,
-    /// Files that are kept.
+    /// Number of files that are kept.
     pub keep: usize,
 }

@@ -1,109 +1,109 @@
-//! What is wrong with a configuration.
+//! Errors in a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::origin::Origin;
 
-/// One thing that is wrong, where it stands, and what to do.
+/// A mistake in a configuration, with its origin and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file is longer than is read.
-    #[error("{}: the file has {bytes} bytes; at most {most} are allowed", .path.display())]
+    /// The file is too long.
+    #[error("{}: the file has {bytes} bytes; at most {max} are allowed", .path.display())]
     TooLong {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file, in bytes.
         bytes: usize,
-        /// The greatest length that is read.
-        most: usize,
+        /// Maximum length, in bytes.
+        max: usize,
     },
     /// The file is not TOML.
     #[error("{origin}: not valid TOML: {reason}")]
     Syntax {
-        /// Where.
+        /// The position in the file.
         origin: Origin,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// A key that is not known.
-    #[error("{origin}: {}: unknown key{}; allowed here: {allowed}", shown(.key), did_you_mean(.nearest.as_deref()))]
+    /// An unknown key.
+    #[error("{origin}: {}: unknown key{}; allowed here: {allowed}", quote(.key), did_you_mean(.nearest.as_deref()))]
     UnknownKey {
-        /// Where.
+        /// The origin of the key.
         origin: Origin,
-        /// The whole path of the key.
+        /// The full path of the key.
         key: String,
-        /// The known key that is nearest to it.
+        /// The most similar known key.
         nearest: Option<String>,
-        /// The keys that are known at its place.
+        /// The known keys of its section.
         allowed: String,
     },
-    /// A variable of the service that is not known.
-    #[error("{}: unknown variable{}", shown(.name), did_you_mean(.nearest.as_deref()))]
+    /// An unknown variable of the service.
+    #[error("{}: unknown variable{}", quote(.name), did_you_mean(.nearest.as_deref()))]
     UnknownVariable {
-        /// Its name.
+        /// The variable's name.
         name: String,
-        /// The known variable that is nearest to it.
+        /// The most similar known variable.
         nearest: Option<String>,
     },
-    /// A variable whose value is not text.
+    /// A variable whose value is not UTF-8.
     #[error("{name}: the value is not UTF-8; give text in UTF-8")]
     NotUtf8 {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
-    /// A value of another form.
-    #[error("{origin}: {key}: {found} is not allowed; give {wanted}")]
-    WrongForm {
-        /// Where.
+    /// A value of another kind than the setting has.
+    #[error("{origin}: {key}: {found} is not allowed; give {expected}")]
+    WrongKind {
+        /// The origin of the value.
         origin: Origin,
         /// The key.
         key: String,
-        /// What was found.
+        /// The kind of the value.
         found: &'static str,
-        /// What it takes.
-        wanted: &'static str,
+        /// The expected kind.
+        expected: &'static str,
     },
     /// A value that is not allowed.
     #[error("{origin}: {key}: {value} is not allowed; give {allowed}")]
     NotAllowed {
-        /// Where.
+        /// The origin of the value.
         origin: Origin,
         /// The key.
         key: String,
         /// The value, quoted; secrets are not shown.
         value: String,
-        /// What it takes.
+        /// The allowed values.
         allowed: String,
     },
-    /// Values that do not go together.
+    /// Settings that conflict with each other.
     #[error("{origin}: {key}: {reason}")]
-    Together {
-        /// Where the one is that decides.
+    Conflict {
+        /// The origin of one of them.
         origin: Origin,
         /// Its key.
         key: String,
-        /// Why not, and what to do.
+        /// The conflict and the fix.
         reason: String,
     },
 }
 
-/// All that is wrong with a configuration; at least one thing.
+/// All errors in a configuration; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// Makes one error of all; none where nothing is wrong. What stands in a file comes in its order.
+    /// Combines errors into one, or returns `Ok` if there are none. Errors in a file are sorted by position.
     ///
     /// # Errors
-    /// Something is wrong.
+    /// Fails if `errors` is not empty.
     pub fn check(mut errors: Vec<ConfigError>) -> Result<(), Self> {
-        errors.sort_by_key(ConfigError::place);
+        errors.sort_by_key(ConfigError::position);
         if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
     }
 
-    /// Each of them.
+    /// Returns all errors.
     #[must_use]
     pub fn errors(&self) -> &[ConfigError] {
         &self.0
@@ -111,14 +111,14 @@ impl ConfigErrors {
 }
 
 impl ConfigError {
-    /// Line and column, if it stands in a file.
-    fn place(&self) -> Option<(usize, usize)> {
+    /// Returns line and column, if the origin is a file.
+    fn position(&self) -> Option<(usize, usize)> {
         match self {
             Self::Syntax { origin, .. }
             | Self::UnknownKey { origin, .. }
-            | Self::WrongForm { origin, .. }
+            | Self::WrongKind { origin, .. }
             | Self::NotAllowed { origin, .. }
-            | Self::Together { origin, .. } => match origin {
+            | Self::Conflict { origin, .. } => match origin {
                 Origin::File { line, column, .. } => Some((*line, *column)),
                 _ => None,
             },
@@ -134,7 +134,7 @@ impl From<ConfigError> for ConfigErrors {
 }
 
 impl fmt::Display for ConfigErrors {
-    /// One line for each.
+    /// Writes one line for each error.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.0.iter().enumerate() {
             let end = if index == 0 { "" } else { "\n" };
@@ -146,11 +146,11 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// The most characters of a value that a message shows.
+/// Maximum number of characters of a value in a message.
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// Quotes a value, escapes what a terminal would act on, and cuts what is too long to read.
-pub(crate) fn shown(value: &str) -> String {
+/// Quotes a value, escapes control characters, and truncates a long one.
+pub(crate) fn quote(value: &str) -> String {
     match value.char_indices().nth(MAX_SHOWN_CHARS) {
         None => format!("{value:?}"),
         Some((cut, _)) => format!("{:?}… ({} bytes)", &value[..cut], value.len()),

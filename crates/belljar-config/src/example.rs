@@ -1,20 +1,20 @@
-//! A file to begin with: every setting with its default, commented out.
+//! The example file: every setting with its default, commented out.
 
 use std::fmt::Write as _;
 
 use crate::settings::SETTINGS;
 
 const HEAD: &str = "\
-# Belljar's service. A line that begins with #: is a setting with its default; take the #: away to change it.
-# Environment variables win over this file, flags over both: server.listen is BELLJAR_SERVER_LISTEN, and --set server.listen=…
-# A change is taken by a running server on SIGHUP where the text says (reloaded); the others need a restart.
-# `belljar config check` says what is wrong with a file, `belljar config show` what holds and where it was said.
+# Configuration of Belljar's service. A line that begins with #: is a setting with its default; remove the #: to change it.
+# Environment variables override this file, flags override both: server.listen is BELLJAR_SERVER_LISTEN, and --set server.listen=…
+# A running server applies changes of settings marked (reloaded) on SIGHUP; the others need a restart.
+# `belljar config check` reports all mistakes in a file, `belljar config show` the effective values and where each is set.
 ";
 
-/// The width of the example's lines.
+/// Maximum width of the example's lines, in characters.
 const WIDTH: usize = 110;
 
-/// A commented file with every setting and its default.
+/// Returns a commented file with every setting and its default.
 #[must_use]
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
@@ -22,7 +22,7 @@ pub fn example() -> String {
     for setting in SETTINGS {
         if setting.section() != section {
             section = setting.section();
-            // Writing into memory does not fail.
+            // Writing to memory does not fail.
             let _ = writeln!(text, "\n[{section}]");
         }
         let reloaded = if setting.reload { " (reloaded)" } else { "" };
@@ -32,7 +32,7 @@ pub fn example() -> String {
     text
 }
 
-/// A text as comment lines.
+/// Formats a text as comment lines.
 fn comment(text: &str) -> String {
     let mut lines = String::new();
     let mut line = "#".to_owned();

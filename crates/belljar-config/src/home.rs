@@ -1,4 +1,4 @@
-//! Where the service keeps its files.
+//! Locations of the service's files.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ const SYSTEM_FILE: &str = "/etc/belljar/belljar.toml";
 /// The home of the system's own service.
 const SYSTEM_HOME: &str = "/var/lib/belljar";
 
-/// The service's home: `$BELLJAR_HOME`; else `/var/lib/belljar` for root, `$XDG_DATA_HOME/belljar` or
-/// `~/.local/share/belljar` for others. `None` is that nothing says where that is. `$BELLJAR_HOME`
-/// may be relative; paths of the other variables that are do not count.
+/// Returns the service's home: `$BELLJAR_HOME`; else `/var/lib/belljar` for root, `$XDG_DATA_HOME/belljar` or
+/// `~/.local/share/belljar` for others. Returns `None` if no variable names it. `$BELLJAR_HOME` may be relative; relative
+/// paths in the other variables are ignored.
 pub fn home_dir(variable: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let path = |name| variable(name).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
     let absolute = |name| path(name).filter(|path| path.is_absolute());
@@ -25,7 +25,7 @@ pub fn home_dir(variable: impl Fn(&str) -> Option<OsString>, is_root: bool) -> O
     Some(data.join("belljar"))
 }
 
-/// Where the file is looked for when no flag and no variable names one: the first that is there.
+/// Returns the candidates for the file if no flag and no variable names one; the first that exists is used.
 #[must_use]
 pub fn config_candidates(home: &std::path::Path) -> [PathBuf; 2] {
     [home.join("belljar.toml"), PathBuf::from(SYSTEM_FILE)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_home_is_found() {
+    fn home_is_resolved() {
         type Case<'a> = (&'a [(&'a str, &'a str)], bool, Option<&'a str>);
         let cases: [Case<'_>; 9] = [
             (&[("BELLJAR_HOME", "jar"), ("HOME", "/h")], false, Some("jar")),

@@ -1,5 +1,5 @@
-//! How an operator configures the service. Two steps: [`Said`] is what the file, the environment and the flags say, each
-//! value with the place where it stands; [`Config`] is what that means. There is no I/O here: callers bring the texts.
+//! Configuration of the service, in two steps: [`ConfigLayers`] holds the values of the file, the environment and the flags, each
+//! with its origin; [`Config`] is the validated result. There is no I/O here: callers pass the texts.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -7,10 +7,10 @@ mod error;
 mod example;
 mod file;
 mod home;
+mod layers;
 mod origin;
 mod read;
 mod resolve;
-mod said;
 mod secret;
 mod setting;
 mod settings;
@@ -24,10 +24,10 @@ pub use error::{ConfigError, ConfigErrors};
 pub use example::example;
 pub use file::MAX_FILE_BYTES;
 pub use home::{config_candidates, home_dir};
+pub use layers::{ConfigLayers, SettingChange};
 pub use origin::Origin;
 pub use resolve::is_domain;
-pub use said::{Changed, Said};
 pub use secret::Secret;
-pub use setting::{Form, Setting};
+pub use setting::{Setting, ValueKind};
 pub use settings::{SETTINGS, setting};
 pub use show::show;

@@ -1,26 +1,26 @@
-//! Where a value was said.
+//! Origins of values.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a value was said.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere: it is the default.
+    /// The default.
     Default,
-    /// In a file.
+    /// A file.
     File {
-        /// Which file.
+        /// The file's path.
         path: Arc<PathBuf>,
-        /// Its line, counted from 1.
+        /// The line, counted from 1.
         line: usize,
         /// The column in characters, counted from 1.
         column: usize,
     },
-    /// In an environment variable of this name.
+    /// An environment variable of this name.
     Variable(String),
-    /// In a flag, as it was written, such as `--listen`.
+    /// A flag, as it was written, such as `--listen`.
     Flag(String),
 }
 

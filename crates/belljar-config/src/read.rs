@@ -1,4 +1,4 @@
-//! From values as they were written to values that are allowed.
+//! Converts values from text, and checks that they are allowed.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -6,46 +6,46 @@ use std::time::Duration;
 
 use belljar_model::{ByteSize, LimitsFile, ModelError};
 
-use crate::error::{ConfigError, shown};
+use crate::error::{ConfigError, quote};
+use crate::layers::{ConfigLayers, Value};
 use crate::origin::Origin;
-use crate::said::{Said, Value};
 
-/// Stands for the service's home at the beginning of a path.
+/// Placeholder for the service's home at the beginning of a path.
 const HOME: &str = "$BELLJAR_HOME";
 
-/// Takes values out of what was said, and gathers what is wrong with them.
+/// Reads values from the layers, and collects all errors.
 pub(crate) struct Reader<'a> {
-    said: &'a Said,
+    layers: &'a ConfigLayers,
     home: &'a Path,
     pub(crate) errors: Vec<ConfigError>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(said: &'a Said, home: &'a Path) -> Self {
-        Self { said, home, errors: Vec::new() }
+    pub(crate) fn new(layers: &'a ConfigLayers, home: &'a Path) -> Self {
+        Self { layers, home, errors: Vec::new() }
     }
 
-    /// The text of a setting, if it was said.
-    pub(crate) fn said(&self, key: &str) -> Option<&'a str> {
-        match self.said.get(key)? {
+    /// Returns the text of a setting, if it is set.
+    pub(crate) fn text(&self, key: &str) -> Option<&'a str> {
+        match self.layers.get(key)? {
             (Value::Scalar(text), _) => Some(text),
             _ => None,
         }
     }
 
-    /// A value that `parse` understands, or else says what is allowed.
+    /// Reads a value with `parse`, which returns a description of the allowed values on failure.
     pub(crate) fn value<T>(&mut self, key: &str, default: T, parse: impl Fn(&str) -> Result<T, String>) -> T {
-        let Some(text) = self.said(key) else { return default };
+        let Some(text) = self.text(key) else { return default };
         match parse(text) {
             Ok(value) => value,
             Err(allowed) => {
-                self.refuse(key, shown(text), allowed);
+                self.refuse(key, quote(text), allowed);
                 default
             }
         }
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(crate) fn word<T: Copy>(&mut self, key: &str, default: T, words: &[(&str, T)]) -> T {
         self.value(key, default, |text| {
             let found = words.iter().find(|(word, _)| *word == text);
@@ -57,38 +57,42 @@ impl<'a> Reader<'a> {
         self.word(key, default, &[("true", true), ("false", false)])
     }
 
-    /// A whole number within a range.
-    pub(crate) fn count<T>(&mut self, key: &str, default: T, least: T, most: T) -> T
+    /// Reads a whole number within a range.
+    pub(crate) fn count<T>(&mut self, key: &str, default: T, min: T, max: T) -> T
     where
         T: FromStr + PartialOrd + std::fmt::Display + Copy,
     {
         self.value(key, default, |text| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let number = text.parse().ok().filter(|number| is_number && *number >= least && *number <= most);
-            number.ok_or_else(|| format!("a whole number from {least} to {most}"))
+            let number = text.parse().ok().filter(|number| is_number && *number >= min && *number <= max);
+            number.ok_or_else(|| format!("a whole number from {min} to {max}"))
         })
     }
 
-    /// A size in bytes within a range.
-    pub(crate) fn size(&mut self, key: &str, default: ByteSize, least: ByteSize, most: ByteSize) -> u64 {
+    /// Reads a size in bytes within a range.
+    pub(crate) fn size(&mut self, key: &str, default: ByteSize, min: ByteSize, max: ByteSize) -> u64 {
         let size = self.value(key, default, |text| {
-            let size = text.parse().ok().filter(|size| (least..=most).contains(size));
-            size.ok_or_else(|| format!("a size from {least} to {most}, such as 256m"))
+            let size = text.parse().ok().filter(|size| (min..=max).contains(size));
+            size.ok_or_else(|| format!("a size from {min} to {max}, such as 256m"))
         });
         size.bytes()
     }
 
-    /// A time span within a range.
-    pub(crate) fn span(&mut self, key: &str, default: Duration, least: Duration, most: Duration) -> Duration {
+    /// Reads a time span within a range.
+    pub(crate) fn span(&mut self, key: &str, default: Duration, min: Duration, max: Duration) -> Duration {
         self.value(key, default, |text| {
-            let span = belljar_model::parse_span(text).filter(|span| (least..=most).contains(span));
+            let span = belljar_model::parse_span(text).filter(|span| (min..=max).contains(span));
             span.ok_or_else(|| {
-                format!("a time from {} to {}, such as 30s, 10m, 2h or 7d", words(least), words(most))
+                format!(
+                    "a time from {} to {}, such as 30s, 10m, 2h or 7d",
+                    format_span(min),
+                    format_span(max)
+                )
             })
         })
     }
 
-    /// A quota: a value, or `none`.
+    /// Reads a quota: a value, or `none`.
     pub(crate) fn quota<T>(
         &mut self,
         key: &str,
@@ -101,12 +105,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A text that may be empty, which is none.
+    /// Reads a text; an empty one is `None`.
     pub(crate) fn optional(&mut self, key: &str) -> Option<String> {
-        self.said(key).filter(|text| !text.is_empty()).map(str::to_owned)
+        self.text(key).filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// A path, with the home filled in. An empty one is none.
+    /// Reads a path, in which `$BELLJAR_HOME` is replaced. An empty one is `None`.
     pub(crate) fn path(&mut self, key: &str, default: Option<&str>) -> Option<PathBuf> {
         let default = default.map(|name| self.home.join(name));
         let home = self.home;
@@ -117,20 +121,20 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A list whose items `parse` understands, or else says what is allowed.
+    /// Reads a list whose items are read with `parse`, which returns a description of the allowed values on failure.
     pub(crate) fn list<T>(
         &mut self,
         key: &str,
         default: Vec<T>,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<T> {
-        let Some((Value::List(items), _)) = self.said.get(key) else { return default };
+        let Some((Value::List(items), _)) = self.layers.get(key) else { return default };
         let mut values = Vec::new();
         for (text, origin) in items {
             match parse(text) {
                 Ok(value) => values.push(value),
                 Err(allowed) => {
-                    let value = shown(text);
+                    let value = quote(text);
                     self.errors.push(ConfigError::NotAllowed {
                         origin: origin.clone(),
                         key: key.to_owned(),
@@ -143,19 +147,20 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// A list of absolute paths.
+    /// Reads a list of absolute paths.
     pub(crate) fn paths(&mut self, key: &str) -> Vec<PathBuf> {
         let home = self.home;
         self.list(key, Vec::new(), |text| absolute(text, home).ok_or_else(|| "an absolute path".to_owned()))
     }
 
-    /// The entries of a table, in the order of their names. `check` says what is allowed; values are not shown.
+    /// Reads the entries of a table, sorted by name. `check` returns a description of the allowed entries on failure; values are
+    /// not shown.
     pub(crate) fn table(
         &mut self,
         key: &str,
         check: impl Fn(&str, &str) -> Result<(), String>,
     ) -> Vec<(String, String)> {
-        let Some((Value::Table(entries), _)) = self.said.get(key) else { return Vec::new() };
+        let Some((Value::Table(entries), _)) = self.layers.get(key) else { return Vec::new() };
         let mut values = Vec::new();
         for (name, text, origin) in entries {
             match check(name, text) {
@@ -163,7 +168,7 @@ impl<'a> Reader<'a> {
                 Err(allowed) => self.errors.push(ConfigError::NotAllowed {
                     origin: origin.clone(),
                     key: key.to_owned(),
-                    value: shown(name),
+                    value: quote(name),
                     allowed,
                 }),
             }
@@ -172,14 +177,14 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// A value of the model, kept as it was written once it is known to be allowed.
+    /// Reads a value of the model, which is validated and kept as text.
     pub(crate) fn model<T: FromStr<Err = ModelError>>(&mut self, key: &str) -> Option<String> {
-        self.checked(key, |text| text.parse::<T>().map(drop))
+        self.validated(key, |text| text.parse::<T>().map(drop))
     }
 
-    /// The text of the limit `name`, if it was said and is one that the model allows.
+    /// Reads the limit `name`, which is validated and kept as text.
     pub(crate) fn limit(&mut self, key: &str, name: &str) -> Option<String> {
-        self.checked(key, |text| {
+        self.validated(key, |text| {
             let mut alone = LimitsFile::default();
             if let Some(place) = alone.get_mut(name) {
                 *place = Some(text.to_owned());
@@ -188,8 +193,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn checked(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {
-        let text = self.said(key)?;
+    fn validated(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {
+        let text = self.text(key)?;
         match check(text) {
             Ok(()) => Some(text.to_owned()),
             Err(error) => {
@@ -199,27 +204,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The model's refusal, with the key and the place that it has here.
+    /// Records a refusal by the model, with the key and origin of the setting.
     pub(crate) fn refuse_model(&mut self, key: &str, text: &str, error: &ModelError) {
         match error {
-            ModelError::NotAllowed { allowed, .. } => self.refuse(key, shown(text), allowed.clone()),
+            ModelError::NotAllowed { allowed, .. } => self.refuse(key, quote(text), allowed.clone()),
             ModelError::NotInThisVersion { allowed, .. } => {
-                self.refuse(key, shown(text), (*allowed).to_owned())
+                self.refuse(key, quote(text), (*allowed).to_owned())
             }
-            other => self.apart(key, other.to_string()),
+            other => self.refuse_combination(key, other.to_string()),
         }
     }
 
-    /// Refuses a value.
+    /// Records a refused value.
     pub(crate) fn refuse(&mut self, key: &str, value: String, allowed: String) {
-        let origin = self.said.origin(key);
+        let origin = self.layers.origin(key);
         self.errors.push(ConfigError::NotAllowed { origin, key: key.to_owned(), value, allowed });
     }
 
-    /// Refuses values that do not go together, at the one that decides.
-    pub(crate) fn apart(&mut self, key: &str, reason: impl Into<String>) {
-        let origin: Origin = self.said.origin(key);
-        self.errors.push(ConfigError::Together { origin, key: key.to_owned(), reason: reason.into() });
+    /// Records a conflict of several values, at the setting `key`.
+    pub(crate) fn refuse_combination(&mut self, key: &str, reason: impl Into<String>) {
+        let origin: Origin = self.layers.origin(key);
+        self.errors.push(ConfigError::Conflict { origin, key: key.to_owned(), reason: reason.into() });
     }
 }
 
@@ -235,7 +240,7 @@ fn absolute(text: &str, home: &Path) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Words as a sentence has them: `a, b or c`.
+/// Joins words as in a sentence: `a, b or c`.
 fn one_of<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let mut words = words.rev();
     let last = words.next().unwrap_or_default();
@@ -243,8 +248,8 @@ fn one_of<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
     if others.is_empty() { last.to_owned() } else { format!("{} or {last}", others.join(", ")) }
 }
 
-/// A time span as a person would write it.
-fn words(span: Duration) -> String {
+/// Formats a time span for a message.
+fn format_span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0 => format!("{} ms", span.as_millis()),

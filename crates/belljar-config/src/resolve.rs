@@ -1,4 +1,4 @@
-//! From what was said to what it means.
+//! Validates the layers and fills in the defaults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,32 +15,33 @@ use crate::config::{
     OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
 };
 use crate::error::{ConfigError, ConfigErrors};
+use crate::layers::ConfigLayers;
 use crate::read::Reader;
-use crate::said::Said;
 use crate::secret::Secret;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The longest life that an operator can allow.
-const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest lifetime that an operator can allow.
+const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Config {
-    /// Checks everything that was said, and fills in the defaults. `home` is the service's home, an absolute path.
+    /// Validates all layers, and fills in the defaults. `home` is the service's home, an absolute path.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its place.
-    pub fn resolve(said: &Said, home: &Path) -> Result<Self, ConfigErrors> {
-        let (config, errors) = Self::resolve_all(said, home);
+    /// Returns all mistakes, each with its origin.
+    pub fn resolve(layers: &ConfigLayers, home: &Path) -> Result<Self, ConfigErrors> {
+        let (config, errors) = Self::resolve_all(layers, home);
         ConfigErrors::check(errors)?;
         Ok(config)
     }
 
-    /// As [`Config::resolve`], with the default in the place of each value that is wrong, for who looks for more errors.
+    /// Validates all layers as [`Config::resolve`] does, but replaces each invalid value by its default, so that a caller can
+    /// look for further errors.
     #[must_use]
-    pub fn resolve_all(said: &Said, home: &Path) -> (Self, Vec<ConfigError>) {
-        let mut reader = Reader::new(said, home);
+    pub fn resolve_all(layers: &ConfigLayers, home: &Path) -> (Self, Vec<ConfigError>) {
+        let mut reader = Reader::new(layers, home);
         let sandboxes = sandboxes(&mut reader);
         let config = Self {
             server: server(&mut reader),
@@ -64,7 +65,10 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
     });
     let socket = reader.path("server.socket", Some("belljar.sock"));
     if listen.is_empty() && socket.is_none() {
-        reader.apart("server.listen", "there is neither an address nor a socket; give one of them");
+        reader.refuse_combination(
+            "server.listen",
+            "neither an address nor a socket is configured; give one of them",
+        );
     }
     let domain = reader.value("server.domain", None, |text| match text {
         "" => Ok(None),
@@ -117,11 +121,17 @@ fn tls(reader: &mut Reader<'_>) -> Option<TlsConfig> {
         (Some(certificate), Some(key)) => Some(TlsConfig { certificate, key }),
         (None, None) => None,
         (Some(_), None) => {
-            reader.apart("server.tls_certificate", "a certificate needs its key; give server.tls_key too");
+            reader.refuse_combination(
+                "server.tls_certificate",
+                "a certificate needs its key; give server.tls_key too",
+            );
             None
         }
         (None, Some(_)) => {
-            reader.apart("server.tls_key", "a key needs its certificate; give server.tls_certificate too");
+            reader.refuse_combination(
+                "server.tls_key",
+                "a key needs its certificate; give server.tls_certificate too",
+            );
             None
         }
     }
@@ -150,7 +160,7 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     }
 }
 
-/// Engines of this version.
+/// Engines that this version knows.
 const ENGINES: [&str; 3] = ["local", "process", "none"];
 
 fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
@@ -159,16 +169,16 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         known.ok_or_else(|| "local, process or none".to_owned())
     };
     let default_timeout =
-        reader.span("sandboxes.default_timeout", Duration::from_secs(300), SECOND, LONGEST_LIFE);
-    let max_timeout = reader.span("sandboxes.max_timeout", DAY, SECOND, LONGEST_LIFE);
+        reader.span("sandboxes.default_timeout", Duration::from_secs(300), SECOND, MAX_LIFETIME);
+    let max_timeout = reader.span("sandboxes.max_timeout", DAY, SECOND, MAX_LIFETIME);
     if default_timeout > max_timeout {
-        let key = if reader.said("sandboxes.default_timeout").is_some() {
+        let key = if reader.text("sandboxes.default_timeout").is_some() {
             "default_timeout"
         } else {
             "max_timeout"
         };
         let reason = "sandboxes.default_timeout is longer than sandboxes.max_timeout";
-        reader.apart(&format!("sandboxes.{key}"), reason);
+        reader.refuse_combination(&format!("sandboxes.{key}"), reason);
     }
     SandboxesConfig {
         engine: reader.value("sandboxes.engine", EngineName::LOCAL, engine),
@@ -194,20 +204,20 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             &[("keep", OnExit::Keep), ("end", OnExit::End)],
         ),
         cgroup: reader.path("sandboxes.cgroup", None),
-        keep_gone: reader.span("sandboxes.keep_gone", 7 * DAY, Duration::ZERO, 10 * LONGEST_LIFE),
-        keep_steps: reader.span("sandboxes.keep_steps", 30 * DAY, Duration::ZERO, 10 * LONGEST_LIFE),
+        keep_gone: reader.span("sandboxes.keep_gone", 7 * DAY, Duration::ZERO, 10 * MAX_LIFETIME),
+        keep_steps: reader.span("sandboxes.keep_steps", 30 * DAY, Duration::ZERO, 10 * MAX_LIFETIME),
         keep_idempotency: reader.span(
             "sandboxes.keep_idempotency",
             DAY,
             Duration::from_secs(60),
-            LONGEST_LIFE,
+            MAX_LIFETIME,
         ),
         mounts: MountsConfig {
             read: reader.paths("sandboxes.mounts.read"),
             write: reader.paths("sandboxes.mounts.write"),
             forbidden: reader.paths("sandboxes.mounts.forbidden"),
         },
-        network_most: network_most(reader),
+        network_ceiling: network_ceiling(reader),
         network_exceptions: reader.list("sandboxes.network.exceptions", Vec::new(), |text| {
             text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())
         }),
@@ -220,7 +230,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
     }
 }
 
-/// The proxy of networks. What was said may hold a password, and is not shown.
+/// Reads the proxy of networks. Its text may contain a password, and is not shown.
 fn network_proxy(reader: &mut Reader<'_>) -> Option<UpstreamProxy> {
     const KEY: &str = "sandboxes.network.proxy";
     match reader.optional(KEY)?.parse() {
@@ -230,14 +240,14 @@ fn network_proxy(reader: &mut Reader<'_>) -> Option<UpstreamProxy> {
             None
         }
         Err(error) => {
-            reader.apart(KEY, error.to_string());
+            reader.refuse_combination(KEY, error.to_string());
             None
         }
     }
 }
 
-/// The ceiling of networks: a mode, and lists that narrow it where they name something.
-fn network_most(reader: &mut Reader<'_>) -> NetworkCeiling {
+/// Reads the ceiling of networks: a mode, and lists that restrict it if they are not empty.
+fn network_ceiling(reader: &mut Reader<'_>) -> NetworkCeiling {
     const ALLOW: &str = "sandboxes.network.most_allow";
     let modes = NetworkMode::ALL.map(|mode| (mode.as_str(), mode));
     let mode = reader.word("sandboxes.network.most", NetworkMode::Open, &modes);
@@ -256,7 +266,7 @@ fn network_most(reader: &mut Reader<'_>) -> NetworkCeiling {
     }
     let file = NetworkFile { presets: Some(presets), allow: Some(allow), ..NetworkFile::default() };
     NetworkCeiling::try_from(file).unwrap_or_else(|error| {
-        reader.apart(ALLOW, error.to_string());
+        reader.refuse_combination(ALLOW, error.to_string());
         NetworkMode::Disabled.into()
     })
 }
@@ -270,7 +280,7 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
     });
     let mut limits = LimitsFile::default();
     for name in LimitsFile::NAMES {
-        // Logs are of runs on the command line.
+        // The limit of logs applies only to runs on the command line.
         if let Some(place) = limits.get_mut(name).filter(|_| *name != "log") {
             *place = reader.limit(&format!("template.limits.{name}"), name);
         }
@@ -286,10 +296,10 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
 }
 
 fn head_room(reader: &mut Reader<'_>) -> HeadRoomConfig {
-    let (none, most) = (ByteSize::new(0), ByteSize::mib(1 << 24));
+    let (min, max) = (ByteSize::new(0), ByteSize::mib(1 << 24));
     HeadRoomConfig {
-        memory_bytes: reader.size("head_room.memory", ByteSize::mib(512), none, most),
-        disk_bytes: reader.size("head_room.disk", ByteSize::mib(1024), none, most),
+        memory_bytes: reader.size("head_room.memory", ByteSize::mib(512), min, max),
+        disk_bytes: reader.size("head_room.disk", ByteSize::mib(1024), min, max),
         inodes_percent: reader.count("head_room.inodes_percent", 5, 0, 99),
         pids: reader.count("head_room.pids", 1000, 0, 4_194_304),
     }
@@ -321,7 +331,7 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
     let endpoint = reader.optional("otlp.endpoint").map(|text| {
         let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         if place.is_none_or(|place| place.is_empty() || place.contains(['@', '?', '#', ' '])) {
-            // It may hold a password, so it is not shown.
+            // It may contain a password, so it is not shown.
             let allowed =
                 "an address such as http://127.0.0.1:4318; credentials go into otlp.headers".to_owned();
             reader.refuse("otlp.endpoint", "this address".to_owned(), allowed);
@@ -351,15 +361,15 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
 }
 
 fn audit(reader: &mut Reader<'_>) -> AuditConfig {
-    let (least, most) = (ByteSize::mib(1), ByteSize::mib(1 << 20));
+    let (min, max) = (ByteSize::mib(1), ByteSize::mib(1 << 20));
     AuditConfig {
         file: reader.path("audit.file", Some("audit.jsonl")),
-        rotate_bytes: reader.size("audit.rotate_size", ByteSize::mib(64), least, most),
+        rotate_bytes: reader.size("audit.rotate_size", ByteSize::mib(64), min, max),
         keep: reader.count("audit.keep", 16, 0, 100_000),
     }
 }
 
-/// Whether a text is a domain name in ASCII, as `server.domain` may be one: labels of letters, digits and hyphens.
+/// Reports whether a text is an ASCII domain name that `server.domain` may have: labels of letters, digits and hyphens.
 #[must_use]
 pub fn is_domain(text: &str) -> bool {
     let label = |label: &str| {

@@ -1,18 +1,18 @@
-//! Values that are shown to nobody.
+//! Values that are never shown.
 
 use std::fmt;
 
-/// A text that no log, message or listing shows.
+/// A secret text, which no log, message or listing shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one who has to use it.
+    /// Returns the text, for use only.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -25,11 +25,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What stands in place of a secret.
+/// Replacement for a secret in output.
 pub(crate) const HIDDEN: &str = "(hidden)";
 
-/// An address without its password and its options, which may hold one.
-pub(crate) fn hide_in_address(address: &str) -> String {
+/// Removes the password from an address, and the options, which may contain one.
+pub(crate) fn redact_address(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
     // Everything before the last @ may be part of a password that was not escaped.
     let (user, place) = match rest.rsplit_once('@') {
@@ -58,7 +58,7 @@ mod tests {
             ("postgres:///jar?host=/run&password=hush", "postgres:///jar"),
             ("https://user:hush@collector:4318/v1", "https://user@collector:4318/v1"),
         ] {
-            assert_eq!(hide_in_address(address), shown);
+            assert_eq!(redact_address(address), shown);
         }
     }
 }

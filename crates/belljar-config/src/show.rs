@@ -1,28 +1,28 @@
-//! What holds, and where it was said.
+//! The effective settings, with their origins.
 
 use std::fmt::Write as _;
 
-use crate::error::shown;
+use crate::error::quote;
+use crate::layers::{ConfigLayers, Value};
 use crate::origin::Origin;
-use crate::said::{Said, Value};
-use crate::secret::{HIDDEN, hide_in_address};
-use crate::setting::{Form, Setting, Showing};
+use crate::secret::{HIDDEN, redact_address};
+use crate::setting::{Setting, ValueKind, Visibility};
 use crate::settings::SETTINGS;
 
-/// Every setting with its value and the place where it was said, as TOML with comments. Secrets are not shown.
+/// Formats every setting with its value and origin, as TOML with comments. Secrets are not shown.
 #[must_use]
-pub fn show(said: &Said) -> String {
+pub fn show(layers: &ConfigLayers) -> String {
     let mut text = String::new();
     let mut section = "";
     for setting in SETTINGS {
         if setting.section() != section {
             let gap = if section.is_empty() { "" } else { "\n" };
             section = setting.section();
-            // Writing into memory does not fail.
+            // Writing to memory does not fail.
             let _ = writeln!(text, "{gap}[{section}]");
         }
-        let (value, origin) = match said.get(setting.key) {
-            Some((value, origin)) => (written(setting, value), origin.clone()),
+        let (value, origin) = match layers.get(setting.key) {
+            Some((value, origin)) => (format_value(setting, value), origin.clone()),
             None => (setting.default.to_owned(), Origin::Default),
         };
         let _ = writeln!(text, "{} = {value}  # {origin}", setting.name());
@@ -30,25 +30,25 @@ pub fn show(said: &Said) -> String {
     text
 }
 
-/// A value as the file would have it.
-fn written(setting: &Setting, value: &Value) -> String {
-    match (setting.showing, value) {
-        (Showing::Address, Value::Scalar(text)) => shown(&hide_in_address(text)),
-        (_, Value::Scalar(text)) if setting.form == Form::Flag => text.clone(),
+/// Formats a value as in the file.
+fn format_value(setting: &Setting, value: &Value) -> String {
+    match (setting.visibility, value) {
+        (Visibility::Address, Value::Scalar(text)) => quote(&redact_address(text)),
+        (_, Value::Scalar(text)) if setting.kind == ValueKind::Flag => text.clone(),
         (_, Value::Scalar(text)) if is_number(setting, text) => text.clone(),
-        (_, Value::Scalar(text)) => shown(text),
+        (_, Value::Scalar(text)) => quote(text),
         (_, Value::List(items)) => {
-            let items: Vec<_> = items.iter().map(|(text, _)| shown(text)).collect();
+            let items: Vec<_> = items.iter().map(|(text, _)| quote(text)).collect();
             format!("[{}]", items.join(", "))
         }
         (_, Value::Table(entries)) => {
             let entries: Vec<_> =
-                entries.iter().map(|(name, ..)| format!("{} = \"{HIDDEN}\"", shown(name))).collect();
+                entries.iter().map(|(name, ..)| format!("{} = \"{HIDDEN}\"", quote(name))).collect();
             format!("{{ {} }}", entries.join(", "))
         }
     }
 }
 
 fn is_number(setting: &Setting, text: &str) -> bool {
-    setting.form == Form::Number && text.parse::<f64>().is_ok_and(f64::is_finite)
+    setting.kind == ValueKind::Number && text.parse::<f64>().is_ok_and(f64::is_finite)
 }

@@ -1,92 +1,94 @@
-//! What a configuration means, and what is said about a wrong one.
+//! Tests of configurations, and of the errors in invalid ones.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_config::{
-    Changed, Config, ConfigErrors, Form, LogFormat, OnExit, Origin, SETTINGS, Said, Setting, example, show,
+    Config, ConfigErrors, ConfigLayers, LogFormat, OnExit, Origin, SETTINGS, Setting, SettingChange,
+    ValueKind, example, show,
 };
 use proptest::prelude::*;
 
 const HOME: &str = "/srv/belljar";
 
-fn file(text: &str) -> Result<Said, ConfigErrors> {
-    let mut said = Said::default();
-    said.file(Path::new("belljar.toml"), text).map(|()| said)
+fn file(text: &str) -> Result<ConfigLayers, ConfigErrors> {
+    let mut layers = ConfigLayers::default();
+    layers.add_file(Path::new("belljar.toml"), text).map(|()| layers)
 }
 
 fn resolve(text: &str) -> Result<Config, ConfigErrors> {
     Config::resolve(&file(text)?, Path::new(HOME))
 }
 
-fn environment(variables: &[(&str, &str)]) -> Result<Said, ConfigErrors> {
-    let mut said = Said::default();
+fn environment(variables: &[(&str, &str)]) -> Result<ConfigLayers, ConfigErrors> {
+    let mut layers = ConfigLayers::default();
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    said.environment(variables).map(|()| said)
+    layers.add_environment(variables).map(|()| layers)
 }
 
 #[test]
-fn the_example_says_what_holds_anyway() {
+fn example_lists_the_defaults() {
     let defaults = resolve("").unwrap();
     assert_eq!(resolve(&example()).unwrap(), defaults);
-    // With every setting taken out of its comment nothing changes, so each default is written as it is.
+    // Uncommenting every setting changes nothing, so each default is listed correctly.
     assert_eq!(example().matches("\n#:").count(), SETTINGS.len());
     let mut all = example().replace("\n#:", "\n");
-    // These have a default that depends on the machine, or is no value of its own.
+    // The default of this setting depends on the home.
     let (written, own) = ("url = \"\"", "url = \"sqlite:/srv/belljar/belljar.db\"");
     assert!(all.contains(written));
     all = all.replace(written, own);
-    let said = file(&all).unwrap();
-    let mut every = Config::resolve(&said, Path::new(HOME)).unwrap();
-    // What the template says need not be said; it means the same.
+    let layers = file(&all).unwrap();
+    let mut every = Config::resolve(&layers, Path::new(HOME)).unwrap();
+    // A template with explicit defaults is not equal, but resolves to the same specification.
     assert_eq!(every.template.clone().resolve().unwrap(), defaults.template.clone().resolve().unwrap());
     every.template = defaults.template.clone();
     assert_eq!(every, defaults);
 }
 
 #[test]
-fn the_example_is_reviewed() {
+fn example_file() {
     insta::assert_snapshot!(example());
 }
 
 #[test]
-fn every_setting_can_be_said_in_each_way() {
+fn every_setting_can_be_set_by_variable_and_flag() {
     for setting in SETTINGS {
-        let text = match setting.form {
-            Form::Flag => "true",
-            Form::List => "x,y",
-            Form::Table => "a=b,c=d",
-            Form::Text | Form::Number => "7",
+        let text = match setting.kind {
+            ValueKind::Flag => "true",
+            ValueKind::List => "x,y",
+            ValueKind::Table => "a=b,c=d",
+            ValueKind::Text | ValueKind::Number => "7",
         };
-        let said = environment(&[(&setting.variable(), text)]).unwrap();
-        assert_eq!(said.origin(setting.key), Origin::Variable(setting.variable()));
-        let mut said = Said::default();
-        said.flag("--set", setting.key, &[text.to_owned()]).unwrap();
-        assert_eq!(said.origin(setting.key), Origin::Flag("--set".to_owned()));
-        let changed = Said::default().changed(&said);
-        assert_eq!(changed, [Changed { key: setting.key, reload: setting.reload }]);
+        let layers = environment(&[(&setting.variable(), text)]).unwrap();
+        assert_eq!(layers.origin(setting.key), Origin::Variable(setting.variable()));
+        let mut layers = ConfigLayers::default();
+        layers.add_flag("--set", setting.key, &[text.to_owned()]).unwrap();
+        assert_eq!(layers.origin(setting.key), Origin::Flag("--set".to_owned()));
+        let changed = ConfigLayers::default().changes(&layers);
+        assert_eq!(changed, [SettingChange { key: setting.key, reload: setting.reload }]);
     }
 }
 
 #[test]
-fn later_words_win() {
-    let mut said =
+fn later_layers_override_earlier_ones() {
+    let mut layers =
         file("[sandboxes]\npool = 1\nmax_waiting = 5\n[template.env]\nA = '1'\nB = '2'\n").unwrap();
-    said.environment(
-        [
-            ("BELLJAR_SANDBOXES_POOL", "2"),
-            ("BELLJAR_TEMPLATE_ENV", "B=3,C=4"),
-            ("BELLJAR_LOG_LEVEL", ""),
-            ("HOME", "/x"),
-        ]
-        .map(|(name, value)| (name.into(), value.into())),
-    )
-    .unwrap();
-    assert_eq!(Config::resolve(&said, Path::new(HOME)).unwrap().sandboxes.pool, 2);
-    said.flag("--pool", "sandboxes.pool", &["3".to_owned()]).unwrap();
-    said.flag("--set", "template.env.D", &["a,b=c".to_owned()]).unwrap();
-    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
+    layers
+        .add_environment(
+            [
+                ("BELLJAR_SANDBOXES_POOL", "2"),
+                ("BELLJAR_TEMPLATE_ENV", "B=3,C=4"),
+                ("BELLJAR_LOG_LEVEL", ""),
+                ("HOME", "/x"),
+            ]
+            .map(|(name, value)| (name.into(), value.into())),
+        )
+        .unwrap();
+    assert_eq!(Config::resolve(&layers, Path::new(HOME)).unwrap().sandboxes.pool, 2);
+    layers.add_flag("--pool", "sandboxes.pool", &["3".to_owned()]).unwrap();
+    layers.add_flag("--set", "template.env.D", &["a,b=c".to_owned()]).unwrap();
+    let config = Config::resolve(&layers, Path::new(HOME)).unwrap();
     assert_eq!((config.sandboxes.pool, config.sandboxes.max_waiting), (3, 5));
     let env: Vec<_> = config.template.env.unwrap().into_iter().collect();
     let expected = [("A", "1"), ("B", "3"), ("C", "4"), ("D", "a,b=c")];
@@ -94,24 +96,24 @@ fn later_words_win() {
 }
 
 #[test]
-fn older_names_of_variables_give_way() {
-    let said = environment(&[("BELLJAR_CGROUP", "/sys/fs/cgroup/a")]).unwrap();
-    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
+fn variables_override_those_with_older_names() {
+    let layers = environment(&[("BELLJAR_CGROUP", "/sys/fs/cgroup/a")]).unwrap();
+    let config = Config::resolve(&layers, Path::new(HOME)).unwrap();
     assert_eq!(config.sandboxes.cgroup, Some(PathBuf::from("/sys/fs/cgroup/a")));
     for order in
         [["BELLJAR_SANDBOXES_CGROUP", "BELLJAR_CGROUP"], ["BELLJAR_CGROUP", "BELLJAR_SANDBOXES_CGROUP"]]
     {
-        let said =
+        let layers =
             environment(&order.map(|name| (name, if name.len() > 16 { "/new" } else { "/old" }))).unwrap();
         assert_eq!(
-            Config::resolve(&said, Path::new(HOME)).unwrap().sandboxes.cgroup,
+            Config::resolve(&layers, Path::new(HOME)).unwrap().sandboxes.cgroup,
             Some(PathBuf::from("/new"))
         );
     }
 }
 
 #[test]
-fn values_mean_what_they_say() {
+fn values_are_resolved() {
     let config = resolve(
         "[server]\nlisten = ['0.0.0.0:1', '[::1]:2']\nsocket = ''\ndomain = 'Box.Example'\ndrain = '1.5s'\n\
          tls_certificate = '/c.pem'\ntls_key = '$BELLJAR_HOME/k.pem'\n\
@@ -145,9 +147,9 @@ fn values_mean_what_they_say() {
     );
 }
 
-/// What is said about wrong files: each message has the line, the column and the path of the key.
+/// Each message has the line, the column and the path of the key.
 #[test]
-fn wrong_files_are_refused_with_line_and_column() {
+fn invalid_files_are_refused_with_line_and_column() {
     let cases = [
         ("syntax", "[server]\nlisten = [\n"),
         ("syntax in a line", "[server]\ndrain == 3\n"),
@@ -201,7 +203,7 @@ fn wrong_files_are_refused_with_line_and_column() {
 }
 
 #[test]
-fn wrong_variables_and_flags_are_named() {
+fn invalid_variables_and_flags_are_reported() {
     let mut found = String::new();
     let cases: [&[(&str, &str)]; 5] = [
         &[("BELLJAR_SERVER_LISTN", "1")],
@@ -212,53 +214,53 @@ fn wrong_variables_and_flags_are_named() {
     ];
     for variables in cases {
         let refused =
-            environment(variables).and_then(|said| Config::resolve(&said, Path::new(HOME)).map(|_| ()));
+            environment(variables).and_then(|layers| Config::resolve(&layers, Path::new(HOME)).map(|_| ()));
         found.push_str(&format!("{}\n", refused.unwrap_err()));
     }
     for (key, value) in [("server.listn", "1"), ("template.env", "A"), ("sandboxes.pool", "x"), ("pool", "1")]
     {
-        let mut said = Said::default();
-        let refused = said
-            .flag(&format!("--set {key}"), key, &[value.to_owned()])
-            .and_then(|()| Config::resolve(&said, Path::new(HOME)).map(|_| ()));
+        let mut layers = ConfigLayers::default();
+        let refused = layers
+            .add_flag(&format!("--set {key}"), key, &[value.to_owned()])
+            .and_then(|()| Config::resolve(&layers, Path::new(HOME)).map(|_| ()));
         found.push_str(&format!("{}\n", refused.unwrap_err()));
     }
     assert!(!found.contains("secret"), "{found}");
     insta::assert_snapshot!(found);
-    // Other variables of Belljar are nobody's mistake.
+    // Other variables of Belljar are not errors.
     environment(&[("BELLJAR_HOME", "/x"), ("BELLJAR_API_KEY", "x"), ("BELLJAR_POLICY", "/p")]).unwrap();
 }
 
 #[test]
-fn what_holds_is_shown_without_secrets() {
-    let mut said = file(
+fn effective_configuration_is_shown_without_secrets() {
+    let mut layers = file(
         "[server]\nlisten = ['0.0.0.0:80']\n[store]\nurl = 'postgres://u:hush@h/d?password=hush'\n\
          [otlp]\nheaders = { authorization = 'hush' }\nendpoint = 'http://c'\n[template.env]\nTOKEN = 'hush'\n",
     )
     .unwrap();
-    said.environment([(OsString::from("BELLJAR_SANDBOXES_POOL"), OsString::from("9"))]).unwrap();
-    said.flag("--set", "metrics.open", &["true".to_owned()]).unwrap();
-    let config = Config::resolve(&said, Path::new(HOME)).unwrap();
-    let shown = show(&said);
-    for text in [&shown, &format!("{said:?}"), &format!("{config:?}")] {
+    layers.add_environment([(OsString::from("BELLJAR_SANDBOXES_POOL"), OsString::from("9"))]).unwrap();
+    layers.add_flag("--set", "metrics.open", &["true".to_owned()]).unwrap();
+    let config = Config::resolve(&layers, Path::new(HOME)).unwrap();
+    let shown = show(&layers);
+    for text in [&shown, &format!("{layers:?}"), &format!("{config:?}")] {
         assert!(!text.contains("hush"), "{text}");
     }
     insta::assert_snapshot!(shown);
 }
 
 #[test]
-fn changes_are_found_and_say_whether_they_can_be_taken() {
+fn changes_are_detected_and_marked_reloadable() {
     let old = file("[sandboxes]\npool = 1\n[server]\nlisten = ['127.0.0.1:1']\n").unwrap();
     let moved = file("\n\n[server]\nlisten = ['127.0.0.1:1']\n\n[sandboxes]\npool = 1\n").unwrap();
-    assert_eq!(old.changed(&moved), []);
+    assert_eq!(old.changes(&moved), []);
     let new = file("[sandboxes]\npool = 2\n[server]\nlisten = ['127.0.0.1:2']\n").unwrap();
-    let expected =
-        [("server.listen", false), ("sandboxes.pool", true)].map(|(key, reload)| Changed { key, reload });
-    assert_eq!(old.changed(&new), expected);
+    let expected = [("server.listen", false), ("sandboxes.pool", true)]
+        .map(|(key, reload)| SettingChange { key, reload });
+    assert_eq!(old.changes(&new), expected);
 }
 
 #[test]
-fn a_file_that_is_too_long_is_not_read() {
+fn too_long_file_is_refused() {
     let errors = resolve(&" ".repeat((1 << 20) + 1)).unwrap_err();
     assert_eq!(errors.to_string(), "belljar.toml: the file has 1048577 bytes; at most 1048576 are allowed");
 }
@@ -270,15 +272,15 @@ fn key() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+    fn arbitrary_files_do_not_panic(text in "\\PC{0,200}") {
         let _ = resolve(&text);
     }
 
     #[test]
-    fn no_value_makes_it_panic(key in key(), value in "(\"\\PC{0,20}\"|[0-9.eE+-]{1,12}|true|\\[\\]|\\{\\}|\\['\\PC{0,9}'\\]|1979-05-27)") {
+    fn arbitrary_values_do_not_panic(key in key(), value in "(\"\\PC{0,20}\"|[0-9.eE+-]{1,12}|true|\\[\\]|\\{\\}|\\['\\PC{0,9}'\\]|1979-05-27)") {
         let _ = resolve(&format!("{key} = {value}\n"));
-        let mut said = Said::default();
-        let _ = said.flag("--set", &key, &[value]);
-        let _ = Config::resolve(&said, Path::new(HOME));
+        let mut layers = ConfigLayers::default();
+        let _ = layers.add_flag("--set", &key, &[value]);
+        let _ = Config::resolve(&layers, Path::new(HOME));
     }
 }

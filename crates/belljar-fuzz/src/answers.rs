@@ -1,4 +1,4 @@
-//! One call to a guest that answers as it likes.
+//! Single calls to a guest that answers arbitrarily.
 
 use std::error::Error;
 use std::path::Path;
@@ -7,26 +7,26 @@ use std::time::Duration;
 use belljar_engine::{GuestClient, GuestError, ProcessEvent, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::data::{Input, check_words};
-use crate::hostile::against;
+use crate::data::{Input, check_text};
+use crate::hostile::run_against;
 
-/// How often a stream of answers is asked for its next one.
-const ASKED: usize = 4096;
+/// Maximum number of messages read from a stream.
+const MAX_MESSAGES: usize = 4096;
 
-/// What `read_all` may hand back, in bytes.
+/// Limit of `read_all` and `pack`, in bytes.
 const READ_LIMIT: usize = 2048;
 
-/// How long a call may take that does not stream, or the start of a process, whatever the guest does: 30 s, and one more
-/// for the host to see it.
-const CALL_TIME: Duration = Duration::from_secs(31);
+/// Maximum duration of a call that does not stream, or of the start of a process, whatever the guest does: 30 s, and one
+/// more for the host to notice.
+const CALL_TIMEOUT: Duration = Duration::from_secs(31);
 
-/// A byte for the call, then answers.
+/// Checks one call: a byte selects the call, then come answers.
 pub(crate) fn guest_answer(data: &[u8]) {
     let mut input = Input(data);
     let which = input.byte();
-    let answered = against(input, async |stream| {
+    let answered = run_against(input, async |stream| {
         let guest = GuestClient::new(stream);
-        let answered = tokio::time::timeout(CALL_TIME, call(&guest, which)).await;
+        let answered = tokio::time::timeout(CALL_TIMEOUT, call(&guest, which)).await;
         assert!(answered.is_ok() || STREAMS.contains(&(which % CALLS)), "call {which} hangs");
         answered
     });
@@ -35,7 +35,7 @@ pub(crate) fn guest_answer(data: &[u8]) {
     }
 }
 
-/// Bytes instead of HTTP/2, at once.
+/// Checks a guest that sends arbitrary bytes instead of HTTP/2, all at once.
 pub(crate) fn guest_frames(data: &[u8]) {
     let data = data.to_vec();
     let runtime =
@@ -44,12 +44,12 @@ pub(crate) fn guest_frames(data: &[u8]) {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         let guest = GuestClient::new(near);
         let sending = async move {
-            // The frames come once the host has said what it wants.
-            let mut heard = [0; 4096];
-            let _ = far.read(&mut heard).await;
+            // The frames are sent once the host has sent its request.
+            let mut received = [0; 4096];
+            let _ = far.read(&mut received).await;
             let _ = far.write_all(&data).await;
-            // Then it takes everything, and stays silent.
-            while let Ok(1..) = far.read(&mut heard).await {}
+            // Then it reads everything, and sends nothing more.
+            while let Ok(1..) = far.read(&mut received).await {}
         };
         tokio::select! {
             answered = guest.check() => Some(answered.map(|_| ())),
@@ -61,11 +61,11 @@ pub(crate) fn guest_frames(data: &[u8]) {
     }
 }
 
-/// An error is fit for people: bounded, and nothing in it that a terminal acts on.
+/// Checks that an error can be shown to a user: bounded, and without control characters.
 pub(crate) fn check_error(error: &GuestError) {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        check_words(&error.to_string());
+        check_text(&error.to_string());
         cause = error.source();
     }
     if let GuestError::Refused { message, .. } = error {
@@ -75,7 +75,7 @@ pub(crate) fn check_error(error: &GuestError) {
 
 const CALLS: u8 = 24;
 
-/// Those that wait for as long as the guest lives.
+/// Calls that may wait for as long as the guest runs.
 const STREAMS: [u8; 10] = [4, 5, 6, 9, 10, 15, 16, 18, 19, 20];
 
 async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
@@ -85,14 +85,14 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
         1 => guest.metrics().await.map(drop),
         2 => guest.set_deadline(Some(Duration::from_secs(1))).await,
         3 => {
-            // The start of a process is waited for, but not for ever.
+            // The host waits for the start of a process, with a timeout.
             let execution = guest.start(v1::StartRequest::default()).await?;
             drop(execution);
             Ok(())
         }
         4 => {
             let mut execution = guest.attach(7, [0; 3]).await?;
-            for _ in 0..ASKED {
+            for _ in 0..MAX_MESSAGES {
                 match execution.next().await? {
                     Some(ProcessEvent::Output { data, .. }) => {
                         assert!(data.len() <= belljar_proto::MAX_MESSAGE_BYTES);
@@ -109,7 +109,7 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
         8 => guest.resize(7, 24, 80).await,
         9 => {
             let mut download = guest.read(path, 0, 0, true).await?;
-            for _ in 0..ASKED {
+            for _ in 0..MAX_MESSAGES {
                 match download.next().await? {
                     Some(piece) => assert!(piece.len() <= belljar_proto::MAX_MESSAGE_BYTES),
                     None => break,
@@ -128,7 +128,7 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
         14 => guest.list_processes().await.map(drop),
         15 => {
             let mut watch = guest.watch(path, true).await?;
-            for _ in 0..ASKED {
+            for _ in 0..MAX_MESSAGES {
                 if watch.next().await?.is_none() {
                     break;
                 }
@@ -138,7 +138,7 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
         16 => {
             let mut tunnel = guest.tunnel(80).await?;
             tunnel.close_send();
-            for _ in 0..ASKED {
+            for _ in 0..MAX_MESSAGES {
                 match tunnel.receive().await? {
                     Some(data) => assert!(data.len() <= belljar_proto::MAX_MESSAGE_BYTES),
                     None => break,
@@ -149,10 +149,10 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
         17 => guest.list_ports().await.map(drop),
         18 => {
             let mut archive = guest.pack(v1::PackRequest::default(), READ_LIMIT as u64).await?;
-            let mut came = 0;
+            let mut received = 0;
             while let Some(piece) = archive.next().await? {
-                came += piece.len();
-                assert!(came <= READ_LIMIT && archive.summary().is_none());
+                received += piece.len();
+                assert!(received <= READ_LIMIT && archive.summary().is_none());
             }
             assert!(archive.summary().is_some());
             Ok(())
@@ -167,12 +167,12 @@ async fn call(guest: &GuestClient, which: u8) -> Result<(), GuestError> {
                     None => return Ok(()),
                 }
             }
-            assert!(search.next().await?.is_none(), "an eleventh match came");
+            assert!(search.next().await?.is_none(), "more matches than requested");
             Ok(())
         }
         21 => guest.open_session(v1::SessionOpen::default()).await.map(drop),
         22 => {
-            // The start of a command is waited for, but not for ever.
+            // The host waits for the start of a command, with a timeout.
             let execution = guest.run_in_session(v1::SessionRun::default()).await?;
             drop(execution);
             guest.list_sessions().await?;

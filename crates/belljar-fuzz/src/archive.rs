@@ -1,4 +1,4 @@
-//! Archives that come from anywhere, and patterns.
+//! Archives from untrusted sources, and patterns.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,13 +7,13 @@ use belljar_engine::v1;
 use belljar_guest::fuzzing as guest;
 use tar::{EntryType, Header};
 
-use crate::data::{Input, check_words};
+use crate::data::{Input, check_text};
 
-/// The most that is unpacked, in bytes and entries.
-const MOST_BYTES: u64 = 1 << 20;
-const MOST_ENTRIES: u64 = 100;
+/// Limits of unpacking, in bytes and entries.
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_ENTRIES: u64 = 100;
 
-/// A byte of switches. Then a tar as it is, or the parts of one, whose checksums hold.
+/// Checks a tar: a byte of switches, then a raw tar, or the parts of one with valid checksums.
 pub(crate) fn archive_tar(data: &[u8]) {
     let mut input = Input(data);
     let switches = input.byte();
@@ -28,7 +28,7 @@ pub(crate) fn archive_tar(data: &[u8]) {
     unpack(switches, v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, &archive);
 }
 
-/// An entry: its kind, switches, name, target, content, and sizes that may lie.
+/// Appends an entry: its kind, switches, name, target, content, and possibly false sizes.
 fn append(archive: &mut Vec<u8>, input: &mut Input<'_>) {
     let (kind, lies) = (input.byte(), input.byte());
     let [name, target, content] = [(); 3].map(|()| input.piece());
@@ -58,7 +58,7 @@ fn append(archive: &mut Vec<u8>, input: &mut Input<'_>) {
     archive.resize(archive.len().next_multiple_of(512), 0);
 }
 
-/// A byte of switches, then the archive.
+/// Checks a zip or a tar.gz: a byte of switches, then the archive.
 pub(crate) fn archive_zip(data: &[u8]) {
     let mut input = Input(data);
     let switches = input.byte();
@@ -76,8 +76,8 @@ fn unpack(switches: u8, format: v1::ArchiveFormat, archive: &[u8]) {
     std::os::unix::fs::symlink("..", target.join("out")).unwrap();
     std::fs::write(dir.path().join("canary"), "canary").unwrap();
     let limits = v1::UnpackLimits {
-        max_bytes: MOST_BYTES,
-        max_entries: MOST_ENTRIES,
+        max_bytes: MAX_BYTES,
+        max_entries: MAX_ENTRIES,
         max_ratio: 100,
         ..Default::default()
     };
@@ -90,15 +90,15 @@ fn unpack(switches: u8, format: v1::ArchiveFormat, archive: &[u8]) {
         ..Default::default()
     };
     let unpacked = guest::unpack(dir.path(), &open, archive);
-    // Nothing beside the target was touched, and nothing is left of what failed.
+    // Nothing beside the target was touched, and a failure leaves nothing behind.
     assert_eq!(names(dir.path()), ["canary", "target"]);
     assert_eq!(std::fs::read(dir.path().join("canary")).unwrap(), b"canary");
     match unpacked {
         Ok(response) => {
-            assert!(response.bytes <= MOST_BYTES && response.entries <= MOST_ENTRIES, "{response:?}");
+            assert!(response.bytes <= MAX_BYTES && response.entries <= MAX_ENTRIES, "{response:?}");
         }
         Err(message) => {
-            check_words(&message);
+            check_text(&message);
             assert_eq!(names(&target), ["out", "there"], "after {message}");
             assert!(names(&target.join("there")).is_empty(), "after {message}");
         }
@@ -114,17 +114,18 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Nothing leads out but the link that was there, and nothing has a bit that it may not have.
+/// Checks that no link except the original one leads out, and that no file has a set-ID or sticky bit.
 fn check_tree(root: &Path, dir: &Path) {
-    // Directories may have closed themselves.
+    // The archive may have removed permissions of its directories.
     let _ = std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700));
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let stat = path.symlink_metadata().unwrap();
         if stat.is_symlink() {
-            let leads_out = path.canonicalize().is_ok_and(|led| !led.starts_with(root));
-            let was_there = std::fs::read_link(&path).unwrap() == Path::new("..") && path == root.join("out");
-            assert!(!leads_out || was_there, "{} leads out", path.display());
+            let leads_out = path.canonicalize().is_ok_and(|target| !target.starts_with(root));
+            let is_original =
+                std::fs::read_link(&path).unwrap() == Path::new("..") && path == root.join("out");
+            assert!(!leads_out || is_original, "{} leads out", path.display());
         } else {
             assert!(stat.is_file() || stat.is_dir());
             assert_eq!(stat.permissions().mode() & 0o7000, 0, "{}", path.display());
@@ -135,13 +136,13 @@ fn check_tree(root: &Path, dir: &Path) {
     }
 }
 
-/// A pattern with its length in front, then a path.
+/// Checks a pattern, prefixed by its length, and a path.
 pub(crate) fn glob(data: &[u8]) {
     let mut input = Input(data);
     let pattern = input.piece();
     let path = input.0;
     let Some(matches) = guest::glob_matches(pattern, path) else { return };
-    // What has no sign in it is matched by itself alone.
+    // A pattern without special characters matches only itself.
     let is_plain = !pattern.iter().any(|byte| b"*?[\\/".contains(byte));
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     if is_plain {
@@ -150,7 +151,7 @@ pub(crate) fn glob(data: &[u8]) {
     if pattern == b"*" || pattern == b"**" || pattern == b"**/*" {
         assert!(matches);
     }
-    // Any number of levels before it changes nothing about a name.
+    // A prefix of `**/` does not change whether a name matches.
     if !pattern.contains(&b'/') && matches {
         let anywhere = [b"**/", pattern].concat();
         assert_eq!(guest::glob_matches(&anywhere, path), Some(true));

@@ -1,6 +1,6 @@
-//! Values out of the bytes of a fuzzer.
+//! Derives values from the fuzzer's bytes.
 
-/// Bytes that are taken from the front. What is missing at the end is zero.
+/// A reader that takes bytes from the front. Missing bytes at the end read as zero.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -25,34 +25,33 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// At most `most` bytes.
-    pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+    /// Takes at most `max` bytes.
+    pub(crate) fn take(&mut self, max: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(max.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Bytes with their length in front.
+    /// Takes bytes that are prefixed by their length.
     pub(crate) fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte());
         self.take(length)
     }
 }
 
-/// Bytes as text; what is not UTF-8 is replaced, as in text that a program reads.
+/// Decodes bytes as text, with invalid UTF-8 replaced.
 pub(crate) fn text(data: &[u8]) -> String {
     String::from_utf8_lossy(data).into_owned()
 }
 
-/// Checks that a message for people names one of `fields`, is of bounded length, and holds nothing that a terminal acts
-/// on.
+/// Checks that a message for users names one of `fields`, has bounded length, and contains no control characters.
 pub(crate) fn check_refusal(message: &str, fields: &[&str]) {
     assert!(fields.iter().any(|field| message.contains(field)), "{message:?} names none of {fields:?}");
-    check_words(message);
+    check_text(message);
 }
 
-/// The same of a message that need not name a field.
-pub(crate) fn check_words(message: &str) {
+/// Checks that a message for users has bounded length and contains no control characters.
+pub(crate) fn check_text(message: &str) {
     assert!(message.chars().count() <= 4096, "{} characters", message.chars().count());
     assert!(!message.chars().any(char::is_control), "{message:?}");
 }

@@ -1,4 +1,4 @@
-//! What E2B's clients send. Each check reads it once more, as the protocol has it, and in a way of its own.
+//! Requests of E2B's clients. Each check parses them a second time, independently, as the protocol defines them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -14,12 +14,12 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::data::{Input, check_words, text};
+use crate::data::{Input, check_text, text};
 
-/// The longest message of a frame, in bytes.
+/// Maximum length of a frame's message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// Checks that a refusal says what is wrong, in a bounded length.
+/// Checks that a refusal names the problem, in a bounded length.
 fn check_problem(problem: &Problem) {
     let detail = problem.detail();
     assert!(!detail.is_empty() && detail.chars().count() <= 2049, "{detail:?}");
@@ -29,24 +29,24 @@ fn check_problem(problem: &Problem) {
     }
 }
 
-/// Bytes in pieces of a length that the first byte says.
-fn in_pieces(input: &mut Input<'_>) -> (usize, Bytes) {
+/// Reads the length of pieces from the first byte, and takes the remaining bytes.
+fn take_pieces(input: &mut Input<'_>) -> (usize, Bytes) {
     let length = usize::from(input.byte()).max(1);
     (length, Bytes::copy_from_slice(input.0))
 }
 
-fn cut(bytes: &Bytes, length: usize) -> Vec<Bytes> {
+fn split(bytes: &Bytes, length: usize) -> Vec<Bytes> {
     bytes.chunks(length).map(|piece| bytes.slice_ref(piece)).collect()
 }
 
-/// Frames of Connect; the first byte is the length of the pieces in which they come.
+/// Checks frames of Connect; the first byte is the length of the pieces in which they arrive.
 pub(crate) fn e2b_frames(data: &[u8]) {
-    let (length, bytes) = in_pieces(&mut Input(data));
+    let (length, bytes) = take_pieces(&mut Input(data));
     let whole = block_on(fuzzing::frames(vec![bytes.clone()]));
     assert_eq!(
-        block_on(fuzzing::frames(cut(&bytes, length))),
+        block_on(fuzzing::frames(split(&bytes, length))),
         whole,
-        "it is another one in pieces of {length}"
+        "the result differs in pieces of {length}"
     );
     let (messages, refused) = whole;
     let mut rest = &bytes[..];
@@ -57,7 +57,7 @@ pub(crate) fn e2b_frames(data: &[u8]) {
         assert_eq!(message, after.get(..claimed).unwrap());
         rest = &after[claimed..];
     }
-    // What follows the last message is an end, or is refused.
+    // The bytes after the last message are an end of the stream, or are refused.
     let claimed = rest.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()));
     let claimed = claimed.map(|length| usize::try_from(length).unwrap());
     let is_end = claimed.is_some_and(|claimed| {
@@ -66,15 +66,15 @@ pub(crate) fn e2b_frames(data: &[u8]) {
     match refused {
         None => assert!(rest.is_empty() || is_end, "{rest:?}"),
         Some(refused) => {
-            check_words(&refused);
+            check_text(&refused);
             let is_too_large = claimed.is_some_and(|claimed| claimed > MAX_MESSAGE_BYTES);
-            let is_cut = claimed.is_none_or(|claimed| rest.len() - 5 < claimed);
-            assert!(!is_end && (is_too_large || is_cut || rest[0] & 1 == 1), "{refused}");
+            let is_truncated = claimed.is_none_or(|claimed| rest.len() - 5 < claimed);
+            assert!(!is_end && (is_too_large || is_truncated || rest[0] & 1 == 1), "{refused}");
         }
     }
 }
 
-/// The message of a call; the line before it is the procedure.
+/// Checks the message of a call; the line before it is the procedure.
 pub(crate) fn e2b_call(data: &[u8]) {
     let line = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (procedure, message) = (text(&data[..line]), data.get(line + 1..).unwrap_or_default());
@@ -87,54 +87,54 @@ pub(crate) fn e2b_call(data: &[u8]) {
         Some(Ok(call)) => call,
     };
     let message = if message.is_empty() { b"{}" } else { message };
-    let said: Value = serde_json::from_slice(message).expect("what is accepted is JSON");
+    let sent: Value = serde_json::from_slice(message).expect("an accepted message is JSON");
     let string = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match call {
-        Call::Start(asked, tag) => {
-            let process = &said["process"];
+        Call::Start(request, tag) => {
+            let process = &sent["process"];
             let args = process["args"].as_array().cloned().unwrap_or_default();
             let argv: Vec<String> = std::iter::once(&process["cmd"]).chain(&args).map(string).collect();
-            assert_eq!(asked.argv, argv, "{said}");
+            assert_eq!(request.argv, argv, "{sent}");
             let env: BTreeMap<_, _> =
-                asked.env.iter().map(|pair| (&pair.name[..], &pair.value[..])).collect();
+                request.env.iter().map(|pair| (&pair.name[..], &pair.value[..])).collect();
             for (name, value) in process["envs"].as_object().into_iter().flatten() {
                 assert_eq!(env.get(name.as_bytes()), Some(&string(value).as_bytes()), "{name}");
             }
-            let own = asked.env.iter().take(2).map(|pair| &pair.name[..]);
+            let own = request.env.iter().take(2).map(|pair| &pair.name[..]);
             assert!(own.eq([&b"E2B_SANDBOX"[..], b"E2B_SANDBOX_ID"]));
             let cwd = string(&process["cwd"]);
             match cwd.is_empty() {
-                true => assert!(asked.cwd.is_empty()),
-                false => check_path(&text(&asked.cwd), &cwd),
+                true => assert!(request.cwd.is_empty()),
+                false => check_path(&text(&request.cwd), &cwd),
             }
-            assert_eq!(asked.terminal.is_set(), said["pty"].is_object());
-            assert!(asked.stdin_open || said["stdin"] == Value::Bool(false));
-            assert_eq!(tag.clone().unwrap_or_default(), string(&said["tag"]));
+            assert_eq!(request.terminal.is_set(), sent["pty"].is_object());
+            assert!(request.stdin_open || sent["stdin"] == Value::Bool(false));
+            assert_eq!(tag.clone().unwrap_or_default(), string(&sent["tag"]));
             assert!(tag.is_none_or(|tag| (1..=256).contains(&tag.len())));
         }
         Call::Input(data) => {
-            let input = &said["input"];
-            let sent = input.get("stdin").filter(|sent| !sent.is_null()).unwrap_or(&input["pty"]);
-            assert_eq!(STANDARD.encode(data), string(sent));
+            let input = &sent["input"];
+            let bytes = input.get("stdin").filter(|bytes| !bytes.is_null()).unwrap_or(&input["pty"]);
+            assert_eq!(STANDARD.encode(data), string(bytes));
         }
         Call::Signal(number) => {
             let name = if number == 9 { "SIGNAL_SIGKILL" } else { "SIGNAL_SIGTERM" };
             assert!(
-                matches!(number, 9 | 15) && (said["signal"] == name || said["signal"] == number),
-                "{said}"
+                matches!(number, 9 | 15) && (sent["signal"] == name || sent["signal"] == number),
+                "{sent}"
             );
         }
         Call::Paths(paths) => {
             let names: &[&str] = if procedure == "Move" { &["source", "destination"] } else { &["path"] };
             assert_eq!(paths.len(), names.len());
             for (path, name) in paths.iter().zip(names) {
-                check_path(path, &string(&said[*name]));
+                check_path(path, &string(&sent[*name]));
             }
         }
     }
 }
 
-/// Checks the absolute path that stands for one that a client gave.
+/// Checks the absolute path that a client's path resolves to.
 fn check_path(path: &str, given: &str) {
     assert!(path.starts_with('/'), "{path:?}");
     if path != "/" {
@@ -147,55 +147,55 @@ fn check_path(path: &str, given: &str) {
     assert!(matches!(last, "" | "." | ".." | "~") || path.ends_with(&format!("/{last}")), "{path:?}");
 }
 
-/// A request for a sandbox, and for another network of a running one.
+/// Checks a request for a sandbox, and a change of a running one's network.
 pub(crate) fn e2b_sandbox(data: &[u8]) {
-    let said = serde_json::from_slice::<Value>(data).unwrap_or_default();
+    let sent = serde_json::from_slice::<Value>(data).unwrap_or_default();
     match fuzzing::new_sandbox(data, true) {
         Err(problem) => check_problem(&problem),
         Ok(request) => {
-            assert!(said["templateID"].is_string());
-            assert_eq!(request.lifetime.timeout.as_secs(), said["timeout"].as_u64().unwrap_or(300));
+            assert!(sent["templateID"].is_string());
+            assert_eq!(request.lifetime.timeout.as_secs(), sent["timeout"].as_u64().unwrap_or(300));
             for refused in ["mcp", "iam"] {
-                assert!(said[refused].is_null(), "{refused} is passed over");
+                assert!(sent[refused].is_null(), "{refused} is ignored");
             }
             let metadata: BTreeMap<String, String> =
-                serde_json::from_value(said["metadata"].clone()).unwrap_or_default();
+                serde_json::from_value(sent["metadata"].clone()).unwrap_or_default();
             assert_eq!(fuzzing::from_labels(request.labels.get()), metadata);
             let env = request.spec.env.unwrap_or_default();
-            assert_eq!(env.len(), said["envVars"].as_object().map_or(0, serde_json::Map::len));
-            let network = &said["network"];
-            let internet = [&said["allow_internet_access"], &network["allow_internet_access"]];
+            assert_eq!(env.len(), sent["envVars"].as_object().map_or(0, serde_json::Map::len));
+            let network = &sent["network"];
+            let internet = [&sent["allow_internet_access"], &network["allow_internet_access"]];
             let internet = internet.into_iter().find_map(Value::as_bool);
             check_network(request.spec.network, network, internet == Some(false));
         }
     }
     match fuzzing::network(data) {
         Err(problem) => check_problem(&problem),
-        Ok(network) => check_network(network, &said, said["allow_internet_access"] == Value::Bool(false)),
+        Ok(network) => check_network(network, &sent, sent["allow_internet_access"] == Value::Bool(false)),
     }
 }
 
-/// Checks a sandbox's network: where everything is denied, only what is allowed is reached.
-fn check_network(network: Option<NetworkFile>, said: &Value, is_off: bool) {
+/// Checks a sandbox's network: if everything is denied, only the allowed hosts are reachable.
+fn check_network(network: Option<NetworkFile>, sent: &Value, is_off: bool) {
     let list = |name: &str| -> BTreeSet<String> {
-        let list = said[name].as_array().into_iter().flatten();
+        let list = sent[name].as_array().into_iter().flatten();
         list.map(|rule| rule.as_str().unwrap_or_default().to_owned()).collect()
     };
     let (allowed, denied) = (list("allowOut"), list("denyOut"));
     let denies_all = is_off || denied.contains("0.0.0.0/0") || denied.contains("::/0");
     let Some(network) = network else {
-        assert!(!denies_all && allowed.is_empty() && denied.is_empty(), "{said}");
+        assert!(!denies_all && allowed.is_empty() && denied.is_empty(), "{sent}");
         return;
     };
     let file_allow: BTreeSet<String> = network.allow.clone().unwrap_or_default().into_iter().collect();
-    assert_eq!(file_allow, allowed, "{said}");
+    assert_eq!(file_allow, allowed, "{sent}");
     let file_deny: BTreeSet<String> = network.deny.clone().unwrap_or_default().into_iter().collect();
-    let few: BTreeSet<String> =
+    let specific: BTreeSet<String> =
         denied.into_iter().filter(|rule| rule != "0.0.0.0/0" && rule != "::/0").collect();
     match network.mode.as_deref() {
-        Some("open") => assert!(!denies_all && file_deny == few, "{said}"),
-        Some("whitelist") => assert!(denies_all && !allowed.is_empty() && file_deny == few, "{said}"),
-        Some("disabled") => assert!(denies_all && allowed.is_empty(), "{said}"),
+        Some("open") => assert!(!denies_all && file_deny == specific, "{sent}"),
+        Some("whitelist") => assert!(denies_all && !allowed.is_empty() && file_deny == specific, "{sent}"),
+        Some("disabled") => assert!(denies_all && allowed.is_empty(), "{sent}"),
         mode => panic!("{mode:?}"),
     }
     if let Ok(policy) = network.clone().resolve() {
@@ -203,7 +203,7 @@ fn check_network(network: Option<NetworkFile>, said: &Value, is_off: bool) {
     }
 }
 
-/// The query of a file's address. The first line is what it is signed with: an operation, a path, a user and an end.
+/// Checks the query of a file's signed address. The first four lines are signed: operation, path, user and expiration.
 pub(crate) fn e2b_signature(data: &[u8]) {
     const TOKEN: &str = "bj_0123456789abcdef";
     let all = text(data);
@@ -229,7 +229,7 @@ pub(crate) fn e2b_signature(data: &[u8]) {
         let forged = address(&format!("{path}x"), &signature);
         assert_ne!(fuzzing::is_signed(&forged, operation, TOKEN), Ok(Some(true)));
     }
-    // Any query that holds is signed for what it says.
+    // A query that is accepted has the signature for its own values.
     match fuzzing::is_signed(query, operation, TOKEN) {
         Err(problem) => check_problem(&problem),
         Ok(Some(true)) => {
@@ -243,7 +243,7 @@ pub(crate) fn e2b_signature(data: &[u8]) {
     }
 }
 
-/// A pair of a query.
+/// Parses a pair of a query.
 fn pair(text: &str) -> Option<(String, String)> {
     let text = text.replace('+', " ");
     let (name, value) = text.split_once('=')?;
@@ -254,27 +254,27 @@ fn decode(text: &str) -> Option<String> {
     Some(percent_decode_str(text).decode_utf8().ok()?.into_owned())
 }
 
-/// A signature, as E2B's clients make it.
+/// Returns a signature, as E2B's clients compute it.
 fn sign(path: &str, operation: &str, user: &str, token: &str, end: Option<i64>) -> String {
     let end = end.map(|end| format!(":{end}")).unwrap_or_default();
     let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));
     format!("v1_{}", STANDARD_NO_PAD.encode(digest))
 }
 
-/// Metadata, a pair a line; and the same bytes as a filter.
+/// Checks metadata, one pair per line, and the same bytes as a filter.
 pub(crate) fn e2b_filter(data: &[u8]) {
     let all = text(data);
     match fuzzing::filter(&all) {
         Ok(labels) => {
-            let asked = all
+            let pairs = all
                 .split('&')
                 .filter(|pair| !pair.is_empty())
                 .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
             let twice = |text: &str| decode(&decode(&text.replace('+', " "))?);
-            let asked: Vec<_> = asked.filter_map(|(key, value)| twice(key).zip(twice(value))).collect();
-            let metadata: BTreeMap<_, _> = asked.iter().cloned().collect();
+            let pairs: Vec<_> = pairs.filter_map(|(key, value)| twice(key).zip(twice(value))).collect();
+            let metadata: BTreeMap<_, _> = pairs.iter().cloned().collect();
             match fuzzing::to_labels(&metadata) {
-                Ok(all) if metadata.len() == asked.len() => assert_eq!(labels, all),
+                Ok(all) if metadata.len() == pairs.len() => assert_eq!(labels, all),
                 _ => drop(fuzzing::from_labels(&labels)),
             }
         }
@@ -288,7 +288,7 @@ pub(crate) fn e2b_filter(data: &[u8]) {
         Err(problem) => return check_problem(&problem),
     };
     assert_eq!(fuzzing::from_labels(&labels), metadata);
-    // As clients encode it, and the query's own decoding done.
+    // As clients encode it: twice, of which the query's own decoding removes one.
     let encode = |text: &str| {
         let once = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         utf8_percent_encode(&once, NON_ALPHANUMERIC).to_string()
@@ -297,9 +297,10 @@ pub(crate) fn e2b_filter(data: &[u8]) {
     assert_eq!(fuzzing::filter(&query.collect::<Vec<_>>().join("&")), Ok(labels));
 }
 
-/// An upload: the length of the pieces in which it comes, the `Content-Type`, headers up to an empty line, and the body.
+/// Checks an upload: the length of the pieces in which it arrives, the `Content-Type`, headers up to an empty line, and the
+/// body.
 pub(crate) fn e2b_upload(data: &[u8]) {
-    let (length, bytes) = in_pieces(&mut Input(data));
+    let (length, bytes) = take_pieces(&mut Input(data));
     let head = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let body = bytes.slice((head + 2).min(bytes.len())..);
     let head = text(&bytes[..head]);
@@ -307,7 +308,7 @@ pub(crate) fn e2b_upload(data: &[u8]) {
     let kind = lines.next().unwrap_or_default();
     check_metadata(lines);
     let Some(boundary) = fuzzing::boundary(kind) else { return };
-    let upload = |body: &Bytes, is_gzip| block_on(fuzzing::upload(cut(body, length), &boundary, is_gzip));
+    let upload = |body: &Bytes, is_gzip| block_on(fuzzing::upload(split(body, length), &boundary, is_gzip));
     let files = upload(&body, false);
     match &files {
         Err(problem) => check_problem(problem),
@@ -320,7 +321,7 @@ pub(crate) fn e2b_upload(data: &[u8]) {
             assert!(files.iter().map(|(_, content)| content.len()).sum::<usize>() < body.len());
         }
     }
-    // In one piece, and compressed, it is the same.
+    // The result is the same in one piece, and compressed.
     let whole = block_on(fuzzing::upload(vec![body.clone()], &boundary, false));
     assert_eq!(whole.as_ref().ok(), files.as_ref().ok());
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -332,7 +333,7 @@ pub(crate) fn e2b_upload(data: &[u8]) {
     }
 }
 
-/// Headers of an upload, one a line.
+/// Checks headers of an upload, one per line.
 fn check_metadata<'a>(lines: impl Iterator<Item = &'a str>) {
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers: Vec<_> = headers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).collect();

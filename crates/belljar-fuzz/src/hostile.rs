@@ -1,4 +1,4 @@
-//! A guest that says what a fuzzer wants it to say: the other end of the connection, by hand and frame by frame.
+//! A guest whose answers the fuzzer chooses: the other end of the connection, implemented frame by frame.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::data::Input;
 
-/// What the other end sends at first, after RFC 9113: the client's preface.
+/// Length of the client's preface (RFC 9113, 3.4), in bytes.
 const PREFACE_BYTES: usize = 24;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -16,18 +16,18 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// A frame of a body: below every limit that a client may set.
+/// Length of a body's frames: at most the limit of every client.
 const FRAME_BYTES: usize = 16 * 1024;
 
-/// The pieces of an answer that comes slowly, and the pause before each: just below what a host waits for anything.
+/// Length of the pieces of a slow answer, and the pause before each: just below the host's timeouts.
 const DRIP_BYTES: usize = 32;
 const DRIP_PAUSE: Duration = Duration::from_secs(25);
 
-/// What is sent at most for one call, so that it fits in the windows of HTTP/2.
-const MOST_BYTES: usize = 512 * 1024;
+/// Maximum number of bytes sent for one call, so that they fit in the windows of HTTP/2.
+const MAX_BYTES: usize = 512 * 1024;
 
-/// Runs `host` against a guest that answers each call with the next answer in `input`. Time is that of the test: waiting
-/// costs nothing.
+/// Runs `host` against a guest that answers each call with the next answer in `input`. Time is virtual, so that waiting costs
+/// nothing.
 pub(crate) fn against<T>(input: Input<'_>, host: impl AsyncFnOnce(DuplexStream) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -38,7 +38,7 @@ pub(crate) fn against<T>(input: Input<'_>, host: impl AsyncFnOnce(DuplexStream) 
     runtime.block_on(async {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let guest =
-            tokio::spawn(async move { Guest { stream: far, opened: 0, drips: false }.answer(&script).await });
+            tokio::spawn(async move { Guest { stream: far, opened: 0, is_slow: false }.run(&script).await });
         let done = host(near).await;
         guest.abort();
         done
@@ -47,14 +47,14 @@ pub(crate) fn against<T>(input: Input<'_>, host: impl AsyncFnOnce(DuplexStream) 
 
 struct Guest {
     stream: DuplexStream,
-    /// The last stream that the host has opened.
+    /// The last stream that the host opened.
     opened: u32,
-    /// Whether the next answer comes a few bytes at a time.
-    drips: bool,
+    /// True if the next answer is sent a few bytes at a time.
+    is_slow: bool,
 }
 
 impl Guest {
-    async fn answer(mut self, script: &[u8]) -> Option<()> {
+    async fn run(mut self, script: &[u8]) -> Option<()> {
         let mut input = Input(script);
         self.frame(SETTINGS, 0, 0, &[]).await?;
         let mut preface = [0; PREFACE_BYTES];
@@ -62,20 +62,20 @@ impl Guest {
         loop {
             self.wait_for_call().await?;
             if input.is_empty() {
-                // Nothing more to say: it stays silent, as a guest that was stopped does.
+                // No more answers: it stays silent, like a stopped guest.
                 continue;
             }
             let kind = input.byte();
             let length = usize::from(input.byte()) << 8 | usize::from(input.byte());
             let mut answer = Input(input.take(length));
             match kind % 9 {
-                // A stream of messages, as a script.
+                // A scripted stream of messages.
                 0 | 1 => {
                     let body = events(&mut answer);
-                    self.drips = kind & 0x20 != 0;
+                    self.is_slow = kind & 0x20 != 0;
                     self.respond(b"application/connect+proto", 200, &body, kind & 0x40 == 0).await?;
                 }
-                // Any bytes as a stream of messages, or as one.
+                // Arbitrary bytes as a stream of messages, or as one message.
                 2 => self.respond(b"application/connect+proto", 200, answer.0, true).await?,
                 3 => self.respond(b"application/proto", 200, answer.0, true).await?,
                 // A list of files.
@@ -88,7 +88,7 @@ impl Guest {
                     let status = [400, 404, 409, 429, 499, 500, 503, 200][usize::from(answer.byte() % 8)];
                     self.respond(b"application/json", status, answer.0, true).await?;
                 }
-                // Any bytes as frames.
+                // Arbitrary bytes as frames.
                 6 => {
                     self.stream.write_all(answer.0).await.ok()?;
                 }
@@ -124,19 +124,25 @@ impl Guest {
         }
     }
 
-    async fn respond(&mut self, content_type: &[u8], status: u16, body: &[u8], ends: bool) -> Option<()> {
-        let drips = std::mem::take(&mut self.drips);
+    async fn respond(
+        &mut self,
+        content_type: &[u8],
+        status: u16,
+        body: &[u8],
+        end_stream: bool,
+    ) -> Option<()> {
+        let is_slow = std::mem::take(&mut self.is_slow);
         let mut block = Vec::new();
         header(&mut block, b":status", status.to_string().as_bytes());
         header(&mut block, b"content-type", content_type);
         let stream = self.opened;
         self.frame(HEADERS, END_HEADERS, stream, &block).await?;
-        let (length, pause) = if drips { (DRIP_BYTES, DRIP_PAUSE) } else { (FRAME_BYTES, Duration::ZERO) };
-        for piece in body[..body.len().min(MOST_BYTES)].chunks(length) {
+        let (length, pause) = if is_slow { (DRIP_BYTES, DRIP_PAUSE) } else { (FRAME_BYTES, Duration::ZERO) };
+        for piece in body[..body.len().min(MAX_BYTES)].chunks(length) {
             tokio::time::sleep(pause).await;
             self.frame(0, 0, stream, piece).await?;
         }
-        if ends { self.frame(0, END_STREAM, stream, &[]).await } else { Some(()) }
+        if end_stream { self.frame(0, END_STREAM, stream, &[]).await } else { Some(()) }
     }
 
     async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Option<()> {
@@ -148,7 +154,7 @@ impl Guest {
     }
 }
 
-/// A header that no table holds (RFC 7541, 6.2.2).
+/// Appends a header without indexing (RFC 7541, 6.2.2).
 fn header(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0);
     for text in [name, value] {
@@ -157,11 +163,11 @@ fn header(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Messages of a stream by a script: events of a process, pieces of a file, and what is none of them.
+/// Builds the messages of a stream from a script: events of a process, pieces of a file, and invalid messages.
 fn events(input: &mut Input<'_>) -> Vec<u8> {
     use v1::__buffa::oneof::process_event::Event;
     let mut body = Vec::new();
-    while !input.is_empty() && body.len() < MOST_BYTES {
+    while !input.is_empty() && body.len() < MAX_BYTES {
         let event =
             |event: Event| v1::ProcessEvent { event: Some(event), ..Default::default() }.encode_to_vec();
         let (flags, message) = match input.byte() % 12 {
@@ -178,7 +184,7 @@ fn events(input: &mut Input<'_>) -> Vec<u8> {
                 (0, event(Event::Output(Box::new(output))))
             }
             3 => {
-                // Much, out of little.
+                // A large output from few bytes of input.
                 let data = vec![input.byte(); usize::from(input.byte()) * 256];
                 let output = v1::Output {
                     stream: i32::from(input.byte() % 5).into(),
@@ -201,10 +207,10 @@ fn events(input: &mut Input<'_>) -> Vec<u8> {
                 (0, event(Event::Exited(Box::new(exited))))
             }
             5 => (0, input.piece().to_vec()),
-            // The end, well or with an error.
+            // The end of the stream, without and with an error.
             6 => (2, b"{}".to_vec()),
             7 => (2, input.piece().to_vec()),
-            // A piece of a file, the first with its entry.
+            // A piece of a file with its entry, as the first has.
             8 => {
                 let read = v1::ReadResponse {
                     entry: entry(input).into(),
@@ -219,7 +225,7 @@ fn events(input: &mut Input<'_>) -> Vec<u8> {
             }
             10 => (input.byte(), input.piece().to_vec()),
             _ => {
-                // A length that is not that of what follows.
+                // A length that does not match the following bytes.
                 body.push(0);
                 body.extend_from_slice(&input.number().to_be_bytes()[..4]);
                 body.extend_from_slice(input.piece());

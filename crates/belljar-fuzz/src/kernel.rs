@@ -1,4 +1,4 @@
-//! What the kernel and the processes of a launch tell, and what the host tells the guest.
+//! Reports of the kernel and of a launch's processes, and requests of the host to the guest.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
@@ -8,18 +8,18 @@ use belljar_guest_config::GuestConfig;
 use belljar_linux::fuzzing as linux;
 use belljar_linux::{CONTROLLERS, CgroupLimits, REPORT_LEN, Report};
 
-use crate::data::{Input, check_words, text};
+use crate::data::{Input, check_text, text};
 
 pub(crate) fn launch_report(data: &[u8]) {
     let (records, _) = data.as_chunks::<REPORT_LEN>();
     for record in records {
         if let Some(report) = Report::decode(record) {
-            assert_eq!(report.encode(), *record, "there is one record for {report:?}");
+            assert_eq!(report.encode(), *record, "{report:?} has more than one record");
         }
     }
 }
 
-/// A byte of switches, then the mount table, then after a NUL the groups.
+/// Checks the layout of control groups: a byte of switches, the mount table, and after a NUL the groups.
 pub(crate) fn cgroup_tables(data: &[u8]) {
     let mut input = Input(data);
     let switches = input.byte();
@@ -28,7 +28,7 @@ pub(crate) fn cgroup_tables(data: &[u8]) {
     let base = (switches & 1 != 0).then_some(Path::new("/base"));
     let is_writable = switches & 2 != 0;
     let layout = linux::cgroup_layout(mounts, own, base, switches & 4 != 0, is_writable);
-    // Each controller is found in one way, or missing with a reason.
+    // Each controller is found exactly once, or missing with a reason.
     if layout.v2_limits {
         assert!(layout.v2.is_some() && layout.v1.is_empty() && layout.missing.is_empty());
     } else {
@@ -46,22 +46,22 @@ pub(crate) fn cgroup_tables(data: &[u8]) {
     for dir in
         layout.v2.iter().filter(|dir| *dir != Path::new("/base")).chain(layout.v1.iter().map(|(_, dir)| dir))
     {
-        // The table's own paths are the kernel's; what is added to them never leaves.
+        // The table's own paths come from the kernel; the part added to them must not leave them.
         let stays = |rest: &Path| !rest.components().any(|part| part == Component::ParentDir);
         let is_below = targets.iter().any(|target| dir.strip_prefix(target).is_ok_and(stays));
-        assert!(is_below, "{dir:?} is in no hierarchy");
+        assert!(is_below, "{dir:?} is outside of every hierarchy");
     }
     let limits = CgroupLimits { memory_bytes: 1 << 30, cpu_millis: 500, pids: 64 };
     let plans = layout.plan("a0000000000000000000", &limits);
     assert_eq!(plans.len(), usize::from(layout.v2.is_some()) + layout.v1.len());
-    // Every limit is written somewhere when nothing is missing.
+    // Every limit is written somewhere if no controller is missing.
     if layout.is_complete() {
         assert!(plans.iter().map(|plan| plan.settings.len()).sum::<usize>() >= 3);
     }
     assert!(["v1", "v2", "v1 with v2 for kill", "none"].contains(&layout.describe()));
 }
 
-/// A name up to the first line end, then the file.
+/// Checks a number: a name up to the first end of line, then the file.
 pub(crate) fn cgroup_number(data: &[u8]) {
     let text = text(data);
     let (name, file) = text.split_once('\n').unwrap_or((&text, ""));
@@ -74,10 +74,10 @@ pub(crate) fn cgroup_number(data: &[u8]) {
     }
 }
 
-/// A name for a process, then a line.
+/// Checks a raw line, and a valid line with values and a process name from the input.
 pub(crate) fn proc_stat(data: &[u8]) {
     let _ = guest::proc_stat(&text(data));
-    // Whatever a process is called, the kernel's numbers are those that are read.
+    // The name of a process must not affect the numbers.
     let mut input = Input(data);
     let (ppid, session) = (i32::from(input.byte()), i32::from(input.byte()));
     let (utime, pages) = (input.number(), input.number());
@@ -86,7 +86,7 @@ pub(crate) fn proc_stat(data: &[u8]) {
     let line = format!(
         "4242 ({name}) {state} {ppid} 1 {session} 0 -1 0 0 0 0 0 {utime} 12 0 0 20 0 9 0 100 4096 {pages} 0 0"
     );
-    let stat = guest::proc_stat(&line).expect("it is a line of the kernel's");
+    let stat = guest::proc_stat(&line).expect("a valid line");
     let expected = guest::Stat {
         pid: 4242,
         parent: ppid,
@@ -126,7 +126,7 @@ pub(crate) fn guest_path(data: &[u8]) {
             assert!(bytes == data || path.starts_with(home), "{path:?}");
             if let Some((parent, name)) = guest::split_path(bytes) {
                 assert!(!name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/'));
-                // The two parts lead to the same place again.
+                // Joining the two parts gives the same path.
                 let joined =
                     Path::new(std::ffi::OsStr::from_bytes(parent)).join(std::ffi::OsStr::from_bytes(name));
                 assert_eq!(joined, path.components().collect::<std::path::PathBuf>());
@@ -134,11 +134,11 @@ pub(crate) fn guest_path(data: &[u8]) {
         }
         Err(message) => {
             assert!(message.starts_with("path: "), "{message:?}");
-            check_words(&message);
+            check_text(&message);
         }
     }
     let shown = guest::shown_path(data);
-    check_words(&shown);
+    check_text(&shown);
     let mut input = Input(data);
     let bits = u32::try_from(input.number() & 0xffff_ffff).unwrap();
     let mode = guest::request_mode(bits, 0o644);
@@ -148,7 +148,7 @@ pub(crate) fn guest_path(data: &[u8]) {
 pub(crate) fn guest_config(data: &[u8]) {
     let Ok(config) = serde_json::from_str::<GuestConfig>(&text(data)) else { return };
     let json = serde_json::to_string(&config).expect("a configuration can be written");
-    let again: GuestConfig = serde_json::from_str(&json).expect("what is written can be read");
+    let again: GuestConfig = serde_json::from_str(&json).expect("a written configuration can be read");
     assert_eq!(serde_json::to_string(&again).unwrap(), json);
     assert_eq!(u128::from(config.grace_ms), config.grace().as_millis());
 }

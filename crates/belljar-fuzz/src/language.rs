@@ -1,15 +1,15 @@
-//! Languages: their files, their commands, and how one is recognised.
+//! Languages: their files, their commands, and how a script's language is recognised.
 
 use belljar_model::{CommandTemplate, CommandValues, Language, Languages};
 
-use crate::data::{Input, check_words, text};
+use crate::data::{Input, check_text, text};
 
 pub(crate) fn language(data: &[u8]) {
     let text = text(data);
     let language = match Language::from_toml(&text) {
         Ok(language) => language,
         Err(error) => {
-            check_words(&error.to_string());
+            check_text(&error.to_string());
             return;
         }
     };
@@ -23,14 +23,14 @@ pub(crate) fn language(data: &[u8]) {
     for template in language.compile.iter().chain([&language.run]) {
         check_rendered(template, "/home/user/{dir}", &["{file}", "a"]);
     }
-    // A set of one is a set, unless the language claims something twice.
+    // A single language is a valid set, unless it claims a name twice.
     match Languages::parse(&[("x.toml", &text)]) {
         Ok(set) => assert_eq!(set.by_name(&language.name).expect("it is there"), &language),
-        Err(error) => check_words(&error.to_string()),
+        Err(error) => check_text(&error.to_string()),
     }
 }
 
-/// One piece for each argument of the command, then what is filled in.
+/// Checks a template: one piece for each argument of the command, then the values of placeholders.
 pub(crate) fn command_template(data: &[u8]) {
     let mut input = Input(data);
     let count = usize::from(input.byte() % 8);
@@ -42,11 +42,11 @@ pub(crate) fn command_template(data: &[u8]) {
             let arg = text(input.piece());
             check_rendered(&template, &file, &[&arg]);
         }
-        Err(error) => check_words(&error.to_string()),
+        Err(error) => check_text(&error.to_string()),
     }
 }
 
-/// What is filled in stands there as it is, is not looked at again, and makes no other arguments.
+/// Checks that placeholders are replaced verbatim, that values are not expanded again, and add no arguments.
 fn check_rendered(template: &CommandTemplate, file: &str, args: &[&str]) {
     let values = CommandValues { file, dir: "/d", stem: "s", memory: "512m".parse().unwrap() };
     let rendered = template.render(&values, args);
@@ -61,7 +61,7 @@ fn check_rendered(template: &CommandTemplate, file: &str, args: &[&str]) {
         }
         let found = &rendered[at];
         at += 1;
-        // Letter by letter: no placeholder is left but those that were filled in.
+        // Placeholders may remain only inside of inserted values.
         let expected = argument
             .split_inclusive('}')
             .map(|part| {
@@ -82,7 +82,7 @@ fn check_rendered(template: &CommandTemplate, file: &str, args: &[&str]) {
 pub(crate) fn script(data: &[u8]) {
     let text = text(data);
     let languages = Languages::builtin();
-    let known = |name: &str| languages.by_name(name).expect("a language that was found is known");
+    let known = |name: &str| languages.by_name(name).expect("a recognised language is known");
     if let Some(language) = languages.by_shebang(&text) {
         assert!(text.starts_with("#!"));
         known(&language.name);
@@ -93,9 +93,9 @@ pub(crate) fn script(data: &[u8]) {
     }
     match languages.by_name(&text) {
         Ok(language) => assert!(language.names().any(|name| name.eq_ignore_ascii_case(&text))),
-        Err(error) => check_words(&error.to_string()),
+        Err(error) => check_text(&error.to_string()),
     }
-    // The few that are read for a look-up give the same answer as all.
+    // The few languages that a look-up parses give the same answer as all.
     let few = Languages::builtin_mentioning(&text);
     assert_eq!(few.by_name(&text).ok(), languages.by_name(&text).ok());
     assert_eq!(few.by_extension(&text), languages.by_extension(&text));

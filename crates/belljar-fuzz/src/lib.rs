@@ -1,12 +1,12 @@
-//! What must hold of every parser, whatever it is given.
+//! Properties of every parser that must hold for any input.
 //!
-//! Each check is a plain function of bytes that panics when a property does not hold. It is written once and used twice:
-//! by the fuzz target of its name in `fuzz/`, and by a property test in `tests/properties.rs`. Table and figures:
-//! `docs/fuzzing.md`.
+//! Each check is a plain function of bytes that panics if a property does not hold. It is written once and used twice:
+//! by the fuzz target of the same name in `fuzz/`, and by a property test in `tests/properties.rs`. `docs/fuzzing.md` lists the
+//! checks and their results.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a check is a test: a property that does not hold is a panic"
+    reason = "a check is a test: it panics if a property does not hold"
 )]
 
 mod answers;
@@ -28,7 +28,7 @@ mod stream;
 mod template;
 mod values;
 
-// Files of the program `belljar`, which is no library: taken in as they are, so that its parsers need no door.
+// Files of the program `belljar`, which is not a library: included as they are, so that its parsers need not be public.
 #[allow(dead_code, reason = "only the parsers are called")]
 #[path = "../../belljar/src/copy_out.rs"]
 mod copy_out;
@@ -76,15 +76,15 @@ targets! {
     mount in values;
     /// An environment variable, as text.
     env in values;
-    /// The targets of many mounts, one a line.
+    /// The targets of many mounts, one per line.
     mount_targets in values;
-    /// Rules about mounts, and a mount that is asked for.
+    /// Rules about mounts, and a requested mount.
     mount_policy in mounts;
     /// The text of a policy file.
     policy_file in cli;
     /// A language file.
     language in language;
-    /// A command with placeholders, and what they stand for.
+    /// A command with placeholders, and their values.
     command_template in language;
     /// The name or the first line of a script.
     script in language;
@@ -94,7 +94,7 @@ targets! {
     event_json in result;
     /// The head and the tail of a stream.
     stream_output in stream;
-    /// The pieces of a stream, collected.
+    /// The collected pieces of a stream.
     collector in stream;
     /// The standard error of a program, searched for a hint.
     hint in stream;
@@ -112,9 +112,9 @@ targets! {
     tcp_table in kernel;
     /// The path in a request to the guest.
     guest_path in kernel;
-    /// A tar that is unpacked, and one that is put together entry by entry.
+    /// A tar to unpack, either raw or built entry by entry.
     archive_tar in archive;
-    /// A compressed archive or a zip that is unpacked.
+    /// A compressed archive or a zip to unpack.
     archive_zip in archive;
     /// A shell pattern and a path.
     glob in archive;
@@ -124,25 +124,25 @@ targets! {
     message in messages;
     /// A guest that sends raw HTTP/2 frames.
     guest_frames in answers;
-    /// A guest that answers one call, in any way.
+    /// A guest that answers one call arbitrarily.
     guest_answer in answers;
-    /// A guest that answers all calls of a run, in any way.
+    /// A guest that answers all calls of a run arbitrarily.
     guest_run in run;
-    /// A guest that hands out a file.
+    /// A guest that sends a file.
     copy_out in cli;
-    /// `SRC[:DEST]`, and places in a sandbox.
+    /// `SRC[:DEST]`, and paths in a sandbox.
     file_pair in cli;
-    /// Text on its way to a terminal.
+    /// Text to be shown on a terminal.
     terminal_text in cli;
     /// The user database.
     users in cli;
-    /// The text of a template's file.
+    /// A template file.
     template_file in template;
-    /// The head of a template as one file.
+    /// The header of an exported template.
     bundle_head in template;
     /// The documents of an OCI image.
     oci_documents in template;
-    /// A network policy, and names that are asked for under it.
+    /// A network policy, and names requested under it.
     network_policy in network;
     /// A domain name.
     network_name in network;

@@ -1,11 +1,11 @@
-//! Messages of the protocol. A guest can send any of them, right or wrong.
+//! Messages of the protocol. A guest can send any of them, valid or not.
 
 use belljar_proto::v1;
 use buffa::{Message, MessageView};
 
 use crate::data::Input;
 
-/// A byte for the type, then the message.
+/// Checks a message: a byte selects the type.
 pub(crate) fn message(data: &[u8]) {
     let mut input = Input(data);
     macro_rules! one_of {
@@ -78,15 +78,15 @@ pub(crate) fn message(data: &[u8]) {
     );
 }
 
-/// Both decoders agree, and what is decoded comes back as it was encoded.
+/// Checks that both decoders agree, and that a decoded message survives a round trip.
 fn check<M: Message + std::fmt::Debug>(bytes: &[u8], view: Option<M>) {
     let owned = M::decode_from_slice(bytes).ok();
     let Some(owned) = owned else { return };
     let encoded = owned.encode_to_vec();
-    let again = M::decode_from_slice(&encoded).expect("what is encoded can be decoded");
+    let again = M::decode_from_slice(&encoded).expect("an encoded message can be decoded");
     assert_eq!(again, owned);
     assert_eq!(again.encode_to_vec(), encoded);
-    // Fields that are known are written no longer than they came; unknown ones may be kept or dropped.
+    // Known fields are never encoded longer than they were received; unknown ones may be kept or dropped.
     assert!(encoded.len() <= bytes.len().saturating_mul(2) + 16, "{} from {}", encoded.len(), bytes.len());
     if let Some(view) = view {
         assert_eq!(view.encode_to_vec(), encoded, "the two decoders differ");

@@ -1,20 +1,21 @@
-//! What may be mounted.
+//! Mount policies.
 
 use std::path::{Component, Path, PathBuf};
 
 use belljar_model::{Mount, MountMode, MountPolicy};
 
-use crate::data::{check_words, text};
+use crate::data::{check_text, text};
 use crate::values::is_plain;
 
-/// Lines: `r`, `w` or `f` and a path are rules, `h` and a path is a home; the last line is asked for, as `SOURCE[:rw]`.
+/// Checks a policy. Lines of `r`, `w` or `f` and a path are rules, `h` and a path is a home; the last line is the requested
+/// mount, as `SOURCE[:rw]`.
 pub(crate) fn mount_policy(data: &[u8]) {
     let text = text(data);
     let mut lines: Vec<&str> = text.lines().collect();
-    let asked = lines.pop().unwrap_or_default();
-    let (source, mode) = match asked.strip_suffix(":rw") {
+    let request = lines.pop().unwrap_or_default();
+    let (source, mode) = match request.strip_suffix(":rw") {
         Some(source) => (source, MountMode::ReadWrite),
-        None => (asked, MountMode::ReadOnly),
+        None => (request, MountMode::ReadOnly),
     };
     let homes: Vec<PathBuf> =
         lines.iter().filter_map(|line| line.strip_prefix('h')).map(PathBuf::from).collect();
@@ -23,48 +24,51 @@ pub(crate) fn mount_policy(data: &[u8]) {
     for line in &lines {
         let Some((kind, path)) = line.split_at_checked(1) else { continue };
         let path = PathBuf::from(path);
-        let taken = match kind {
+        let added = match kind {
             "r" => policy.allow_read(path.clone()),
             "w" => policy.allow_write(path.clone()),
             "f" => policy.forbid(path.clone()),
             _ => continue,
         };
-        match taken {
+        match added {
             Ok(()) => {
-                assert!(is_plain(&plain(&path)), "{path:?} is a rule");
+                assert!(is_plain(&normalize(&path)), "{path:?} is a rule");
                 match kind {
-                    "r" => readable.push(plain(&path)),
-                    "w" => writable.push(plain(&path)),
+                    "r" => readable.push(normalize(&path)),
+                    "w" => writable.push(normalize(&path)),
                     _ => {}
                 }
             }
-            Err(error) => check_words(&error.to_string()),
+            Err(error) => check_text(&error.to_string()),
         }
     }
     for path in policy.forbidden() {
         assert!(path.is_absolute() && path.parent().is_some(), "{path:?}");
     }
-    let Ok(asked) = Mount::new(source, "/in", mode) else { return };
-    let canonical = asked.source.clone();
-    match policy.check(&asked, &canonical) {
+    let Ok(requested) = Mount::new(source, "/in", mode) else { return };
+    let canonical = requested.source.clone();
+    match policy.check(&requested, &canonical) {
         Ok(()) => {
-            // The rules, in their plainest form: by the parts of paths.
+            // The rules in their simplest form: by the components of paths.
             assert!(is_plain(&canonical), "{canonical:?}");
-            let holds = |rules: &[PathBuf]| rules.iter().any(|rule| starts_with(&canonical, rule));
-            assert!(holds(&writable) || (mode == MountMode::ReadOnly && holds(&readable)), "{canonical:?}");
+            let matches = |rules: &[PathBuf]| rules.iter().any(|rule| starts_with(&canonical, rule));
+            assert!(
+                matches(&writable) || (mode == MountMode::ReadOnly && matches(&readable)),
+                "{canonical:?}"
+            );
             for rule in policy.forbidden() {
                 assert!(!starts_with(&canonical, rule) && !starts_with(rule, &canonical), "{rule:?}");
             }
         }
-        Err(refusal) => check_words(&refusal.to_string()),
+        Err(refusal) => check_text(&refusal.to_string()),
     }
 }
 
-fn plain(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// Whether one path lies in the other, by their parts.
+/// Reports whether `path` is in `rule`, by their components.
 fn starts_with(path: &Path, rule: &Path) -> bool {
     let parts = |path: &Path| -> Vec<std::ffi::OsString> {
         path.components()

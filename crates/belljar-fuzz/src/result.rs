@@ -16,12 +16,12 @@ pub(crate) fn event_json(data: &[u8]) {
         Event::Result(result) => check_result(&result),
         event => {
             let json = serde_json::to_string(&event).expect("an event can be written");
-            assert_eq!(serde_json::from_str::<Event>(&json).expect("what is written can be read"), event);
+            assert_eq!(serde_json::from_str::<Event>(&json).expect("a written event can be read"), event);
         }
     }
 }
 
-/// A result adds up, and comes back as it was written.
+/// Checks that a result is consistent and survives a round trip.
 pub(crate) fn check_result(result: &RunResult) {
     let mut result = result.clone();
     for stream in [Some(&result.stdout), Some(&result.stderr)]
@@ -40,20 +40,20 @@ pub(crate) fn check_result(result: &RunResult) {
         compile.cpu_ms = None;
     }
     let json = serde_json::to_string(&result).expect("a result can be written");
-    assert_eq!(serde_json::from_str::<RunResult>(&json).expect("what is written can be read"), result);
+    assert_eq!(serde_json::from_str::<RunResult>(&json).expect("a written result can be read"), result);
     let _: u8 = result.outcome.exit_status_with(result.exit_code);
     if result.outcome.is_success() {
         assert_eq!(result.outcome, Outcome::Exited { code: 0 });
     }
 }
 
-/// What is kept of a stream, and what is said of it, fit together.
+/// Checks that the kept parts of a stream match its counts.
 pub(crate) fn check_stream(stream: &StreamOutput) {
-    let kept = stream.decode().expect("what is kept can be decoded").len() as u64;
+    let kept = stream.decode().expect("the kept part can be decoded").len() as u64;
     assert_eq!(kept, stream.kept_head_bytes + stream.kept_tail_bytes);
     assert_eq!(stream.total_bytes, kept + stream.omitted_bytes());
     assert_eq!(stream.truncated, stream.omitted_bytes() > 0);
     assert!(stream.text.is_some() != stream.base64.is_some());
     let json = serde_json::to_string(stream).expect("a stream can be written");
-    assert_eq!(&serde_json::from_str::<StreamOutput>(&json).expect("what is written can be read"), stream);
+    assert_eq!(&serde_json::from_str::<StreamOutput>(&json).expect("a written stream can be read"), stream);
 }

@@ -1,4 +1,4 @@
-//! A whole run in a sandbox whose guest answers as it likes.
+//! Complete runs in a sandbox whose guest answers arbitrarily.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use crate::answers::check_error;
-use crate::data::{Input, check_words};
-use crate::hostile::against;
+use crate::data::{Input, check_text};
+use crate::hostile::run_against;
 use crate::result::check_result;
 
-/// The greatest kept output of the runs here, in bytes.
-const KEPT: u64 = 4096;
+/// Maximum kept output of the runs here, in bytes.
+const MAX_KEPT_BYTES: u64 = 4096;
 
-/// How long a run of one phase may take, whatever the guest does: 30 s to start, the timeout of 5 s, 2 s of grace, twice
-/// 2 s of patience, and one more for the host to see it.
-const RUN_TIME: Duration = Duration::from_secs(42);
+/// Maximum duration of a run of one phase, whatever the guest does: 30 s to start, the timeout of 5 s, 2 s of grace, twice
+/// 2 s of slack, and one more for the host to notice.
+const RUN_TIMEOUT: Duration = Duration::from_secs(42);
 
-/// The longest list of changes in a result.
-const MOST_CHANGES: usize = 10_000;
+/// Maximum number of changes in a result.
+const MAX_CHANGES: usize = 10_000;
 
 static SPEC: LazyLock<SandboxSpec> = LazyLock::new(|| {
     let limits = r#"{"limits": {"output": "4k", "log": "0", "timeout": "5s"}}"#;
     SpecFile::from_json(limits).and_then(SpecFile::resolve).expect("a specification")
 });
 
-/// A byte of switches, then answers.
+/// Checks a run: a byte of switches, then answers.
 pub(crate) fn guest_run(data: &[u8]) {
     let mut input = Input(data);
     let switches = input.byte();
     let language = language(switches & 1 != 0);
     let usage = Usage { oom_kills: u64::from(switches & 2 != 0), ..Usage::default() };
-    let done = against(input, async |stream| {
+    let done = run_against(input, async |stream| {
         let isolation = Isolation {
             engine: EngineName::LOCAL,
             grade: LimitsGrade::Cgroup,
@@ -49,7 +49,7 @@ pub(crate) fn guest_run(data: &[u8]) {
             isolation,
             "/home/user".into(),
             GuestClient::new(stream),
-            Box::new(Still(usage)),
+            Box::new(StubWalls(usage)),
         );
         let track_files = switches & 8 != 0;
         let mut request = RunRequest::new(&language, "source")
@@ -59,9 +59,9 @@ pub(crate) fn guest_run(data: &[u8]) {
         if switches & 4 != 0 {
             request = request.stdin(&b"input"[..]);
         }
-        // What uploads streams, and may take as long as it likes.
+        // A run with an upload streams, and has no time limit here.
         let has_upload = language.compile.is_some() || track_files;
-        let done = tokio::time::timeout(RUN_TIME, run(&sandbox, &SPEC, request, &mut Silent)).await;
+        let done = tokio::time::timeout(RUN_TIMEOUT, run(&sandbox, &SPEC, request, &mut Silent)).await;
         assert!(done.is_ok() || has_upload, "the run hangs");
         done
     });
@@ -73,28 +73,28 @@ pub(crate) fn guest_run(data: &[u8]) {
     };
     check_result(&result);
     for stream in [&result.stdout, &result.stderr] {
-        assert!(stream.kept_head_bytes + stream.kept_tail_bytes <= KEPT, "{stream:?}");
+        assert!(stream.kept_head_bytes + stream.kept_tail_bytes <= MAX_KEPT_BYTES, "{stream:?}");
     }
     match &result.outcome {
         Outcome::Exited { code } => assert!((0..=255).contains(code), "{code}"),
         Outcome::Signalled { signal, .. } => assert!((1..=64).contains(signal), "{signal}"),
-        Outcome::Infrastructure { cause } => check_words(cause),
+        Outcome::Infrastructure { cause } => check_text(cause),
         _ => {}
     }
     assert_eq!(
         result.exit_status == 0,
-        result.outcome.is_success() || limit_with_success(&result),
+        result.outcome.is_success() || is_limit_with_success(&result),
         "{result:?}"
     );
     assert!(result.exit_code.is_none_or(|code| (0..=255).contains(&code)));
-    assert!(result.files.len() <= MOST_CHANGES);
+    assert!(result.files.len() <= MAX_CHANGES);
     for words in result.hint.iter().chain(&result.signal) {
-        check_words(words);
+        check_text(words);
     }
 }
 
-/// At a limit the code's own status is given, which may be that of success.
-fn limit_with_success(result: &belljar_model::RunResult) -> bool {
+/// Reports whether a run ended at a limit with the code's own status, which may be 0.
+fn is_limit_with_success(result: &belljar_model::RunResult) -> bool {
     matches!(result.outcome, Outcome::Limit { .. }) && result.exit_code == Some(0)
 }
 
@@ -108,9 +108,9 @@ fn language(is_compiled: bool) -> Language {
 }
 
 /// Walls that do nothing.
-struct Still(Usage);
+struct StubWalls(Usage);
 
-impl Walls for Still {
+impl Walls for StubWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
         async { self.0 }.boxed()
     }
@@ -143,7 +143,7 @@ impl Walls for Still {
         std::future::pending().boxed()
     }
 
-    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+    fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         async { None }.boxed()
     }
 
@@ -153,7 +153,7 @@ impl Walls for Still {
         async { Ok(()) }.boxed()
     }
 
-    fn ended(&self) -> BoxFuture<'_, String> {
+    fn wait_ended(&self) -> BoxFuture<'_, String> {
         std::future::pending().boxed()
     }
 }

@@ -8,7 +8,7 @@ use crate::data::text;
 pub(crate) fn seccomp_policy(data: &[u8]) {
     let text = text(data);
     let read = Profile::ALL.map(|profile| Policy::parse(&text, profile));
-    // A policy is right for every profile or for none.
+    // A policy is valid for every profile or for none.
     assert!(read.iter().all(Result::is_ok) || read.iter().all(Result::is_err), "{read:?}");
     let seed = data.iter().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
     let mut base = None;
@@ -28,7 +28,7 @@ pub(crate) fn seccomp_policy(data: &[u8]) {
     }
 }
 
-/// The compiled filter answers as the policy says, and a profile only takes away.
+/// Checks that the compiled filter agrees with the policy, and that a profile only restricts.
 fn check_program(policy: &Policy, base: Option<&Policy>, arch: Arch, seed: u32) {
     let program = match compile(policy, arch) {
         Ok(program) => program,
@@ -37,17 +37,17 @@ fn check_program(policy: &Policy, base: Option<&Policy>, arch: Arch, seed: u32) 
             return;
         }
     };
-    Program::check(&program.instructions).expect("the kernel takes what is compiled");
+    Program::check(&program.instructions).expect("the kernel accepts a compiled program");
     for step in 0..64_u32 {
         let number = if step < 48 { seed.wrapping_add(step * 11) % 470 } else { seed.rotate_left(step) };
         for argument in [0, 1, u64::from(seed), u64::from(seed) << 32, u64::MAX] {
             let arguments =
                 std::array::from_fn(|index| argument.rotate_left(8 * u32::try_from(index).unwrap()));
-            let said = policy.verdict(arch, number, &arguments).action;
+            let expected = policy.verdict(arch, number, &arguments).action;
             let found = filter_answer(&program, arch.audit(), number, arguments);
-            assert_eq!(found, answer_for(said), "{} {number} {arguments:x?}", arch.name());
+            assert_eq!(found, answer_for(expected), "{} {number} {arguments:x?}", arch.name());
             if let Some(base) = base
-                && said == Action::Allow
+                && expected == Action::Allow
             {
                 assert_eq!(base.verdict(arch, number, &arguments).action, Action::Allow, "{number}");
             }

@@ -1,8 +1,8 @@
-//! Specifications: files and flags in one form.
+//! Specifications of sandboxes.
 
 use belljar_model::{MAX_SPEC_BYTES, ModelError, SpecFile};
 
-use crate::data::{check_words, text};
+use crate::data::{check_text, text};
 
 pub(crate) fn spec_toml(data: &[u8]) {
     check(SpecFile::from_toml(&text(data)), data.len());
@@ -16,16 +16,16 @@ fn check(read: Result<SpecFile, ModelError>, length: usize) {
     let file = match read {
         Ok(file) => file,
         Err(error) => {
-            check_words(&error.to_string());
+            check_text(&error.to_string());
             return;
         }
     };
     assert!(length <= 3 * MAX_SPEC_BYTES);
-    // What was said is said again in either form, and is the same.
+    // The specification survives a round trip in either format.
     let json = serde_json::to_string(&file).expect("a specification can be written");
-    assert_eq!(SpecFile::from_json(&json).expect("what is written can be read"), file);
-    assert_eq!(serde_json::from_str::<SpecFile>(&json).expect("what is written can be read"), file);
-    // Nothing wins over itself, and nothing is lost to what says nothing.
+    assert_eq!(SpecFile::from_json(&json).expect("a written specification can be read"), file);
+    assert_eq!(serde_json::from_str::<SpecFile>(&json).expect("a written specification can be read"), file);
+    // Merging with the empty specification changes nothing.
     assert_eq!(file.clone().merge(SpecFile::default()), file);
     assert_eq!(SpecFile::default().merge(file.clone()), file);
     let given = file.clone();
@@ -37,7 +37,7 @@ fn check(read: Result<SpecFile, ModelError>, length: usize) {
         }
         Err(error) => {
             let message = error.to_string();
-            check_words(&message);
+            check_text(&message);
             assert!(message.contains(':'), "{message:?} names no field");
         }
     }

@@ -4,7 +4,7 @@ use belljar_engine::Collector;
 use belljar_model::{HintReader, LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for};
 use bytes::Bytes;
 
-use crate::data::{Input, check_words};
+use crate::data::{Input, check_text};
 use crate::result::check_stream;
 
 pub(crate) fn stream_output(data: &[u8]) {
@@ -14,13 +14,13 @@ pub(crate) fn stream_output(data: &[u8]) {
     let whole = head.len() as u64 + tail.len() as u64;
     let output = StreamOutput::new(head, tail, whole + omitted);
     check_stream(&output);
-    let kept = output.decode().expect("it is ours");
+    let kept = output.decode().expect("a stream made here can be decoded");
     if omitted == 0 {
         assert_eq!(kept, [head, tail].concat());
     } else {
         let at = usize::try_from(output.kept_head_bytes).unwrap();
         assert!(head.starts_with(&kept[..at]) && tail.ends_with(&kept[at..]));
-        // Parts of one character on each side, and only where the rest is text.
+        // Only parts of one character on each side may be dropped, and only if the rest is text.
         assert!(output.omitted_bytes() - omitted <= 6);
         assert!(output.base64.is_none() || output.omitted_bytes() == omitted);
     }
@@ -32,7 +32,7 @@ pub(crate) fn collector(data: &[u8]) {
     let mut collector = Collector::new(keep, None);
     let mut all = Vec::new();
     while !input.is_empty() {
-        // Many pieces out of few bytes: a guest may send single ones.
+        // Many pieces from few bytes: a guest may send single bytes.
         let piece = Bytes::copy_from_slice(input.piece());
         for _ in 0..=usize::from(input.byte() % 32) {
             all.extend_from_slice(&piece);
@@ -40,7 +40,7 @@ pub(crate) fn collector(data: &[u8]) {
         }
     }
     assert_eq!(collector.total(), all.len() as u64);
-    // What is kept costs what it weighs, however it came.
+    // Memory is bounded by the kept bytes, however they arrived.
     assert!(collector.held_bytes() as u64 <= 2 * keep + 64, "{} for {keep}", collector.held_bytes());
     let half = usize::try_from(keep / 2).unwrap();
     let (head, tail) =
@@ -70,9 +70,9 @@ pub(crate) fn hint(data: &[u8]) {
         assert_eq!(found, None);
     }
     if let Some(words) = found {
-        check_words(&words);
+        check_text(&words);
         assert!(words.ends_with('.'), "{words:?}");
-        // Only one short name may come from the program itself. A rule is the operator's, and shown in full.
+        // Only one short name may come from the program itself. A rule comes from the operator, and is shown in full.
         if !matches!(outcome, Outcome::Denied { .. }) {
             assert!(words.len() < 1024 && words.is_ascii(), "{words:?}");
         }

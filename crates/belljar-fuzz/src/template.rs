@@ -1,17 +1,17 @@
-//! Templates: their files, the files that they are exported to, and images.
+//! Templates: their files, exported templates, and images.
 
 use belljar_image::{
     Base, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, StepKind, parse_header, write_header,
 };
 
-use crate::data::{check_refusal, check_words, text};
+use crate::data::{check_refusal, check_text, text};
 
 pub(crate) fn template_file(data: &[u8]) {
     let text = text(data);
     let definition = match Definition::parse(&text) {
         Ok(definition) => definition,
         Err(error) => {
-            check_words(&error.to_string());
+            check_text(&error.to_string());
             assert!(error.line <= text.matches('\n').count() + 1, "{error}");
             assert!(error.line > 0 && error.column > 0 && !error.field.is_empty(), "{error}");
             return;
@@ -25,9 +25,9 @@ pub(crate) fn template_file(data: &[u8]) {
     assert!(definition.ready.is_none() || definition.start.is_some());
     for (index, step) in definition.steps.iter().enumerate() {
         assert_eq!(step.number, index + 1);
-        assert!(step.kind.runs() || !step.has_network(), "what runs nothing has no network");
+        assert!(step.kind.runs() || !step.has_network(), "a step that runs nothing has no network");
         match &step.kind {
-            // No package is an option of the program that installs it.
+            // No package may be an option of the installer.
             StepKind::Apt(words) | StepKind::Pip(words) | StepKind::Npm(words) => {
                 assert!(!words.is_empty());
                 assert!(words.iter().all(|word| !word.is_empty() && !word.starts_with('-')), "{words:?}");
@@ -41,7 +41,7 @@ pub(crate) fn template_file(data: &[u8]) {
             StepKind::Env(_) | StepKind::User(_) => {}
         }
     }
-    definition.spec.resolve().expect("what a template says is a specification");
+    definition.spec.resolve().expect("a template contains a valid specification");
 }
 
 fn is_name(name: &str) -> bool {
@@ -54,13 +54,13 @@ pub(crate) fn bundle_head(data: &[u8]) {
         Ok(None) => {}
         Ok(Some((header, length))) => {
             assert!(length <= data.len());
-            // Less is never something else.
-            assert!(parse_header(&data[..length - 1]).expect("a part of what is right is right").is_none());
+            // A prefix of a valid header is incomplete, not invalid.
+            assert!(parse_header(&data[..length - 1]).expect("a prefix is valid").is_none());
             assert!(header.warm.iter().all(|name| !name.is_empty() && !name.contains([';', ' ', '/'])));
             if let Ok(written) = write_header(&header) {
-                let (again, whole) =
-                    parse_header(&written).expect("what is written can be read").expect("it is whole");
-                assert_eq!((again, whole), (header, written.len()));
+                let (again, again_length) =
+                    parse_header(&written).expect("a written header can be read").expect("it is complete");
+                assert_eq!((again, again_length), (header, written.len()));
             }
         }
         Err(error) => check_refusal(&error.to_string(), &["bundle"]),

@@ -1,4 +1,4 @@
-//! Single values, as flags and files give them.
+//! Single values of flags and files.
 
 use std::fmt::{Debug, Display};
 use std::path::Component;
@@ -13,7 +13,7 @@ use belljar_model::{
 
 use crate::data::{check_refusal, text};
 
-/// A value is read back from how it is written, and that is written the same; or the refusal names the field.
+/// Checks that a value survives a round trip through its text form, or that the refusal names the field.
 fn check<T>(text: &str, field: &str, in_bounds: impl Fn(&T) -> bool) -> Option<T>
 where
     T: FromStr<Err = ModelError> + Display + PartialEq + Debug,
@@ -22,7 +22,7 @@ where
         Ok(value) => {
             assert!(in_bounds(&value), "{text:?} gives {value:?}");
             let written = value.to_string();
-            let again: T = written.parse().expect("what is written can be read");
+            let again: T = written.parse().expect("a formatted value can be parsed");
             assert_eq!(again, value, "{text:?} is written {written:?}");
             assert_eq!(again.to_string(), written);
             Some(value)
@@ -37,12 +37,12 @@ where
 pub(crate) fn size(data: &[u8]) {
     let text = text(data);
     let size = check::<ByteSize>(&text, "size", |_| true).map(ByteSize::bytes);
-    // A limit takes exactly the sizes in its range.
-    let is_in = |least: u64, most: u64| size.is_some_and(|size| (least..=most).contains(&size));
+    // A limit accepts exactly the sizes in its range.
+    let is_in = |min: u64, max: u64| size.is_some_and(|size| (min..=max).contains(&size));
     macro_rules! limit {
-        ($name:ident, $field:literal, $least:expr, $most:expr) => {
-            let limit = check::<$name>(&text, $field, |limit| ($least..=$most).contains(&limit.bytes()));
-            assert_eq!(limit.is_some(), is_in($least, $most), "{text:?}");
+        ($name:ident, $field:literal, $min:expr, $max:expr) => {
+            let limit = check::<$name>(&text, $field, |limit| ($min..=$max).contains(&limit.bytes()));
+            assert_eq!(limit.is_some(), is_in($min, $max), "{text:?}");
             assert_eq!(limit.map(|limit| limit.bytes()), size.filter(|_| limit.is_some()));
         };
     }
@@ -72,9 +72,9 @@ pub(crate) fn count(data: &[u8]) {
     let text = text(data);
     let number: Option<u64> = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     macro_rules! limit {
-        ($name:ident, $field:literal, $least:literal, $most:literal) => {
+        ($name:ident, $field:literal, $min:literal, $max:literal) => {
             let found = check::<$name>(&text, $field, |_| true).map(|found| u64::from(found.get()));
-            assert_eq!(found, number.filter(|number| ($least..=$most).contains(number)), "{text:?}");
+            assert_eq!(found, number.filter(|number| ($min..=$max).contains(number)), "{text:?}");
         };
     }
     limit!(Pids, "pids", 1, 4_194_304);
@@ -103,7 +103,7 @@ pub(crate) fn word(data: &[u8]) {
             && name[0].is_ascii_lowercase()
             && name.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
     });
-    // Of these there is one way to write each.
+    // Each of these has exactly one spelling.
     let exact =
         |is_read: bool, names: &[&str]| assert_eq!(is_read, names.contains(&text.as_str()), "{text:?}");
     exact(check::<NetworkMode>(&text, "network", |_| true).is_some(), &["disabled", "whitelist", "open"]);
@@ -115,7 +115,7 @@ pub(crate) fn word(data: &[u8]) {
     exact(check::<LimitsGrade>(&text, "grade", |_| true).is_some(), &["cgroup", "watched"]);
 }
 
-/// A path that a sandbox may be shown, or show something at.
+/// Reports whether `path` may be the source or target of a mount.
 pub(crate) fn is_plain(path: &std::path::Path) -> bool {
     path.is_absolute()
         && path.parent().is_some()
@@ -136,13 +136,13 @@ pub(crate) fn mount(data: &[u8]) {
 
 pub(crate) fn mount_targets(data: &[u8]) {
     let mounts: Vec<Mount> = text(data).lines().filter_map(|line| line.parse().ok()).collect();
-    // Nothing stands on or comes to lie over what came before: the rule itself, for each pair.
-    let is_fine = (0..mounts.len())
+    // No mount covers an earlier one: the rule itself, checked for each pair.
+    let is_valid = (0..mounts.len())
         .all(|at| mounts[..at].iter().all(|earlier| !earlier.target.starts_with(&mounts[at].target)));
     match check_targets(&mounts) {
-        Ok(()) => assert!(is_fine, "{mounts:?}"),
+        Ok(()) => assert!(is_valid, "{mounts:?}"),
         Err(error) => {
-            assert!(!is_fine, "{mounts:?}: {error}");
+            assert!(!is_valid, "{mounts:?}: {error}");
             check_refusal(&error.to_string(), &["mounts"]);
         }
     }
@@ -156,9 +156,9 @@ pub(crate) fn env(data: &[u8]) {
             assert_eq!(format!("{name}={value}"), text);
             assert!(!name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
             assert!(name.len() + value.len() + 2 <= 128 << 10);
-            // A value may be a secret.
-            let without = EnvVar::new(name, "").expect("the name is fine");
-            assert_eq!(format!("{variable:?}"), format!("{without:?}"));
+            // The debug text must not contain the value, which may be a secret.
+            let empty = EnvVar::new(name, "").expect("the name is valid");
+            assert_eq!(format!("{variable:?}"), format!("{empty:?}"));
         }
         Err(error) => check_refusal(&error.to_string(), &["env"]),
     }

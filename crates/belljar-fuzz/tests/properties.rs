@@ -1,4 +1,4 @@
-//! The twin of each fuzz target: the same check, over the target's seeds, changed at random.
+//! Property tests: the check of each fuzz target, over the target's seeds with random changes.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -9,14 +9,15 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Cases for each target, if `PROPTEST_CASES` does not ask for more. Some seconds at most, in a build without optimisation.
-const CASES: u32 = 4_000;
+/// Minimum number of cases for each target; `PROPTEST_CASES` may set more. Takes a few seconds at most in a build without
+/// optimisation.
+const MIN_CASES: u32 = 4_000;
 
 fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(name)
 }
 
-/// The checked-in inputs of a target: good ones, and every one that has once broken something.
+/// Returns the checked-in inputs of a target: valid ones, and every one that has once found a bug.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let entries =
         std::fs::read_dir(directory("seeds").join(name)).unwrap_or_else(|_| panic!("{name} has no seeds"));
@@ -26,13 +27,13 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// A change of an input.
+/// A change to an input.
 #[derive(Debug, Clone)]
 enum Edit {
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
     Replace(Index, u8),
-    /// A part of the input once more, somewhere else.
+    /// Repeats a part of the input at another position.
     Repeat(Index, Index, usize),
 }
 
@@ -63,7 +64,7 @@ impl Edit {
     }
 }
 
-/// What parsers like least: signs, brackets, ends, and what is not text.
+/// Generates input that is hard for parsers: signs, brackets, terminators, and bytes that are not text.
 fn any_piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 1..6),
@@ -109,8 +110,8 @@ fn any_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Holds the property for every seed, for seeds that are changed, and for bytes at random.
-fn hold(name: &str, check: fn(&[u8])) {
+/// Checks the property for every seed, for changed seeds, and for random bytes.
+fn check_property(name: &str, check: fn(&[u8])) {
     let seeds = seeds(name);
     for seed in &seeds {
         check(seed);
@@ -122,12 +123,12 @@ fn hold(name: &str, check: fn(&[u8])) {
     });
     let input = prop_oneof![8 => changed, 1 => vec(any::<u8>(), 0..128)];
     let given = Config::default();
-    let config = Config { cases: given.cases.max(CASES), failure_persistence: None, ..given };
-    let held = TestRunner::new(config).run(&input, |data| {
+    let config = Config { cases: given.cases.max(MIN_CASES), failure_persistence: None, ..given };
+    let result = TestRunner::new(config).run(&input, |data| {
         check(&data);
         Ok(())
     });
-    if let Err(error) = held {
+    if let Err(error) = result {
         panic!("{name}: {error}");
     }
 }
@@ -136,10 +137,10 @@ macro_rules! properties {
     ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            hold(stringify!($name), belljar_fuzz::$name);
+            check_property(stringify!($name), belljar_fuzz::$name);
         })*
 
-        const HELD: &[&str] = &[$(stringify!($name)),*];
+        const PROPERTIES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
@@ -153,10 +154,10 @@ properties! {
 }
 
 #[test]
-fn every_check_has_a_fuzz_target_and_a_twin() {
+fn every_check_has_a_fuzz_target_and_a_property_test() {
     let checks: BTreeSet<String> = belljar_fuzz::TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let twins: BTreeSet<String> = HELD.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(checks, twins);
+    let properties: BTreeSet<String> = PROPERTIES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(checks, properties);
     let targets: BTreeSet<String> = std::fs::read_dir(directory("fuzz_targets"))
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())

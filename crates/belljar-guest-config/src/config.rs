@@ -1,16 +1,16 @@
-//! What the host tells the guest at its start, once and for all: nothing that runs inside can change it.
+//! The guest's configuration, which the host sends once at its start: nothing inside the sandbox can change it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The guest's configuration. It travels as JSON in a file without a name, because it holds the environment of user code,
-/// and arguments can be read by everybody.
+/// The guest's configuration. It is passed as JSON in an anonymous file, because it holds the environment of user code, and
+/// arguments are readable by all users of the machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
-    /// The home directory: where relative paths and processes start.
+    /// The home directory, in which processes start and relative paths are resolved.
     pub home: PathBuf,
     /// The environment of every process.
     pub env: Vec<(String, String)>,
@@ -18,30 +18,30 @@ pub struct GuestConfig {
     pub landlock: Option<Domain>,
     /// The umask of every process: 077 where other users of the machine could see its files.
     pub umask: u32,
-    /// Whether the guest keeps itself in the same domain: where the mounts do not keep it in.
+    /// True if the guest enters the same domain, where the mounts do not confine it.
     pub confine_guest: bool,
-    /// Everything ends this long after the start, whether the host is there or not, in milliseconds. 0 is never.
+    /// Deadline after the start at which everything ends, even if the host is gone, in milliseconds. 0 is none.
     pub deadline_ms: u64,
     /// Time between SIGTERM and SIGKILL, in milliseconds.
     pub grace_ms: u64,
-    /// What happens when the host's end of the connection closes.
-    pub when_alone: WhenAlone,
-    /// Whether the inherited socket is not the connection itself but brings connections, one descriptor a message, for as
-    /// long as the host holds it.
+    /// Behaviour when the host's end of the connection closes.
+    pub when_alone: OnHostLoss,
+    /// True if the inherited socket is not the connection itself but delivers connections, one descriptor per message, for as
+    /// long as the host keeps it open.
     #[serde(default)]
     pub many_connections: bool,
-    /// Whether the guest is pid 1 of a pid namespace, so that all other processes in sight are its own.
+    /// True if the guest is pid 1 of a pid namespace, so that all other visible processes are its own.
     pub first_process: bool,
-    /// Whether the guest got a `/proc` of its own that it may write.
+    /// True if the guest got its own writable `/proc`.
     pub own_proc: bool,
-    /// How large an interpreter of JavaScript lets its heap become, in MiB; 0 is its own default.
+    /// Maximum heap of a JavaScript interpreter, in MiB; 0 is the interpreter's default.
     #[serde(default)]
     pub heap_mib: u64,
-    /// The most descriptors that a process may have open.
+    /// Maximum number of open descriptors of a process.
     pub open_files: Option<u64>,
-    /// Limits that the guest must watch over, because no control group does.
+    /// Limits that the guest must watch, because no control group enforces them.
     pub watched: Option<WatchedLimits>,
-    /// Numbers of walls that a test takes away.
+    /// Names of the walls that a test disables.
     #[cfg(feature = "mutation")]
     #[serde(default)]
     pub without: Vec<String>,
@@ -51,27 +51,27 @@ pub struct GuestConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Domain {
-    /// May be read and executed.
+    /// Trees that may be read and executed.
     pub read: Vec<PathBuf>,
-    /// Everything is allowed.
+    /// Trees in which everything is allowed.
     pub write: Vec<PathBuf>,
-    /// Whether TCP is allowed; the network namespace decides where there is one.
+    /// True if TCP is allowed; with a network namespace, that decides instead.
     pub tcp: bool,
-    /// The least Landlock ABI that will do.
+    /// Minimum Landlock ABI that the kernel must have.
     pub least_abi: u32,
 }
 
-/// What happens when the host's end of the connection closes.
+/// Behaviour when the host's end of the connection closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhenAlone {
+pub enum OnHostLoss {
     /// Everything ends at once.
     End,
-    /// Everything goes on until the deadline.
+    /// Everything keeps running until the deadline.
     Stay,
 }
 
-/// Limits that are watched instead of enforced by the kernel: a weaker grade.
+/// Limits that the guest watches instead of the kernel enforcing them, which is weaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatchedLimits {
@@ -82,13 +82,13 @@ pub struct WatchedLimits {
 }
 
 impl GuestConfig {
-    /// Time between SIGTERM and SIGKILL.
+    /// Returns the time between SIGTERM and SIGKILL.
     #[must_use]
     pub fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
     }
 
-    /// Whether a test has taken this wall away; never in a release.
+    /// Reports whether a test has disabled this wall; never in a release.
     #[must_use]
     pub fn is_without(&self, wall: &str) -> bool {
         #[cfg(feature = "mutation")]
@@ -101,12 +101,12 @@ impl GuestConfig {
     }
 }
 
-/// What the parent of warm interpreters is told: as [`GuestConfig`], in a file without a name.
+/// The configuration of the parent of warm interpreters, passed like [`GuestConfig`] in an anonymous file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmParentConfig {
-    /// Its environment. Its children get that of their sandboxes.
+    /// The parent's environment. Its children get that of their sandboxes.
     pub env: Vec<(String, String)>,
-    /// Modules that are imported ahead.
+    /// Modules to import in advance.
     pub imports: Vec<String>,
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_guest_config::{Domain, GuestConfig, WatchedLimits, WhenAlone};
+use belljar_guest_config::{Domain, GuestConfig, OnHostLoss, WatchedLimits};
 use belljar_linux::{LandlockError, LandlockRules, OomMark};
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
@@ -80,7 +80,7 @@ pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) ->
 /// # Errors
 /// See [`GuestError`]: a guest that cannot build its walls serves nobody.
 pub(crate) fn run() -> Result<(), GuestError> {
-    belljar_linux::forget_fault_handlers();
+    belljar_linux::reset_fault_handlers();
     let config =
         belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
     let mut text = String::new();
@@ -203,7 +203,7 @@ impl Guest {
         tokio::pin!(serving, deadline);
         tokio::select! {
             // A broken connection and a closed one are the same to us: the host is gone.
-            _ = &mut serving => if self.config.when_alone == WhenAlone::Stay {
+            _ = &mut serving => if self.config.when_alone == OnHostLoss::Stay {
                 deadline.await;
             },
             () = &mut deadline => {

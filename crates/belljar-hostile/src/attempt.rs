@@ -1,4 +1,4 @@
-//! One run of a case: the program in a sandbox, or its script on the host.
+//! A single run of a case: the program in a sandbox, or its script on the host.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -16,65 +16,69 @@ use serde_json::Value;
 
 use crate::canary::Canaries;
 use crate::case::Case;
+use crate::disable_walls::disable_walls;
 use crate::error::HarnessError;
 use crate::judge::{Answers, Fault, judge_result};
-use crate::without::leave_out;
 
 /// The host's Python, which runs `expect.py`.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-/// What a `belljar run` may need beyond the case's budget, to start and to clean up.
+/// Time that a `belljar run` may need beyond the case's budget, to start and to clean up.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// How much is kept of what a process on the host says, in bytes.
-const MOST_SAID: usize = 16 << 20;
+/// Maximum output of a process on the host that is kept, in bytes.
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// A binary that runs sandboxes, and how it is to be called here.
+/// A binary that runs sandboxes, and its flags on this machine.
 #[derive(Debug, Clone)]
-pub struct Bell {
-    /// The binary.
+pub struct Binary {
+    /// Path of the binary.
     pub program: PathBuf,
     /// Flags for every run, such as those for an ordinary user.
     pub flags: Vec<String>,
 }
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) answers: Answers,
     pub(crate) faults: Vec<Fault>,
-    /// Why it did not run.
+    /// The reason, if the case was skipped.
     pub(crate) skipped: Option<String>,
-    /// Everything that came out, for the search for tokens and for messages.
-    pub(crate) said: String,
+    /// All output, to search it for tokens and for messages.
+    pub(crate) output: String,
 }
 
-/// Runs the case once, with these walls taken away, and judges what it answered.
+/// Runs the case once, with the walls `without` disabled, and judges its answers.
 pub(crate) fn attempt(
     case: &Case,
-    bell: &Bell,
+    binary: &Binary,
     lib: &Path,
     canaries: &Canaries,
     without: &[String],
 ) -> Result<Attempt, HarnessError> {
     let mut command = match case.expect_script() {
-        Some(script) => on_the_host(case, bell, lib, &script),
-        None => in_a_sandbox(case, bell, lib, canaries),
+        Some(script) => host_command(case, binary, lib, &script),
+        None => sandbox_command(case, binary, lib, canaries),
     };
     command.env("TMPDIR", canaries.scratch()).envs(canaries.variables());
-    leave_out(&mut command, without);
+    disable_walls(&mut command, without);
     let done = finish(&mut command, case.budget + SLACK)?;
-    let said = format!("{}{}", done.stdout, done.stderr);
+    let output = format!("{}{}", done.stdout, done.stderr);
     if done.status.is_none() {
         let faults = vec![Fault::Budget(case.budget.as_millis())];
-        return Ok(Attempt { answers: Answers::default(), faults, skipped: None, said });
+        return Ok(Attempt { answers: Answers::default(), faults, skipped: None, output });
     }
-    if case.expect_script().is_some() { judge_script(case, done, said) } else { judge_run(case, bell, &done) }
+    if case.expect_script().is_some() {
+        judge_script(case, done, output)
+    } else {
+        judge_run(case, binary, &done)
+    }
 }
 
-fn in_a_sandbox(case: &Case, bell: &Bell, lib: &Path, canaries: &Canaries) -> Command {
-    let mut command = Command::new(&bell.program);
-    command.args(["run", "--json", "--quiet"]).args(&bell.flags).current_dir(&case.dir);
+fn sandbox_command(case: &Case, binary: &Binary, lib: &Path, canaries: &Canaries) -> Command {
+    let mut command = Command::new(&binary.program);
+    command.args(["run", "--json", "--quiet"]).args(&binary.flags).current_dir(&case.dir);
     if !case.flags.iter().any(|flag| flag.starts_with("--timeout")) {
         command.args(["--timeout", &format!("{}ms", case.budget.as_millis())]);
     }
@@ -97,13 +101,13 @@ fn in_a_sandbox(case: &Case, bell: &Bell, lib: &Path, canaries: &Canaries) -> Co
     command
 }
 
-fn on_the_host(case: &Case, bell: &Bell, lib: &Path, script: &Path) -> Command {
+fn host_command(case: &Case, binary: &Binary, lib: &Path, script: &Path) -> Command {
     let mut command = Command::new(PYTHON);
-    let flags: Vec<&String> = bell.flags.iter().chain(&case.flags).collect();
+    let flags: Vec<&String> = binary.flags.iter().chain(&case.flags).collect();
     command
         .arg(script)
         .current_dir(&case.dir)
-        .env("BELLJAR", &bell.program)
+        .env("BELLJAR", &binary.program)
         .env("CASE", &case.dir)
         .env("BELLJAR_FLAGS", serde_json::json!(flags).to_string())
         .env("PYTHONPATH", lib)
@@ -112,48 +116,48 @@ fn on_the_host(case: &Case, bell: &Bell, lib: &Path, script: &Path) -> Command {
     command
 }
 
-fn judge_script(case: &Case, done: Done, said: String) -> Result<Attempt, HarnessError> {
+fn judge_script(case: &Case, done: Done, output: String) -> Result<Attempt, HarnessError> {
     let answers = Answers::read(&done.stdout);
     match done.status {
         Some(status) if !status.success() => {
-            Err(HarnessError::Expect { status: status.to_string(), said: end_of(&said).to_owned() })
+            Err(HarnessError::Expect { status: status.to_string(), said: end_of(&output).to_owned() })
         }
         _ => {
             let skipped = answers.skipped.clone();
             let faults = if skipped.is_some() { Vec::new() } else { answers.judge(case) };
-            Ok(Attempt { answers, faults, skipped, said })
+            Ok(Attempt { answers, faults, skipped, output })
         }
     }
 }
 
-fn judge_run(case: &Case, bell: &Bell, done: &Done) -> Result<Attempt, HarnessError> {
+fn judge_run(case: &Case, binary: &Binary, done: &Done) -> Result<Attempt, HarnessError> {
     let code = done.status.and_then(|status| status.code());
     if code == Some(125) {
         return Err(HarnessError::NothingRan { said: end_of(&done.stderr).to_owned() });
     }
     let result: Value = serde_json::from_str(&done.stdout).map_err(|_| HarnessError::NoResult {
-        program: bell.program.clone(),
+        program: binary.program.clone(),
         said: format!("{code:?} {}{}", end_of(&done.stdout), end_of(&done.stderr)),
     })?;
     let hint = result.get("hint").and_then(Value::as_str).unwrap_or_default();
     let (stdout, stderr) = (stream(&result, "stdout"), stream(&result, "stderr"));
-    // The raw text as well: what is base64 there is found decoded.
-    let said = format!("{stdout}{stderr}{}{}", done.stderr, done.stdout);
+    // Decoded streams and the raw text, so that tokens are found in either.
+    let output = format!("{stdout}{stderr}{}{}", done.stderr, done.stdout);
     if code == Some(127) && hint.contains("is not installed here") {
         let skipped = Some(hint.to_owned());
-        return Ok(Attempt { answers: Answers::default(), faults: Vec::new(), skipped, said });
+        return Ok(Attempt { answers: Answers::default(), faults: Vec::new(), skipped, output });
     }
     let mut answers = Answers::read(&stdout);
-    // What runs in the sandbox has no say in whether it is judged.
+    // A program in the sandbox may not decide that it is not judged.
     if let Some(reason) = answers.skipped.take() {
         answers.other.push(format!("SKIPPED: {reason}"));
     }
     let mut faults = answers.judge(case);
     faults.extend(judge_result(case, &result));
-    Ok(Attempt { answers, faults, skipped: None, said })
+    Ok(Attempt { answers, faults, skipped: None, output })
 }
 
-/// A stream of a result, decoded.
+/// Returns a stream of a result, decoded.
 fn stream(result: &Value, name: &str) -> String {
     let field = |key: &str| result.get(name).and_then(|stream| stream.get(key)).and_then(Value::as_str);
     let data = field("data").unwrap_or_default();
@@ -163,18 +167,18 @@ fn stream(result: &Value, name: &str) -> String {
     data.to_owned()
 }
 
-/// The last lines of a text, for a message.
+/// Returns the end of a text, for an error message.
 pub(crate) fn end_of(text: &str) -> &str {
-    const MOST: usize = 2_000;
+    const MAX_BYTES: usize = 2_000;
     let text = text.trim_end();
-    let mut begin = text.len().saturating_sub(MOST);
+    let mut begin = text.len().saturating_sub(MAX_BYTES);
     while !text.is_char_boundary(begin) {
         begin += 1;
     }
     text.get(begin..).unwrap_or(text)
 }
 
-/// What a process on the host said and how it ended; no status if its time ran out.
+/// Output and status of a process on the host; no status if it timed out.
 struct Done {
     status: Option<ExitStatus>,
     stdout: String,
@@ -195,7 +199,7 @@ fn finish(command: &mut Command, limit: Duration) -> Result<Done, HarnessError> 
     let is_done = wait(&child, limit).map_err(HarnessError::step(format!("wait for {name}")))?;
     if !is_done {
         let group = Pid::from_child(&child);
-        // It may have ended in this moment.
+        // The process may have ended in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let status = child.wait().map_err(HarnessError::step(format!("wait for {name}")))?;
@@ -206,7 +210,7 @@ fn finish(command: &mut Command, limit: Duration) -> Result<Done, HarnessError> 
     Ok(Done { status: is_done.then_some(status), stdout: text(stdout), stderr: text(stderr) })
 }
 
-/// Waits for the end of a process, and says whether it came in time.
+/// Waits for a process to end. Reports whether it did within `limit`.
 pub(crate) fn wait(child: &Child, limit: Duration) -> std::io::Result<bool> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let deadline = Instant::now() + limit;
@@ -221,7 +225,7 @@ pub(crate) fn wait(child: &Child, limit: Duration) -> std::io::Result<bool> {
     }
 }
 
-/// Reads a stream to its end, and keeps its first part.
+/// Reads a stream to its end, and keeps its beginning.
 fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut kept = Vec::new();
@@ -230,7 +234,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
             match from.read(&mut piece) {
                 Ok(0) => return kept,
                 Ok(count) => {
-                    let room = MOST_SAID.saturating_sub(kept.len()).min(count);
+                    let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len()).min(count);
                     kept.extend_from_slice(piece.get(..room).unwrap_or_default());
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

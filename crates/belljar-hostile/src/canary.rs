@@ -1,4 +1,4 @@
-//! Things on the host that nothing in a sandbox may touch, and that tell if something did.
+//! Canaries: files and sockets on the host that nothing in a sandbox may touch, and that detect it.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -13,16 +13,15 @@ use crate::error::HarnessError;
 use crate::judge::Fault;
 use crate::scratch::{Scratch, token};
 
-/// Canaries for one run. Sockets are never accepted from while it goes on: who connects waits in the queue, and is counted
-/// afterwards.
+/// Canaries for one run. Connections are not accepted during the run: they wait in the queue, and are counted afterwards.
 #[derive(Debug)]
 pub(crate) struct Canaries {
     dir: Scratch,
-    /// For files that the run makes on the host.
+    /// Directory for files that the run makes on the host.
     tmp: Scratch,
-    /// In a file that only its owner may read.
+    /// Token in a file that only its owner may read.
     secret: String,
-    /// In a file that everybody on the host may read.
+    /// Token in a file that every user of the host may read.
     public: String,
     abstract_name: String,
     tcp: TcpListener,
@@ -46,26 +45,26 @@ impl Canaries {
         let abstract_socket = UnixListener::bind_addr(&address).map_err(listening("an abstract socket"))?;
         let path = dir.path().join("socket");
         let path_socket = UnixListener::bind(&path).map_err(listening(&path.display().to_string()))?;
-        // Whoever finds it may connect to it: it is the wall that has to keep them away.
+        // Any user may connect to it, so that only the sandbox's walls prevent a connection.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777))
-            .map_err(listening("a socket for all"))?;
+            .map_err(listening("a socket open to all users"))?;
         for done in [
             tcp.set_nonblocking(true),
             abstract_socket.set_nonblocking(true),
             path_socket.set_nonblocking(true),
         ] {
-            done.map_err(listening("a socket without waiting"))?;
+            done.map_err(listening("a non-blocking socket"))?;
         }
         let tmp = Scratch::new(0o700)?;
         Ok(Self { dir, tmp, secret, public, abstract_name, tcp, tcp_port, abstract_socket, path_socket })
     }
 
-    /// Where belljar puts its own temporary files during the run.
+    /// Returns the directory for belljar's own temporary files during the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.tmp.path()
     }
 
-    /// What programs and scripts are told, so that they can attack it.
+    /// Returns the environment variables by which programs and scripts find the canaries to attack.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let path = |name: &str| self.dir.path().join(name).into_os_string();
         vec![
@@ -78,19 +77,19 @@ impl Canaries {
         ]
     }
 
-    /// What is not as it was. `said` is everything that came out of the run.
-    pub(crate) fn faults(&self, said: &str) -> Vec<Fault> {
+    /// Returns the canaries that were touched. `output` is all output of the run.
+    pub(crate) fn faults(&self, output: &str) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut fault = |what: String| faults.push(Fault::Invariant { invariant: "host canaries", what });
         for (name, token, mode) in [("secret", &self.secret, 0o600), ("public", &self.public, 0o644)] {
             let path = self.dir.path().join(name);
-            if said.contains(token.as_str()) {
-                fault(format!("the token of the {name} file came out"));
+            if output.contains(token.as_str()) {
+                fault(format!("the token of the {name} file was leaked"));
             }
-            let is_as_written = std::fs::read_to_string(&path).is_ok_and(|content| content == *token)
+            let is_unchanged = std::fs::read_to_string(&path).is_ok_and(|content| content == *token)
                 && std::fs::metadata(&path).is_ok_and(|metadata| metadata.mode() & 0o7777 == mode);
-            if !is_as_written {
-                fault(format!("the {name} file is not as it was"));
+            if !is_unchanged {
+                fault(format!("the {name} file was changed"));
             }
         }
         let mut names: Vec<String> = std::fs::read_dir(self.dir.path())
@@ -116,7 +115,7 @@ impl Canaries {
         faults
     }
 
-    /// What is left in the directory for temporary files.
+    /// Returns the leftovers in the directory for temporary files.
     pub(crate) fn scratch_files(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.tmp.path()).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
@@ -125,7 +124,7 @@ impl Canaries {
 fn write(path: &Path, content: &str, mode: u32) -> Result<(), HarnessError> {
     let written =
         OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
-            // Whatever the mask says.
+            // Set explicitly, because the umask may have removed bits.
             file.set_permissions(PermissionsExt::from_mode(mode))?;
             file.write_all(content.as_bytes())
         });
@@ -139,7 +138,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn whatever_is_touched_is_told() {
+    fn touched_canaries_are_reported() {
         let canaries = Canaries::plant().unwrap();
         assert_eq!(canaries.faults("nothing"), []);
         let count = |said: &str| canaries.faults(said).len();

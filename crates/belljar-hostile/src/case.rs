@@ -1,4 +1,4 @@
-//! One case: `case.toml`, read strictly.
+//! A case: `case.toml`, parsed strictly.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,41 +10,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CaseError;
 
-/// The longest time that a case may ask for.
-const MOST_BUDGET: Duration = Duration::from_secs(300);
+/// Maximum budget of a case.
+const MAX_BUDGET: Duration = Duration::from_secs(300);
 
-/// Languages that a case of the self-test may be in: they are on every machine, or nearly.
+/// Languages allowed in the self-test: almost every machine has them.
 const SELF_TEST_LANGUAGES: [&str; 2] = ["sh", "python"];
 
 /// The groups of the corpus, by their letter.
 pub(crate) const GROUPS: [&str; 6] = ["C", "F", "K", "N", "R", "X"];
 
-/// The worst that could come of an attack, the worst first.
+/// Worst possible outcome of an attack, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Class {
-    /// Code outside of the sandbox.
+    /// Code runs outside of the sandbox.
     Escape,
-    /// Something of the host is read or changed.
+    /// Data of the host is read or changed.
     HostLeak,
-    /// Data goes to a network against the policy.
+    /// Data is sent to a network against the policy.
     Exfil,
     /// Another sandbox is reached.
     Lateral,
-    /// The host is of no use any more.
+    /// The host becomes unusable.
     HostDoS,
-    /// Another sandbox is of no use any more.
+    /// Another sandbox becomes unusable.
     PeerDoS,
-    /// More rights inside of the sandbox.
+    /// Privileges are gained inside of the sandbox.
     InternalEsc,
-    /// Something inside is read that should not be.
+    /// Protected data inside of the sandbox is read.
     InternalRead,
-    /// The sandbox is of no use any more.
+    /// The sandbox becomes unusable.
     SelfDoS,
-    /// What the host is told is not what happened.
+    /// The host receives a false report of events.
     Integrity,
 }
 
-/// An engine that the case must hold on.
+/// An engine on which a case must be contained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -52,28 +52,28 @@ pub enum Engine {
     Local,
 }
 
-/// How limits must be held for the case to mean anything.
+/// Enforcement of limits that a case requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
-    /// By control groups.
+    /// Enforcement by control groups.
     Cgroup,
 }
 
-/// Walls that are taken away to see that the attack then gets through.
+/// Walls to disable, to check that the attack then succeeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Mutation {
     /// The walls, by their names in `belljar_linux::Wall`.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Walls that stop the same attack. They are taken away on both sides.
+    /// Walls that stop the same attack. They are disabled in both runs.
     #[serde(default)]
     pub also: Vec<String>,
-    /// Probes that must answer differently then; if there are none, anything that does not hold will do.
+    /// Probes that must then give an answer that is not allowed; if there are none, any breach is enough.
     #[serde(default)]
     pub breaks: Vec<String>,
-    /// Why nothing can be taken away, instead of all the others.
+    /// The reason why no wall can be disabled; excludes all other fields.
     pub none: Option<String>,
 }
 
@@ -111,25 +111,25 @@ struct CaseFile {
 /// One case.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Where it is.
+    /// The case's directory.
     pub dir: PathBuf,
-    /// Its id in the corpus, such as `K01`.
+    /// Id in the corpus, such as `K01`.
     pub id: String,
-    /// Its directory's name without the id, such as `new-namespaces`.
+    /// Name of the directory without the id, such as `new-namespaces`.
     pub name: String,
-    /// What it tries, in one sentence.
+    /// The attack, in one sentence.
     pub tries: String,
-    /// The worst that could come of it.
+    /// Worst possible outcome of the attack.
     pub class: Class,
-    /// The engines that it must hold on.
+    /// The engines on which it must be contained.
     pub engines: Vec<Engine>,
-    /// What contains it, for the table.
+    /// The walls that contain it, for the table.
     pub walls: Vec<String>,
-    /// How long it may take, from the start of the sandbox to its end.
+    /// Maximum duration, from the start of the sandbox to its end.
     pub budget: Duration,
-    /// Whether `belljar doctor --self-test` runs it.
+    /// True if `belljar doctor --self-test` runs it.
     pub self_test: bool,
-    /// How limits must be held, if that matters.
+    /// The required enforcement of limits, if any.
     pub grade: Option<Grade>,
     /// Language of the program.
     pub language: Option<String>,
@@ -139,17 +139,17 @@ pub struct Case {
     pub args: Vec<String>,
     /// Flags for `belljar run`.
     pub flags: Vec<String>,
-    /// Files that are put in beside the program, as `-f` takes them.
+    /// Files placed beside the program, in the form that `-f` takes.
     pub files: Vec<String>,
-    /// Whether lines that are no probe are passed over.
+    /// True if lines that are not a probe are ignored.
     pub noise: bool,
-    /// Whether it judges times nearer than a busy machine can keep them.
+    /// True if it checks times more precisely than a busy machine can keep them.
     pub clock: bool,
-    /// What each probe may answer.
+    /// The allowed answers of each probe.
     pub expect: BTreeMap<String, Vec<String>>,
-    /// What the result must hold; if there is nothing, the program must end by itself with 0.
+    /// Expected fields of the result; if `None`, the program must exit with 0.
     pub result: Option<toml::Table>,
-    /// The walls whose absence must show.
+    /// The mutations, each of which must let the attack succeed.
     pub mutations: Vec<Mutation>,
 }
 
@@ -157,25 +157,25 @@ impl Case {
     /// Reads the case in `dir`, whose parent is named after the group.
     ///
     /// # Errors
-    /// A file is missing, `case.toml` is not of the form, or it says something that does not go together.
+    /// Fails if a file is missing, or `case.toml` cannot be parsed or is inconsistent.
     pub fn read(dir: &Path) -> Result<Self, CaseError> {
         let path = dir.join("case.toml");
         let text = std::fs::read_to_string(&path)
             .map_err(|source| CaseError::Read { path: path.clone(), source })?;
         let file: CaseFile = toml::from_str(&text)
-            .map_err(|source| CaseError::Form { path: path.clone(), source: Box::new(source) })?;
+            .map_err(|source| CaseError::Syntax { path: path.clone(), source: Box::new(source) })?;
         let name = |path: Option<&Path>| {
             path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
         };
         let (group, full_name) = (name(dir.parent()), name(Some(dir)));
-        let case = Self::sensible(dir, &group, &full_name, file)
-            .map_err(|reason| CaseError::Sense { path, reason })?;
+        let case = Self::validate(dir, &group, &full_name, file)
+            .map_err(|reason| CaseError::Invalid { path, reason })?;
         Ok(case)
     }
 
-    fn sensible(dir: &Path, group: &str, full_name: &str, file: CaseFile) -> Result<Self, String> {
+    fn validate(dir: &Path, group: &str, full_name: &str, file: CaseFile) -> Result<Self, String> {
         let (id, name) = full_name.split_once('-').ok_or_else(|| {
-            format!("the directory {full_name:?} is not called ID-name, such as K01-namespaces")
+            format!("the name of the directory {full_name:?} is not ID-name, such as K01-namespaces")
         })?;
         check_id(group, id, name)?;
         if file.id != id {
@@ -192,7 +192,7 @@ impl Case {
         match (&file.language, &file.program) {
             (Some(language), Some(program)) => {
                 if !Languages::builtin().iter().any(|known| known.name == *language) {
-                    return Err(format!("no language is called {language:?}; belljar languages lists them"));
+                    return Err(format!("unknown language {language:?}; belljar languages lists them"));
                 }
                 check_file(dir, program)?;
             }
@@ -203,7 +203,7 @@ impl Case {
             check_file(dir, name.split(':').next().unwrap_or_default())?;
         }
         if has_expect && (file.result.is_some() || !file.args.is_empty() || file.noise) {
-            return Err("result, args and noise are not for a case with an expect.py".to_owned());
+            return Err("a case with an expect.py cannot have result, args or noise".to_owned());
         }
         if file.self_test && has_expect {
             return Err("a case of the self-test has no expect.py".to_owned());
@@ -244,20 +244,20 @@ impl Case {
         })
     }
 
-    /// The script on the host that runs the case, if it has one.
+    /// Returns the script on the host that runs the case, if it has one.
     #[must_use]
     pub fn expect_script(&self) -> Option<PathBuf> {
         Some(self.dir.join("expect.py")).filter(|path| path.is_file())
     }
 
-    /// The name of its test, such as `K01_new_namespaces`, or `clock::R14_past_its_time` for one that judges times.
+    /// Returns the name of its test, such as `K01_new_namespaces`, or `clock::R14_past_its_time` for one that checks times.
     #[must_use]
     pub fn test_name(&self) -> String {
         let clock = if self.clock { "clock::" } else { "" };
         format!("{clock}{}_{}", self.id, self.name.replace('-', "_"))
     }
 
-    /// The group's letter.
+    /// Returns the group's letter.
     #[must_use]
     pub fn group(&self) -> &str {
         self.id.get(..1).unwrap_or_default()
@@ -266,27 +266,29 @@ impl Case {
 
 fn check_id(group: &str, id: &str, name: &str) -> Result<(), String> {
     if !GROUPS.contains(&group) {
-        return Err(format!("it is in the directory {group:?}; groups are {}", GROUPS.join(", ")));
+        return Err(format!("unknown group {group:?}; the groups are {}", GROUPS.join(", ")));
     }
-    // A letter after the number tells cases apart that the corpus has as one.
+    // A letter after the number distinguishes several cases of one idea.
     let number = id
         .strip_prefix(group)
         .unwrap_or_default()
         .trim_end_matches(|letter: char| letter.is_ascii_lowercase());
     let is_id = number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit()) && id.len() <= 4;
     if !is_id {
-        return Err(format!("the id {id:?} is not {group}, two digits and at most one small letter"));
+        return Err(format!(
+            "invalid id {id:?}: it must be {group}, two digits and at most one lower-case letter"
+        ));
     }
     let is_kebab = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
     if name.is_empty() || !name.bytes().all(is_kebab) {
-        return Err(format!("the name {name:?} is not of small letters, digits and -"));
+        return Err(format!("invalid name {name:?}: use lower-case letters, digits and -"));
     }
     Ok(())
 }
 
 fn check_file(dir: &Path, name: &str) -> Result<(), String> {
     if name.contains('/') || !dir.join(name).is_file() {
-        return Err(format!("there is no file {name:?} beside case.toml"));
+        return Err(format!("file {name:?} not found beside case.toml"));
     }
     Ok(())
 }
@@ -302,7 +304,7 @@ fn check_mutations(mutations: &[Mutation], expect: &BTreeMap<String, Vec<String>
                 && mutation.also.is_empty()
                 && mutation.breaks.is_empty();
             if reason.trim().is_empty() || !is_alone {
-                return Err("none gives a reason, and stands in place of every mutation".to_owned());
+                return Err("none must give a reason, and must be the only mutation".to_owned());
             }
             continue;
         }
@@ -312,11 +314,11 @@ fn check_mutations(mutations: &[Mutation], expect: &BTreeMap<String, Vec<String>
         for wall in mutation.without.iter().chain(&mutation.also) {
             if !Wall::ALL.iter().any(|(_, known)| known == wall) {
                 let known: Vec<&str> = Wall::ALL.iter().map(|(_, name)| *name).collect();
-                return Err(format!("no wall is called {wall:?}; walls are {}", known.join(", ")));
+                return Err(format!("unknown wall {wall:?}; walls are {}", known.join(", ")));
             }
         }
         if let Some(probe) = mutation.breaks.iter().find(|probe| !expect.contains_key(*probe)) {
-            return Err(format!("breaks names {probe:?}, which expect does not"));
+            return Err(format!("breaks names {probe:?}, which is not in expect"));
         }
     }
     Ok(())
@@ -325,7 +327,7 @@ fn check_mutations(mutations: &[Mutation], expect: &BTreeMap<String, Vec<String>
 fn alternatives(probe: &str, allowed: &str) -> Result<Vec<String>, String> {
     let answers: Vec<String> = allowed.split('|').map(|answer| answer.trim().to_owned()).collect();
     if probe.trim() != probe || probe.is_empty() || probe.contains(": ") {
-        return Err(format!("a probe cannot be called {probe:?}"));
+        return Err(format!("invalid name of a probe: {probe:?}"));
     }
     if answers.iter().any(String::is_empty) {
         return Err(format!("the probe {probe:?} has an empty answer in {allowed:?}"));
@@ -339,8 +341,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         None => (text.strip_suffix('s').unwrap_or_default(), Duration::from_secs(1)),
     };
     let budget = number.parse::<u32>().ok().and_then(|number| unit.checked_mul(number));
-    budget.filter(|budget| !budget.is_zero() && *budget <= MOST_BUDGET).ok_or_else(|| {
-        format!("budget is {text:?}; write it like 20s or 500ms, at most {} s", MOST_BUDGET.as_secs())
+    budget.filter(|budget| !budget.is_zero() && *budget <= MAX_BUDGET).ok_or_else(|| {
+        format!("invalid budget {text:?}: write it like 20s or 500ms, at most {} s", MAX_BUDGET.as_secs())
     })
 }
 
@@ -380,7 +382,7 @@ without = ["seccomp"]
     }
 
     #[test]
-    fn a_case_is_read() {
+    fn valid_case_is_read() {
         let case = read("K/K01-new-namespaces", GOOD, &["program.sh"]).unwrap();
         assert_eq!(case.test_name(), "K01_new_namespaces");
         assert_eq!(case.expect["a probe"], ["EPERM", "ENOSYS"]);
@@ -389,27 +391,27 @@ without = ["seccomp"]
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn invalid_cases_are_refused() {
         let check = |dir: &str, from: &str, to: &str, expected: &str| {
             let error = read(dir, &GOOD.replace(from, to), &["program.sh", "probe.bin"]).unwrap_err();
             assert!(error.contains(expected), "{from} as {to}: {error}");
         };
         let dir = "K/K01-new-namespaces";
         check("K/K02-other", "", "", "the directory says K02");
-        check("F/K01-other", "", "", "is not F, two digits");
-        check("Z/Z01-other", "", "", "groups are");
-        check("K/K01-Other", "", "", "small letters");
-        check(dir, "budget = \"20s\"", "budget = \"20\"", "budget is");
+        check("F/K01-other", "", "", "must be F, two digits");
+        check("Z/Z01-other", "", "", "the groups are");
+        check("K/K01-Other", "", "", "lower-case letters");
+        check(dir, "budget = \"20s\"", "budget = \"20\"", "invalid budget");
         check(dir, "budget = \"20s\"", "budget = \"20s\"\nwhat = 1", "unknown field");
         check(dir, "\"Escape\"", "\"Bad\"", "unknown variant");
         check(dir, "\"local\"", "\"docker\"", "unknown variant");
-        check(dir, "\"sh\"", "\"cobol\"", "no language is called");
-        check(dir, "program.sh", "gone.sh", "there is no file");
-        check(dir, "program.sh", "../K01-new-namespaces/program.sh", "there is no file");
-        check(dir, "without = [\"seccomp\"]", "without = [\"moat\"]", "no wall is called");
+        check(dir, "\"sh\"", "\"cobol\"", "unknown language");
+        check(dir, "program.sh", "gone.sh", "not found");
+        check(dir, "program.sh", "../K01-new-namespaces/program.sh", "not found");
+        check(dir, "without = [\"seccomp\"]", "without = [\"moat\"]", "unknown wall");
         check(dir, "without = [\"seccomp\"]", "without = []", "needs walls");
-        check(dir, "without = [\"seccomp\"]", "none = \" \"", "gives a reason");
-        check(dir, "without = [\"seccomp\"]", "without = [\"seccomp\"]\nnone = \"x\"", "in place of");
+        check(dir, "without = [\"seccomp\"]", "none = \" \"", "must give a reason");
+        check(dir, "without = [\"seccomp\"]", "without = [\"seccomp\"]\nnone = \"x\"", "the only mutation");
         check(dir, "[[mutation]]\nwithout = [\"seccomp\"]", "", "there is no [[mutation]]");
         check(dir, "[\"seccomp\"]\n", "[\"seccomp\"]\nbreaks = [\"b\"]\n", "breaks");
         check(dir, "\"EPERM | ENOSYS\"", "\"EPERM|\"", "empty answer");

@@ -1,4 +1,4 @@
-//! All cases: those of a directory, and those that are built in.
+//! The corpus: the cases of a directory, and those that are built in.
 
 use std::path::{Path, PathBuf};
 
@@ -6,30 +6,30 @@ use crate::case::{Case, GROUPS};
 use crate::error::{CaseError, HarnessError};
 use crate::scratch::Scratch;
 
-/// Files by name.
+/// Files, each with its name.
 type Files = &'static [(&'static str, &'static [u8])];
 
 /// The cases of the self-test: path below `tests/hostile`, and files.
 const BUILT_IN: &[(&str, Files)] = include!(concat!(env!("OUT_DIR"), "/cases.rs"));
 
-/// What programs in Python may import.
+/// The module `probe`, which Python programs may import.
 const PROBE: &[u8] = include!(concat!(env!("OUT_DIR"), "/probe.rs"));
 
-/// Cases, and what lies beside them.
+/// Cases, and the files that they share.
 #[derive(Debug)]
 pub struct Corpus {
-    /// Sorted by id.
+    /// The cases, sorted by id.
     pub cases: Vec<Case>,
     /// The directory with `probe.py` and `host.py`.
     pub lib: PathBuf,
-    /// Holds the files of built-in cases.
+    /// Owns the files of built-in cases.
     _scratch: Option<Scratch>,
 }
 
 /// Reads every case below `dir`, which is `tests/hostile`.
 ///
 /// # Errors
-/// One of them cannot be used as it is, or two have one id.
+/// Fails if a case is invalid, or two cases have the same id.
 pub fn load(dir: &Path) -> Result<Corpus, CaseError> {
     let mut cases: Vec<Case> = Vec::new();
     for group in GROUPS {
@@ -47,7 +47,7 @@ pub fn load(dir: &Path) -> Result<Corpus, CaseError> {
         [one, other] if one.id == other.id => Some([one, other]),
         _ => None,
     }) {
-        return Err(CaseError::Twice {
+        return Err(CaseError::DuplicateId {
             id: one.id.clone(),
             first: one.dir.clone(),
             second: other.dir.clone(),
@@ -56,10 +56,10 @@ pub fn load(dir: &Path) -> Result<Corpus, CaseError> {
     Ok(Corpus { cases, lib: dir.join("lib"), _scratch: None })
 }
 
-/// Writes the cases of the self-test into a directory of their own, and reads them there.
+/// Writes the cases of the self-test to a temporary directory, and loads them.
 ///
 /// # Errors
-/// They cannot be written.
+/// Fails if they cannot be written.
 pub fn unpack_self_test() -> Result<Corpus, HarnessError> {
     let scratch = Scratch::new(0o700)?;
     let write = |path: PathBuf, content: &[u8]| {
@@ -81,7 +81,7 @@ pub fn unpack_self_test() -> Result<Corpus, HarnessError> {
 mod tests {
     use super::*;
 
-    fn of_the_repository() -> Corpus {
+    fn repository_corpus() -> Corpus {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile");
         load(&dir).unwrap_or_else(|error| {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -91,25 +91,26 @@ mod tests {
 
     #[test]
     fn every_case_is_valid() {
-        assert!(of_the_repository().cases.len() >= 5);
+        assert!(repository_corpus().cases.len() >= 5);
     }
 
     #[test]
-    fn the_cases_with_tools_of_others_are_apart_and_valid() {
+    fn cases_with_third_party_tools_are_separate_and_valid() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/tools");
         let tools = load(&dir).unwrap();
         let ids: Vec<&str> = tools.cases.iter().map(|case| case.id.as_str()).collect();
         assert_eq!(ids, ["K23", "K23b"]);
-        assert!(tools.lib.join("host.py").is_file(), "their lib is that of the others");
-        assert!(of_the_repository().cases.iter().all(|case| !ids.contains(&case.id.as_str())));
+        assert!(tools.lib.join("host.py").is_file(), "tools/lib is the shared lib");
+        assert!(repository_corpus().cases.iter().all(|case| !ids.contains(&case.id.as_str())));
     }
 
     #[test]
-    fn what_is_built_in_is_the_self_test() {
+    fn built_in_cases_are_the_self_test() {
         let ids = |cases: &[Case]| cases.iter().map(|case| case.id.clone()).collect::<Vec<_>>();
-        let wanted: Vec<Case> = of_the_repository().cases.into_iter().filter(|case| case.self_test).collect();
+        let expected: Vec<Case> =
+            repository_corpus().cases.into_iter().filter(|case| case.self_test).collect();
         let unpacked = unpack_self_test().unwrap();
-        assert_eq!(ids(&unpacked.cases), ids(&wanted));
+        assert_eq!(ids(&unpacked.cases), ids(&expected));
         let dir = unpacked.lib.parent().unwrap().to_owned();
         assert!(dir.join("lib/probe.py").is_file());
         drop(unpacked);
@@ -117,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn two_cases_with_one_id_are_refused() {
+    fn duplicate_ids_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let from = of_the_repository().cases.into_iter().find(|case| case.id == "K01").unwrap();
+        let from = repository_corpus().cases.into_iter().find(|case| case.id == "K01").unwrap();
         for name in ["K01-one", "K01-two"] {
             let to = dir.path().join("K").join(name);
             std::fs::create_dir_all(&to).unwrap();
@@ -128,6 +129,6 @@ mod tests {
             }
         }
         let error = load(dir.path()).unwrap_err();
-        assert!(matches!(error, CaseError::Twice { .. }), "{error}");
+        assert!(matches!(error, CaseError::DuplicateId { .. }), "{error}");
     }
 }

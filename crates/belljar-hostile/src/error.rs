@@ -1,40 +1,40 @@
-//! What can go wrong with a case's files, and with the harness itself. A case that is not contained is neither.
+//! Errors of a case's files and of the harness itself. A case that is not contained is neither.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A case that cannot be used as it is written.
+/// Why a case cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// A file or directory of it cannot be read.
+    /// A file or directory of the case cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which one.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// `case.toml` is not of the form.
-    #[error("{path} is not of the form in tests/hostile/README.md")]
-    Form {
-        /// Which one.
+    /// `case.toml` cannot be parsed.
+    #[error("cannot parse {path}; tests/hostile/README.md describes the format")]
+    Syntax {
+        /// The path.
         path: PathBuf,
-        /// Where and why.
+        /// The position and the reason.
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// `case.toml` says something that does not go together.
+    /// `case.toml` is inconsistent.
     #[error("{path}: {reason}")]
-    Sense {
-        /// Which one.
+    Invalid {
+        /// The path.
         path: PathBuf,
-        /// What is wrong, and what is allowed.
+        /// The mistake, and what is allowed.
         reason: String,
     },
-    /// Two cases have one id.
-    #[error("the id {id} is given to {first} and to {second}; each case has its own")]
-    Twice {
+    /// Two cases have the same id.
+    #[error("duplicate id {id}: in {first} and {second}")]
+    DuplicateId {
         /// The id.
         id: String,
         /// One of them.
@@ -44,48 +44,48 @@ pub enum CaseError {
     },
 }
 
-/// The harness failed. That says nothing about the case.
+/// A failure of the harness, which says nothing about the case.
 #[derive(Debug, thiserror::Error)]
 pub enum HarnessError {
-    /// A step that the host does for a case.
+    /// A step on the host failed.
     #[error("cannot {step}")]
     Step {
-        /// What, and on what.
+        /// The step and its object.
         step: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
     /// The neighbour sandbox did not start.
     #[error("the neighbour sandbox does not answer: {said}")]
     Neighbour {
-        /// What it said instead.
+        /// Its output.
         said: String,
     },
-    /// The binary ran nothing.
+    /// The binary could not run the program.
     #[error("nothing ran: {said}")]
     NothingRan {
-        /// What it said.
+        /// Its output.
         said: String,
     },
-    /// What the binary printed is no result.
+    /// The binary printed no valid result.
     #[error("{program} printed no result: {said}")]
     NoResult {
         /// The binary.
         program: PathBuf,
-        /// What it printed, and how it ended.
+        /// Its output and exit code.
         said: String,
     },
-    /// `expect.py` failed by itself.
+    /// `expect.py` failed.
     #[error("expect.py failed ({status}): {said}")]
     Expect {
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The end of what it said.
+        /// The end of its output.
         said: String,
     },
-    /// A binary without the feature `mutation` was given for the mutation check.
-    #[error("{program} cannot take walls away: build it with --features mutation")]
+    /// The binary for mutations was built without the feature `mutation`.
+    #[error("{program} cannot disable walls: build it with --features mutation")]
     NoMutation {
         /// The binary.
         program: PathBuf,
@@ -96,7 +96,7 @@ pub enum HarnessError {
 }
 
 impl HarnessError {
-    /// For `map_err`: which step failed.
+    /// Returns a function for `map_err` that names the failed step.
     pub(crate) fn step(step: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let step = step.into();
         move |source| Self::Step { step, source }

@@ -1,4 +1,4 @@
-//! What a case answered, against what it may answer.
+//! Compares a case's answers and result with the allowed ones.
 
 use std::collections::BTreeMap;
 
@@ -6,79 +6,82 @@ use serde_json::Value;
 
 use crate::case::Case;
 
-/// One thing that does not hold.
+/// A deviation from a case's expectations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A line is not `name: answer`.
-    #[error("the line {0:?} is no probe")]
-    NoProbe(String),
-    /// A probe that nobody expects.
+    /// A line that is not `name: answer`.
+    #[error("the line {0:?} is not a probe")]
+    NotAProbe(String),
+    /// A probe that is not expected.
     #[error("the probe {0:?} is not named in [expect]")]
-    Unknown(String),
-    /// A probe that spoke twice.
+    UnknownProbe(String),
+    /// A probe that answered more than once.
     #[error("the probe {0:?} answered twice")]
-    Twice(String),
-    /// A probe that said nothing.
+    Duplicate(String),
+    /// A probe that did not answer.
     #[error("the probe {0:?} did not answer")]
     Missing(String),
     /// A probe whose answer is not allowed.
     #[error("the probe {probe:?} answered {answer:?}, allowed is {allowed}")]
-    Wrong {
-        /// Which one.
+    UnexpectedAnswer {
+        /// The probe.
         probe: String,
-        /// What it said.
+        /// Its answer.
         answer: String,
-        /// What it may say.
+        /// The allowed answers.
         allowed: String,
     },
-    /// A field of the result.
+    /// A field of the result that has another value than expected.
     #[error("the result's {field} is {found}, allowed is {allowed}")]
     Result {
-        /// Which one.
+        /// The field.
         field: String,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
     },
-    /// Something that must stay true whatever the case does.
+    /// A broken invariant, which no case may break.
     #[error("invariant {invariant}: {what}")]
     Invariant {
-        /// Its name.
+        /// The invariant's name.
         invariant: &'static str,
-        /// What happened.
+        /// A description of the violation.
         what: String,
     },
-    /// The case took longer than it may.
-    #[error("it took longer than its budget of {0} ms and was ended")]
+    /// The case exceeded its budget, in milliseconds.
+    #[error("killed after its budget of {0} ms")]
     Budget(u128),
 }
 
 impl Fault {
-    /// Whether it shows that the attack got through, and not only that the case did not do what it should.
+    /// Reports whether the attack succeeded, rather than the case only failing to run as intended.
     pub(crate) fn is_breach(&self) -> bool {
-        matches!(self, Self::Wrong { .. } | Self::Result { .. } | Self::Invariant { .. } | Self::Budget(_))
+        matches!(
+            self,
+            Self::UnexpectedAnswer { .. } | Self::Result { .. } | Self::Invariant { .. } | Self::Budget(_)
+        )
     }
 
-    /// Whether it is about this probe's answer.
+    /// Reports whether the fault is an unexpected answer of this probe.
     pub(crate) fn is_about(&self, name: &str) -> bool {
-        matches!(self, Self::Wrong { probe, .. } if probe == name)
+        matches!(self, Self::UnexpectedAnswer { probe, .. } if probe == name)
     }
 }
 
 /// The probes' answers, in the order they came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Name and answer.
+    /// Name and answer of each probe.
     pub probes: Vec<(String, String)>,
-    /// Lines that are not of that form.
+    /// Lines that are not `name: answer`.
     pub other: Vec<String>,
-    /// Why the case was not run, if it says so itself.
+    /// The reason, if the case reports that it was skipped.
     pub skipped: Option<String>,
 }
 
 impl Answers {
-    /// Reads the lines that a case printed.
+    /// Parses the lines that a case printed.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let mut answers = Self::default();
@@ -92,7 +95,7 @@ impl Answers {
         answers
     }
 
-    /// What does not hold.
+    /// Compares the answers with those that the case allows.
     #[must_use]
     pub fn judge(&self, case: &Case) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -100,31 +103,31 @@ impl Answers {
         for (name, answer) in &self.probes {
             let Some(allowed) = case.expect.get(name) else {
                 if !case.noise {
-                    faults.push(Fault::Unknown(name.clone()));
+                    faults.push(Fault::UnknownProbe(name.clone()));
                 }
                 continue;
             };
             let times = seen.entry(name).or_default();
             *times += 1;
             if *times == 2 {
-                faults.push(Fault::Twice(name.clone()));
+                faults.push(Fault::Duplicate(name.clone()));
             }
             if !allowed.contains(answer) {
                 let allowed = allowed.join(" or ");
-                faults.push(Fault::Wrong { probe: name.clone(), answer: answer.clone(), allowed });
+                faults.push(Fault::UnexpectedAnswer { probe: name.clone(), answer: answer.clone(), allowed });
             }
         }
         if !case.noise {
-            faults.extend(self.other.iter().cloned().map(Fault::NoProbe));
+            faults.extend(self.other.iter().cloned().map(Fault::NotAProbe));
         }
         let missing = case.expect.keys().filter(|name| !seen.contains_key(name.as_str()));
         faults.extend(missing.cloned().map(Fault::Missing));
         faults
     }
 
-    /// The answers that were given, each with how often, the most frequent first: `EPERM ×12, ENOSYS`.
+    /// Returns the distinct answers with their counts, the most frequent first: `EPERM ×12, ENOSYS`.
     #[must_use]
-    pub fn in_short(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, answer) in &self.probes {
             *counts.entry(answer).or_default() += 1;
@@ -139,12 +142,12 @@ impl Answers {
     }
 }
 
-/// What does not hold of a result: of `[result]` where the case has it, else that the program ended by itself with 0.
+/// Compares a result with the case's `[result]`; without one, the program must have exited with 0.
 pub(crate) fn judge_result(case: &Case, result: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     match &case.result {
-        Some(wanted) => {
-            for (key, value) in wanted {
+        Some(expected) => {
+            for (key, value) in expected {
                 compare(key, value, result.get(key).unwrap_or(&Value::Null), &mut faults);
             }
         }
@@ -162,9 +165,9 @@ pub(crate) fn judge_result(case: &Case, result: &Value) -> Vec<Fault> {
     faults
 }
 
-/// Tables are compared key by key; a text may hold alternatives.
-fn compare(field: &str, wanted: &toml::Value, found: &Value, faults: &mut Vec<Fault>) {
-    let holds = match wanted {
+/// Compares a field with its expected value: tables key by key; a string may contain alternatives.
+fn compare(field: &str, expected: &toml::Value, found: &Value, faults: &mut Vec<Fault>) {
+    let matches = match expected {
         toml::Value::Table(table) => {
             for (key, value) in table {
                 compare(&format!("{field}.{key}"), value, found.get(key).unwrap_or(&Value::Null), faults);
@@ -179,8 +182,8 @@ fn compare(field: &str, wanted: &toml::Value, found: &Value, faults: &mut Vec<Fa
         toml::Value::Boolean(flag) => found.as_bool() == Some(*flag),
         _ => false,
     };
-    if !holds {
-        let allowed = match wanted {
+    if !matches {
+        let allowed = match expected {
             toml::Value::String(text) => text.clone(),
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Boolean(flag) => flag.to_string(),
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn answers_are_judged() {
         let case = case(&[("one", &["EPERM"]), ("two", &["EPERM", "ENOSYS"])], None);
-        let wrong = |probe: &str, answer: &str, allowed: &str| Fault::Wrong {
+        let wrong = |probe: &str, answer: &str, allowed: &str| Fault::UnexpectedAnswer {
             probe: probe.to_owned(),
             answer: answer.to_owned(),
             allowed: allowed.to_owned(),
@@ -240,9 +243,9 @@ mod tests {
             ("one: ok\ntwo: EPERM\n", vec![wrong("one", "ok", "EPERM")]),
             ("one: EPERM\ntwo: ok\n", vec![wrong("two", "ok", "EPERM or ENOSYS")]),
             ("one: EPERM\n", vec![Fault::Missing("two".to_owned())]),
-            ("one: EPERM\ntwo: EPERM\nthree: ok\n", vec![Fault::Unknown("three".to_owned())]),
-            ("one: EPERM\none: EPERM\ntwo: EPERM\n", vec![Fault::Twice("one".to_owned())]),
-            ("one: EPERM\ntwo: EPERM\nhello\n", vec![Fault::NoProbe("hello".to_owned())]),
+            ("one: EPERM\ntwo: EPERM\nthree: ok\n", vec![Fault::UnknownProbe("three".to_owned())]),
+            ("one: EPERM\none: EPERM\ntwo: EPERM\n", vec![Fault::Duplicate("one".to_owned())]),
+            ("one: EPERM\ntwo: EPERM\nhello\n", vec![Fault::NotAProbe("hello".to_owned())]),
             ("", vec![Fault::Missing("one".to_owned()), Fault::Missing("two".to_owned())]),
         ] {
             assert_eq!(Answers::read(text).judge(&case), expected, "{text:?}");
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_passed_over_only_where_it_is_said() {
+    fn noise_is_ignored_only_if_allowed() {
         let mut case = case(&[("one", &["EPERM"])], None);
         case.noise = true;
         assert_eq!(Answers::read("hello\nx: y\none: EPERM\n").judge(&case), []);
@@ -280,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_told_in_short() {
-        assert_eq!(Answers::read("a: EPERM\nb: ENOSYS\nc: EPERM\n").in_short(), "EPERM ×2, ENOSYS");
+    fn answers_are_summarised() {
+        assert_eq!(Answers::read("a: EPERM\nb: ENOSYS\nc: EPERM\n").summary(), "EPERM ×2, ENOSYS");
         assert_eq!(Answers::read("SKIPPED: no tools\n").skipped.as_deref(), Some("no tools"));
     }
 }

@@ -1,11 +1,12 @@
-//! The hostile suite: programs that attack, what must come of each, and what must stay true meanwhile.
+//! The hostile suite: attacking programs, their allowed outcomes, and the invariants around each run.
 //!
-//! A case is a directory below `tests/hostile`; its form is in `tests/hostile/README.md`.
+//! A case is a directory below `tests/hostile`; `tests/hostile/README.md` describes its format.
 
 mod attempt;
 mod canary;
 mod case;
 mod corpus;
+mod disable_walls;
 mod error;
 mod judge;
 mod machine;
@@ -14,9 +15,8 @@ mod report;
 mod scratch;
 mod suite;
 mod traces;
-mod without;
 
-pub use attempt::Bell;
+pub use attempt::Binary;
 pub use case::{Case, Class, Engine, Grade, Mutation};
 pub use corpus::{Corpus, load, unpack_self_test};
 pub use error::{CaseError, HarnessError};

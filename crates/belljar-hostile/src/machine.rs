@@ -1,31 +1,31 @@
-//! How much of the machine is in use: what a sandbox could keep although nothing of it is to be seen.
+//! Resource usage of the machine: resources that a sandbox could keep without leaving a visible trace.
 
 use std::time::{Duration, Instant};
 
-/// Open files on the whole machine that others may open meanwhile.
+/// Number of files that other processes of the machine may open in the meantime.
 const FILES_SLACK: u64 = 1024;
 
-/// Memory that others may take meanwhile, in bytes. It is that of files in memory and of the kernel, which ordinary
-/// programs hardly take.
+/// Memory that other processes may take in the meantime, in bytes. Only files in memory and kernel memory count, of which
+/// ordinary programs use little.
 const MEMORY_SLACK: u64 = 128 << 20;
 
-/// How long it may take until it is given back.
-const SETTLE: Duration = Duration::from_secs(20);
+/// Maximum time until resources are released.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often is looked meanwhile.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between measurements.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is in use.
+/// Resource usage of the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     /// Open files of the whole machine.
     pub files: u64,
-    /// Memory of files in memory, of shared memory and of the kernel that cannot be taken back, in bytes.
+    /// Files in memory, shared memory and unreclaimable kernel memory, in bytes.
     pub memory_bytes: u64,
 }
 
 impl Usage {
-    /// What is in use now; nothing where the kernel does not tell.
+    /// Measures the current usage; 0 where the kernel does not report it.
     #[must_use]
     pub fn now() -> Self {
         let file_nr = std::fs::read_to_string("/proc/sys/fs/file-nr").unwrap_or_default();
@@ -40,10 +40,10 @@ impl Usage {
         Self { files, memory_bytes: memory << 10 }
     }
 
-    /// Waits until about as much is in use as before, and says what is not.
+    /// Waits until usage is about as before. Returns a description of each resource that still exceeds it.
     #[must_use]
     pub fn grown_since(before: &Self) -> Vec<String> {
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             let now = Self::now();
             let mut grown = Vec::new();
@@ -64,7 +64,7 @@ impl Usage {
             if grown.is_empty() || Instant::now() > deadline {
                 return grown;
             }
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

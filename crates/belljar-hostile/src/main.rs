@@ -4,15 +4,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use belljar_hostile::{Bell, Corpus, Scope, Suite, Verdict, adopt_orphans, load, summary, table};
+use belljar_hostile::{Binary, Corpus, Scope, Suite, Verdict, adopt_orphans, load, summary, table};
 
 const USAGE: &str =
     "usage: belljar-hostile --belljar BINARY [--mutated BINARY] [--cases DIR] [--json] [ID|GROUP]...";
 
-/// What the command line says.
+/// The command line's arguments.
 #[derive(Debug, Default)]
-struct Asked {
-    held: Option<PathBuf>,
+struct Arguments {
+    intact: Option<PathBuf>,
     mutated: Option<PathBuf>,
     cases: Option<PathBuf>,
     is_json: bool,
@@ -21,7 +21,7 @@ struct Asked {
 
 fn main() -> ExitCode {
     let mut out = std::io::stdout();
-    match asked(std::env::args().skip(1)).and_then(|asked| run(asked, &mut out)) {
+    match parse_arguments(std::env::args().skip(1)).and_then(|arguments| run(arguments, &mut out)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
@@ -31,58 +31,59 @@ fn main() -> ExitCode {
     }
 }
 
-fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+fn parse_arguments(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments::default();
     while let Some(arg) = args.next() {
         let mut path =
             || args.next().map(PathBuf::from).ok_or_else(|| format!("{arg} needs a path; {USAGE}"));
         match arg.as_str() {
-            "--belljar" => asked.held = Some(path()?),
-            "--mutated" => asked.mutated = Some(path()?),
-            "--cases" => asked.cases = Some(path()?),
-            "--json" => asked.is_json = true,
-            flag if flag.starts_with('-') => return Err(format!("there is no flag {flag}; {USAGE}")),
-            only => asked.only.push(only.to_uppercase()),
+            "--belljar" => arguments.intact = Some(path()?),
+            "--mutated" => arguments.mutated = Some(path()?),
+            "--cases" => arguments.cases = Some(path()?),
+            "--json" => arguments.is_json = true,
+            flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}; {USAGE}")),
+            only => arguments.only.push(only.to_uppercase()),
         }
     }
-    Ok(asked)
+    Ok(arguments)
 }
 
-/// Runs the cases, and says whether everything is as it should be.
-fn run(asked: Asked, out: &mut impl std::io::Write) -> Result<bool, String> {
+/// Runs the cases. Reports whether all of them passed or were skipped.
+fn run(arguments: Arguments, out: &mut impl std::io::Write) -> Result<bool, String> {
     let failed = |error: std::io::Error| format!("cannot write to standard output: {error}");
     if !rustix::process::geteuid().is_root() {
         writeln!(out, "SKIPPED: needs root, for control groups and user ids of their own").map_err(failed)?;
         return Ok(true);
     }
-    let bell = |program: PathBuf| {
+    let binary = |program: PathBuf| {
         let program =
             program.canonicalize().map_err(|error| format!("cannot use {}: {error}", program.display()))?;
-        Ok::<_, String>(Bell { program, flags: Vec::new() })
+        Ok::<_, String>(Binary { program, flags: Vec::new() })
     };
-    let held = bell(asked.held.ok_or(USAGE)?)?;
-    let mutated = asked.mutated.map(bell).transpose()?;
+    let intact = binary(arguments.intact.ok_or(USAGE)?)?;
+    let mutated = arguments.mutated.map(binary).transpose()?;
     let dir =
-        asked.cases.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile"));
+        arguments.cases.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile"));
     let dir = dir.canonicalize().map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
     let corpus: Corpus = load(&dir).map_err(|error| {
         let source =
             std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
         format!("{error}{source}")
     })?;
-    let is_wanted =
-        |id: &str| asked.only.is_empty() || asked.only.iter().any(|only| id.to_uppercase().starts_with(only));
-    let cases: Vec<_> = corpus.cases.iter().filter(|case| is_wanted(&case.id)).collect();
+    let is_selected = |id: &str| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| id.to_uppercase().starts_with(only))
+    };
+    let cases: Vec<_> = corpus.cases.iter().filter(|case| is_selected(&case.id)).collect();
     if cases.is_empty() {
-        return Err(format!("no case is called {}", asked.only.join(" or ")));
+        return Err(format!("no case matches {}", arguments.only.join(" or ")));
     }
     adopt_orphans().map_err(|error| error.to_string())?;
-    let suite = Suite { lib: corpus.lib.clone(), held, mutated, scope: Scope::Machine, is_watched: false };
+    let suite = Suite { lib: corpus.lib.clone(), intact, mutated, scope: Scope::Machine, is_watched: false };
     let mut reports = Vec::new();
     for case in cases {
         let report = suite.check(case);
-        if !asked.is_json {
-            // Line by line, as the whole takes minutes; the header comes with the first.
+        if !arguments.is_json {
+            // Printed line by line, as the whole suite takes minutes; the first line comes with the header.
             let text = table(std::slice::from_ref(&report));
             let text = if reports.is_empty() {
                 text.as_str()
@@ -93,14 +94,14 @@ fn run(asked: Asked, out: &mut impl std::io::Write) -> Result<bool, String> {
         }
         reports.push(report);
     }
-    if asked.is_json {
+    if arguments.is_json {
         let text = serde_json::to_string_pretty(&reports).map_err(|error| error.to_string())?;
         writeln!(out, "{text}").map_err(failed)?;
     } else {
         writeln!(out, "\n{}", summary(&reports)).map_err(failed)?;
     }
-    let is_good = |report: &belljar_hostile::Report| {
+    let passed = |report: &belljar_hostile::Report| {
         report.problems().is_empty() && !matches!(report.verdict, Verdict::Failed(_))
     };
-    Ok(reports.iter().all(is_good))
+    Ok(reports.iter().all(passed))
 }

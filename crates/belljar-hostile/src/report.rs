@@ -1,4 +1,4 @@
-//! What came of cases, as a table and as data.
+//! Results of cases, as a table and as data.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,51 +7,51 @@ use serde::Serialize;
 
 use crate::case::{Case, Class};
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum Verdict {
-    /// Everything held.
+    /// The attack was contained and all invariants held.
     Contained,
-    /// Something did not hold; what, in words.
+    /// The attack was not contained, or the run failed, with the reasons.
     Failed(Vec<String>),
-    /// It was not run, and why.
+    /// The case was not run, with the reason.
     Skipped(String),
 }
 
-/// What came of taking walls away.
+/// Result of a mutation.
 #[derive(Debug, Clone, Serialize)]
 pub struct MutationReport {
-    /// The walls.
+    /// The disabled walls.
     pub without: Vec<String>,
-    /// Why there is nothing to take away.
+    /// The reason why no wall can be disabled.
     pub none: Option<String>,
-    /// Why it does not show that the walls matter.
+    /// The reason why it does not show that the walls matter.
     pub problem: Option<String>,
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The case's id.
     pub id: String,
-    /// Its name.
+    /// The case's name.
     pub name: String,
-    /// What it tries.
+    /// The attack, in one sentence.
     pub tries: String,
-    /// The worst that could come of it.
+    /// Worst possible outcome of the attack.
     pub class: Class,
-    /// What contains it.
+    /// The walls that contain it.
     pub walls: Vec<String>,
-    /// What its probes answered, in short.
+    /// Summary of its probes' answers.
     pub answers: String,
-    /// How it ended with all walls.
+    /// Outcome with all walls.
     pub verdict: Verdict,
-    /// What came of taking walls away.
+    /// Results without single walls.
     pub mutations: Vec<MutationReport>,
-    /// How long the run with all walls took with everything around it, in milliseconds.
+    /// Duration of the run with all walls, including the checks around it, in milliseconds.
     pub held_ms: u64,
-    /// How long all of it took, in milliseconds.
+    /// Duration of all runs, in milliseconds.
     pub ms: u64,
 }
 
@@ -71,7 +71,7 @@ impl Report {
         }
     }
 
-    /// Everything that is wrong with it, in words; nothing if it is as it should be.
+    /// Returns a description of each failure; empty if the case passed or was skipped.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = match &self.verdict {
@@ -83,25 +83,25 @@ impl Report {
     }
 }
 
-/// Width of the columns that may hold anything, in characters.
+/// Widths of the columns with free text, in characters.
 const TRIES_WIDTH: usize = 58;
 const ANSWERS_WIDTH: usize = 30;
 const WALLS_WIDTH: usize = 24;
 
-/// The reports as a table, with what is wrong below each line that has something.
+/// Formats the reports as a table, with the failures of each case below its line.
 #[must_use]
 pub fn table(reports: &[Report]) -> String {
     let walls = |report: &Report| report.walls.join(", ");
     let row = |cells: [&str; 6]| {
         let [id, tries, answers, state, walls, time] = cells;
         let (tries, answers, walls) =
-            (short(tries, TRIES_WIDTH), short(answers, ANSWERS_WIDTH), short(walls, WALLS_WIDTH));
+            (truncate(tries, TRIES_WIDTH), truncate(answers, ANSWERS_WIDTH), truncate(walls, WALLS_WIDTH));
         let line = format!(
             "{id:<5} {tries:<TRIES_WIDTH$}  {answers:<ANSWERS_WIDTH$}  {state:<13}  {walls:<WALLS_WIDTH$}  {time:>7}"
         );
         line.trim_end().to_owned() + "\n"
     };
-    let mut text = row(["case", "what it tries", "what came of it", "", "wall", "time"]);
+    let mut text = row(["case", "attack", "answers", "", "wall", "time"]);
     for report in reports {
         let (state, answers) = match &report.verdict {
             Verdict::Contained => ("contained", report.answers.as_str()),
@@ -117,32 +117,29 @@ pub fn table(reports: &[Report]) -> String {
     text
 }
 
-/// How many of what, in one sentence each.
+/// Formats the counts of all outcomes in one sentence.
 #[must_use]
 pub fn summary(reports: &[Report]) -> String {
     let count =
-        |wanted: fn(&Verdict) -> bool| reports.iter().filter(|report| wanted(&report.verdict)).count();
+        |matches: fn(&Verdict) -> bool| reports.iter().filter(|report| matches(&report.verdict)).count();
     let contained = count(|verdict| *verdict == Verdict::Contained);
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
     let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
     let mutations = || reports.iter().flat_map(|report| &report.mutations);
-    let taken = mutations().filter(|mutation| mutation.none.is_none()).count();
-    let useless = mutations().filter(|mutation| mutation.problem.is_some()).count();
+    let mutated = mutations().filter(|mutation| mutation.none.is_none()).count();
+    let failed_mutations = mutations().filter(|mutation| mutation.problem.is_some()).count();
     let mut text = format!("{contained} of {} contained", contained + failed);
     if skipped > 0 {
         let _ = write!(text, ", {skipped} skipped");
     }
-    if taken > 0 {
-        let _ = write!(
-            text,
-            "; {} of {taken} attacks get through once their wall is taken away",
-            taken - useless
-        );
+    if mutated > 0 {
+        let _ =
+            write!(text, "; {} of {mutated} attacks succeed without their wall", mutated - failed_mutations);
     }
     text
 }
 
-/// The walls, each with the cases that it contained.
+/// Groups contained cases by the wall that contained them.
 #[must_use]
 pub fn by_wall(reports: &[Report]) -> BTreeMap<&str, Vec<&str>> {
     let mut walls: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -154,9 +151,9 @@ pub fn by_wall(reports: &[Report]) -> BTreeMap<&str, Vec<&str>> {
     walls
 }
 
-fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+fn truncate(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+    text.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }

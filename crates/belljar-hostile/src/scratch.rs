@@ -1,4 +1,4 @@
-//! A directory of the harness's own, which goes away with it.
+//! A temporary directory of the harness.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,15 +13,15 @@ use crate::error::HarnessError;
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one among the machine's temporary files. Others may enter it if `mode` lets them.
+    /// Makes a directory with permissions `mode` among the machine's temporary files.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Fails if it cannot be made.
     pub fn new(mode: u32) -> Result<Self, HarnessError> {
-        // A sandbox is built on top of /tmp, which so hides what is there from an attack that should find it. Not called
-        // belljar-: such names are looked for as leftovers.
-        let usual = Path::new("/var/tmp");
-        let parent = if usual.is_dir() { usual.to_owned() } else { std::env::temp_dir() };
+        // Not in /tmp: a sandbox is built on top of it, which would hide the directory from an attack that should find it. Not
+        // named belljar-: the search for leftovers would find it.
+        let preferred = Path::new("/var/tmp");
+        let parent = if preferred.is_dir() { preferred.to_owned() } else { std::env::temp_dir() };
         let path = parent.join(format!("hostile-{}", token()?));
         DirBuilder::new()
             .mode(mode)
@@ -30,7 +30,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -39,12 +39,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is reported by whoever looks for leftovers, not here.
+        // A failure shows up in the search for leftovers.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// 128 bits of chance, in hexadecimal digits.
+/// Returns 128 random bits as hexadecimal digits.
 pub(crate) fn token() -> Result<String, HarnessError> {
     let mut bytes = [0_u8; 16];
     getrandom(&mut bytes, GetRandomFlags::empty())

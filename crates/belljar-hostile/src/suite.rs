@@ -1,46 +1,46 @@
-//! A case from beginning to end: with all walls and everything that must stay true around it, then without single walls.
+//! Runs a case: first with all walls and with checks of all invariants around it, then without single walls.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::attempt::{Attempt, Bell, attempt, end_of};
+use crate::attempt::{Attempt, Binary, attempt, end_of};
 use crate::canary::Canaries;
 use crate::case::{Case, Grade, Mutation};
+use crate::disable_walls::disable_walls;
 use crate::error::HarnessError;
 use crate::judge::Fault;
 use crate::machine::Usage;
 use crate::neighbour::Neighbour;
 use crate::report::{MutationReport, Report, Verdict};
 use crate::traces::Traces;
-use crate::without::leave_out;
 
-/// How much is looked at around a run.
+/// Extent of the checks around a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole machine, on which little else happens.
+    /// The whole machine, which should be otherwise idle.
     Machine,
-    /// What belongs to this process: for machines where people work.
+    /// Only what belongs to this process: for machines in use.
     Own,
 }
 
-/// How cases are run.
+/// Configuration for running cases.
 #[derive(Debug)]
 pub struct Suite {
     /// The directory with `probe.py` and `host.py`.
     pub lib: PathBuf,
-    /// Runs the cases with all walls.
-    pub held: Bell,
-    /// Runs them with walls taken away: a build with the feature `mutation`. Without it that is not checked.
-    pub mutated: Option<Bell>,
-    /// How much is looked at.
+    /// The binary for runs with all walls.
+    pub intact: Binary,
+    /// The binary for runs with disabled walls: a build with the feature `mutation`. Without it mutations are not checked.
+    pub mutated: Option<Binary>,
+    /// Extent of the checks around a run.
     pub scope: Scope,
-    /// How limits are held here, if not by control groups.
+    /// True if limits are only watched here, and not enforced by control groups.
     pub is_watched: bool,
 }
 
 impl Suite {
-    /// Runs a case, and says what came of it.
+    /// Runs a case with all walls and with each of its mutations.
     #[must_use]
     pub fn check(&self, case: &Case) -> Report {
         let begin = Instant::now();
@@ -50,13 +50,13 @@ impl Suite {
                 Verdict::Skipped("needs control groups, and limits are only watched here".to_owned());
             return report;
         }
-        match self.held(case) {
+        match self.run_intact(case) {
             Ok(done) => {
-                report.answers = done.answers.in_short();
+                report.answers = done.answers.summary();
                 report.verdict = match done.skipped {
                     Some(reason) => Verdict::Skipped(reason),
                     None if done.faults.is_empty() => Verdict::Contained,
-                    None => Verdict::Failed(in_words(&done.faults, &done.said)),
+                    None => Verdict::Failed(describe(&done.faults, &done.output)),
                 };
             }
             Err(error) => report.verdict = Verdict::Failed(vec![chain(&error)]),
@@ -78,15 +78,15 @@ impl Suite {
         report
     }
 
-    /// The run with all walls, and what must stay true around it.
-    fn held(&self, case: &Case) -> Result<Attempt, HarnessError> {
+    /// Runs a case with all walls, and checks the invariants around it.
+    fn run_intact(&self, case: &Case) -> Result<Attempt, HarnessError> {
         let is_whole = self.scope == Scope::Machine;
         let (before, used) = (Traces::now(is_whole), Usage::now());
         let canaries = Canaries::plant()?;
-        let mut neighbour = Neighbour::start(&self.held)?;
-        let mut done = attempt(case, &self.held, &self.lib, &canaries, &[])?;
-        done.faults.extend(canaries.faults(&done.said));
-        done.faults.extend(neighbour.faults(&done.said));
+        let mut neighbour = Neighbour::start(&self.intact)?;
+        let mut done = attempt(case, &self.intact, &self.lib, &canaries, &[])?;
+        done.faults.extend(canaries.faults(&done.output));
+        done.faults.extend(neighbour.faults(&done.output));
         neighbour.stop()?;
         let left = Traces::left_since(&before, is_whole);
         let left = left.into_iter().map(|what| Fault::Invariant { invariant: "nothing left behind", what });
@@ -104,70 +104,71 @@ impl Suite {
         Ok(done)
     }
 
-    /// The case without single walls must show that they matter; else it says why it does not.
-    fn mutate(&self, case: &Case, bell: &Bell, mutation: &Mutation) -> Result<(), String> {
+    /// Runs a case without single walls. Fails with the reason if that does not show that they matter.
+    fn mutate(&self, case: &Case, binary: &Binary, mutation: &Mutation) -> Result<(), String> {
         if mutation.none.is_some() {
             return Ok(());
         }
-        if !has_hook(bell).map_err(|error| chain(&error))? {
-            return Err(HarnessError::NoMutation { program: bell.program.clone() }.to_string());
+        if !has_hook(binary).map_err(|error| chain(&error))? {
+            return Err(HarnessError::NoMutation { program: binary.program.clone() }.to_string());
         }
         let run = |without: &[String]| {
             let canaries = Canaries::plant().map_err(|error| chain(&error))?;
             let mut done =
-                attempt(case, bell, &self.lib, &canaries, without).map_err(|error| chain(&error))?;
-            done.faults.extend(canaries.faults(&done.said));
+                attempt(case, binary, &self.lib, &canaries, without).map_err(|error| chain(&error))?;
+            done.faults.extend(canaries.faults(&done.output));
             Ok::<_, String>(done)
         };
         if !mutation.also.is_empty() {
             let done = run(&mutation.also)?;
             if !done.faults.is_empty() {
-                let words = in_words(&done.faults, &done.said).join("; ");
+                let words = describe(&done.faults, &done.output).join("; ");
                 return Err(format!(
-                    "without {} alone it is not contained any more: {words}",
+                    "without {} alone it is no longer contained: {words}",
                     mutation.also.join(", ")
                 ));
             }
         }
         let without: Vec<String> = mutation.also.iter().chain(&mutation.without).cloned().collect();
         let done = run(&without)?;
-        shows(mutation, &done.faults).map_err(|reason| {
-            let words = in_words(&done.faults, &done.said);
+        check_breach(mutation, &done.faults).map_err(|reason| {
+            let words = describe(&done.faults, &done.output);
             let words = if words.is_empty() { "everything held".to_owned() } else { words.join("; ") };
             format!("without {}: {reason} ({words})", without.join(", "))
         })
     }
 }
 
-/// Whether these faults show that the walls of the mutation matter.
-fn shows(mutation: &Mutation, faults: &[Fault]) -> Result<(), String> {
+/// Checks that these faults show that the walls of the mutation matter.
+fn check_breach(mutation: &Mutation, faults: &[Fault]) -> Result<(), String> {
     if mutation.breaks.is_empty() && !faults.iter().any(Fault::is_breach) {
-        return Err("the attack still does not get through, so the case proves nothing".to_owned());
+        return Err("the attack still fails, so the case proves nothing".to_owned());
     }
     match mutation.breaks.iter().find(|name| !faults.iter().any(|fault| fault.is_about(name))) {
-        Some(name) => Err(format!("the probe {name:?} still answers as it should, so it proves nothing")),
+        Some(name) => Err(format!("the probe {name:?} still gives an allowed answer, so it proves nothing")),
         None => Ok(()),
     }
 }
 
-/// Whether the binary knows how to leave walls out.
-fn has_hook(bell: &Bell) -> Result<bool, HarnessError> {
-    // Asked by what it does: a wall that does not exist is refused by a binary that looks.
-    let mut command = Command::new(&bell.program);
+/// Reports whether the binary can disable walls.
+fn has_hook(binary: &Binary) -> Result<bool, HarnessError> {
+    // Probed by behaviour: a binary that reads the list refuses the name of an unknown wall.
+    let mut command = Command::new(&binary.program);
     command
         .args(["run", "--quiet"])
-        .args(&bell.flags)
+        .args(&binary.flags)
         .args(["-l", "sh", "-c", "exit 0"])
         .stdin(Stdio::null());
-    leave_out(&mut command, &["no-such-wall".to_owned()]);
-    let output = command.output().map_err(HarnessError::step(format!("start {}", bell.program.display())))?;
+    disable_walls(&mut command, &["no-such-wall".to_owned()]);
+    let output =
+        command.output().map_err(HarnessError::step(format!("start {}", binary.program.display())))?;
     Ok(String::from_utf8_lossy(&output.stderr).contains("no-such-wall"))
 }
 
-fn in_words(faults: &[Fault], said: &str) -> Vec<String> {
+fn describe(faults: &[Fault], output: &str) -> Vec<String> {
     let mut words: Vec<String> = faults.iter().map(ToString::to_string).collect();
     if faults.iter().any(|fault| matches!(fault, Fault::Missing(_) | Fault::Result { .. })) {
-        words.push(format!("it said: {}", end_of(said)));
+        words.push(format!("output: {}", end_of(output)));
     }
     words
 }
@@ -176,7 +177,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -192,28 +193,28 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn wrong(probe: &str) -> Fault {
+    fn unexpected(probe: &str) -> Fault {
         let (answer, allowed) = ("ok".to_owned(), "EPERM".to_owned());
-        Fault::Wrong { probe: probe.to_owned(), answer, allowed }
+        Fault::UnexpectedAnswer { probe: probe.to_owned(), answer, allowed }
     }
 
     #[test]
-    fn a_mutation_that_still_holds_is_a_failure() {
+    fn mutation_without_a_breach_is_a_failure() {
         let any = Mutation { without: vec!["seccomp".to_owned()], ..Mutation::default() };
         let named = Mutation { breaks: vec!["one".to_owned()], ..any.clone() };
         let missing = Fault::Missing("one".to_owned());
         for (mutation, faults, shown) in [
             (&any, vec![], false),
-            // A program that broke down shows nothing.
+            // A program that crashed shows nothing.
             (&any, vec![missing.clone()], false),
-            (&any, vec![wrong("two")], true),
+            (&any, vec![unexpected("two")], true),
             (&any, vec![Fault::Invariant { invariant: "host canaries", what: String::new() }], true),
             (&named, vec![], false),
-            (&named, vec![wrong("two")], false),
+            (&named, vec![unexpected("two")], false),
             (&named, vec![missing], false),
-            (&named, vec![wrong("one"), wrong("two")], true),
+            (&named, vec![unexpected("one"), unexpected("two")], true),
         ] {
-            assert_eq!(shows(mutation, &faults).is_ok(), shown, "{mutation:?} {faults:?}");
+            assert_eq!(check_breach(mutation, &faults).is_ok(), shown, "{mutation:?} {faults:?}");
         }
     }
 }

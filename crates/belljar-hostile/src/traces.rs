@@ -1,8 +1,8 @@
-//! What sandboxes could leave behind on this machine: processes, namespaces, mounts, control groups, user id leases, loop
+//! Traces that sandboxes could leave behind on this machine: processes, namespaces, mounts, control groups, user id leases, loop
 //! devices, scratch files.
 //!
-//! Others may run sandboxes here at the same time. So processes count if they descend from this one, which adopts orphans;
-//! control groups and leases do not count while processes of others hold them; and what is left is only what stays.
+//! Other users may run sandboxes here at the same time. So processes count if they descend from this one, which adopts orphans;
+//! control groups and leases do not count while foreign processes hold them; and only traces that persist are leftovers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,38 +14,38 @@ use rustix::process::{getpid, set_child_subreaper};
 
 use crate::error::HarnessError;
 
-/// How long the kernel and the supervisors may take to put everything away.
-const SETTLE: Duration = Duration::from_secs(20);
+/// Maximum time that the kernel and the supervisors may take to clean up.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often is looked meanwhile.
-const INTERVAL: Duration = Duration::from_millis(10);
+/// Interval between scans.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How deep below the top of a hierarchy a group of ours can be.
-const CGROUP_DEPTH: u32 = 8;
+/// Maximum depth of a sandbox's group below the top of a hierarchy.
+const MAX_CGROUP_DEPTH: u32 = 8;
 
-/// Where the user ids are locked.
+/// File in which user ids are locked.
 const LEASES: &str = "/run/belljar/uids";
 
-/// Makes processes whose parent has died children of this one, so that they can be told from those of others. It is to be
+/// Makes orphaned descendants children of this process, so that they can be distinguished from foreign processes. Must be
 /// called before anything is started.
 ///
 /// # Errors
-/// The kernel refuses.
+/// Fails if the kernel refuses.
 pub fn adopt_orphans() -> Result<(), HarnessError> {
     set_child_subreaper(Some(getpid())).map_err(|errno| HarnessError::step("adopt orphans")(errno.into()))
 }
 
-/// What could be left behind, each thing by a name that tells what it is.
+/// The traces that exist at one moment, each by a descriptive name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traces(BTreeSet<String>);
 
 impl Traces {
-    /// What is there now. `whole_machine` looks at mounts, loop devices and temporary files as well.
+    /// Scans for current traces. `whole_machine` includes mounts, loop devices and temporary files.
     #[must_use]
     pub fn now(whole_machine: bool) -> Self {
         let mut found = BTreeSet::new();
         let processes = Processes::now();
-        // Namespaces that this process is in itself are not new, whoever else is in them.
+        // The namespaces of this process itself are not new.
         let own = (std::process::id(), None);
         for (pid, process) in processes.ours().map(|(pid, process)| (pid, Some(process))).chain([own]) {
             if let Some(process) = process {
@@ -58,9 +58,9 @@ impl Traces {
             }
         }
         let mut groups = Groups::default();
-        groups.find(Path::new("/sys/fs/cgroup"), CGROUP_DEPTH, &processes);
+        groups.scan(Path::new("/sys/fs/cgroup"), MAX_CGROUP_DEPTH, &processes);
         found.extend(groups.ours.iter().map(|path| format!("control group {path}")));
-        leases(&processes, &mut found);
+        scan_leases(&processes, &mut found);
         if whole_machine {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             found.extend(mounts.lines().map(|line| format!("mount {line}")));
@@ -70,45 +70,45 @@ impl Traces {
                 ("/sys/class/net", "network device", ""),
             ] {
                 for name in names(Path::new(dir)).filter(|name| name.starts_with(prefix)) {
-                    // A loop device is in use when it has a file.
+                    // A loop device is in use if it has a backing file.
                     if prefix.is_empty() || Path::new(dir).join(&name).join("loop/backing_file").exists() {
                         found.insert(format!("{what} {name}"));
                     }
                 }
             }
-            // A sandbox's scratch directory and its groups have one name.
+            // A sandbox's scratch directory and its groups have the same name.
             let scratch = names(&std::env::temp_dir())
                 .filter(|name| {
                     name.strip_prefix("belljar-").is_some_and(|id| id.parse::<SandboxId>().is_ok())
                 })
-                .filter(|name| !groups.of_others.contains(name));
+                .filter(|name| !groups.foreign.contains(name));
             found.extend(scratch.map(|name| format!("scratch {name}")));
         }
         Self(found)
     }
 
-    /// Waits until nothing is there that was not there before, and says what stays all the same.
+    /// Waits until all traces that are new since `before` are gone. Returns those that remain.
     #[must_use]
     pub fn left_since(before: &Self, whole_machine: bool) -> Vec<String> {
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         let mut left: Option<BTreeSet<String>> = None;
         loop {
             let new: BTreeSet<String> = Self::now(whole_machine).0.difference(&before.0).cloned().collect();
-            // What comes later is not of what has ended before.
-            let still: BTreeSet<String> = match left {
+            // Traces that appear later do not belong to sandboxes that had already ended.
+            let remaining: BTreeSet<String> = match left {
                 Some(left) => left.intersection(&new).cloned().collect(),
                 None => new,
             };
-            if still.is_empty() || Instant::now() > deadline {
-                return still.into_iter().collect();
+            if remaining.is_empty() || Instant::now() > deadline {
+                return remaining.into_iter().collect();
             }
-            left = Some(still);
-            std::thread::sleep(INTERVAL);
+            left = Some(remaining);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// A process, by stat(5) of proc.
+/// A process, from proc_pid_stat(5).
 #[derive(Debug)]
 struct Process {
     name: String,
@@ -138,11 +138,11 @@ impl Processes {
         Self(all)
     }
 
-    /// Whether it descends from this process.
+    /// Reports whether the process `pid` descends from this one.
     fn is_ours(&self, pid: u32) -> bool {
         let own = std::process::id();
         let mut at = pid;
-        // Bounded, as the table may change while it is read.
+        // Bounded, because the table may change while it is read.
         for _ in 0..self.0.len() {
             match self.0.get(&at) {
                 Some(process) if process.parent == own => return true,
@@ -153,7 +153,7 @@ impl Processes {
         false
     }
 
-    /// Those that descend from this process and run. Adopted ones that have ended have nobody to wait for them.
+    /// Returns the running descendants of this process. Adopted zombies are skipped, as nothing reaps them.
     fn ours(&self) -> impl Iterator<Item = (u32, &Process)> {
         let own = std::process::id();
         self.0.iter().map(|(pid, process)| (*pid, process)).filter(move |(pid, process)| {
@@ -170,17 +170,17 @@ impl Processes {
     }
 }
 
-/// Control groups of sandboxes, which are called belljar- and an id.
+/// Control groups of sandboxes, named `belljar-<id>`.
 #[derive(Debug, Default)]
 struct Groups {
-    /// Paths of those that nobody else holds.
+    /// Paths of the groups that no foreign process holds.
     ours: BTreeSet<String>,
-    /// Names of those with members that do not descend from this process.
-    of_others: BTreeSet<String>,
+    /// Names of the groups with only foreign members.
+    foreign: BTreeSet<String>,
 }
 
 impl Groups {
-    fn find(&mut self, dir: &Path, depth: u32, processes: &Processes) {
+    fn scan(&mut self, dir: &Path, depth: u32, processes: &Processes) {
         for name in names(dir) {
             let path = dir.join(&name);
             if depth == 0 || !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -190,18 +190,18 @@ impl Groups {
                 let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
                 let mut members = members.lines().filter_map(|line| line.parse().ok()).peekable();
                 if members.peek().is_some() && members.all(|pid| !processes.is_ours(pid)) {
-                    self.of_others.insert(name);
+                    self.foreign.insert(name);
                 } else {
                     self.ours.insert(path.display().to_string());
                 }
             }
-            self.find(&path, depth - 1, processes);
+            self.scan(&path, depth - 1, processes);
         }
     }
 }
 
-/// Locks on the file of user ids, by the kernel's own table, but those that processes of others hold.
-fn leases(processes: &Processes, found: &mut BTreeSet<String>) {
+/// Adds the locks on the file of user ids, from the kernel's table, except those that foreign processes hold.
+fn scan_leases(processes: &Processes, found: &mut BTreeSet<String>) {
     let Ok(metadata) = std::fs::metadata(LEASES) else { return };
     let inode = format!(":{} ", metadata.ino());
     // "1: OFDLCK ADVISORY  WRITE -1 fe:00:811011 63668 63668"
@@ -211,15 +211,15 @@ fn leases(processes: &Processes, found: &mut BTreeSet<String>) {
     if all.is_empty() {
         return;
     }
-    let mut of_others = BTreeSet::new();
+    let mut foreign = BTreeSet::new();
     for (pid, _) in processes.others().filter(|(_, process)| process.name.starts_with("belljar")) {
         let dir = format!("/proc/{pid}/fdinfo");
         for name in names(Path::new(&dir)) {
             let text = std::fs::read_to_string(format!("{dir}/{name}")).unwrap_or_default();
-            of_others.extend(text.lines().filter(|line| line.starts_with("lock:")).filter_map(range));
+            foreign.extend(text.lines().filter(|line| line.starts_with("lock:")).filter_map(range));
         }
     }
-    found.extend(all.difference(&of_others).map(|range| format!("user id lease {range}")));
+    found.extend(all.difference(&foreign).map(|range| format!("user id lease {range}")));
 }
 
 fn names(dir: &Path) -> impl Iterator<Item = String> + use<> {
@@ -233,10 +233,10 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_process_that_stays_is_found_and_named() {
+    fn leftover_process_is_found_by_name() {
         adopt_orphans().unwrap();
         let before = Traces::now(false);
-        // The shell ends and leaves the other one behind.
+        // The shell exits and leaves `sleep` behind.
         let output = Command::new("/bin/sh")
             .args(["-c", "sleep 60 >/dev/null 2>&1 & echo $!"])
             .stderr(Stdio::null())

@@ -1,5 +1,5 @@
-//! The table of `docs/threat-model.md` that says which of the public kernelCTF exploits can begin in a sandbox: its numbers add
-//! up, and each of its rows is held by probes of the hostile suite.
+//! Checks the table of `docs/threat-model.md` that says which of the public kernelCTF exploits can begin in a sandbox: its numbers
+//! add up, and probes of the hostile suite confirm each of its rows.
 
 #![allow(clippy::expect_used, reason = "helpers of tests fail like tests")]
 
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use belljar_hostile::{Case, load};
 
-/// One row but the last.
+/// A row other than the last.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     class: String,
     exploits: u32,
     /// Case and probe.
-    held_by: Vec<(String, String)>,
+    confirmed_by: Vec<(String, String)>,
     is_reachable: bool,
 }
 
-/// The rows, and what the last one says: how many there are, and how many of them are reachable.
+/// The rows, and the totals of the last one: all exploits, and the reachable ones.
 #[derive(Debug, PartialEq, Eq)]
 struct Table {
     rows: Vec<Row>,
@@ -30,7 +30,7 @@ fn repository() -> PathBuf {
 }
 
 fn document() -> String {
-    std::fs::read_to_string(repository().join("docs/threat-model.md")).expect("the threat model is there")
+    std::fs::read_to_string(repository().join("docs/threat-model.md")).expect("the threat model can be read")
 }
 
 fn table(document: &str) -> Result<Table, String> {
@@ -41,7 +41,7 @@ fn table(document: &str) -> Result<Table, String> {
     loop {
         let line = lines.next().ok_or("there is no row of all")?;
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let &[class, exploits, _, _, held_by, reachable] = cells.as_slice() else {
+        let &[class, exploits, _, _, confirmed_by, reachable] = cells.as_slice() else {
             return Err(format!("{line:?} has not six cells"));
         };
         let number = |text: &str| text.parse::<u32>().map_err(|error| format!("{class}: {text:?}: {error}"));
@@ -54,7 +54,12 @@ fn table(document: &str) -> Result<Table, String> {
             "no" => false,
             other => return Err(format!("{class}: {other:?} is neither yes nor no")),
         };
-        rows.push(Row { class: class.to_owned(), exploits, held_by: probes(held_by)?, is_reachable });
+        rows.push(Row {
+            class: class.to_owned(),
+            exploits,
+            confirmed_by: probes(confirmed_by)?,
+            is_reachable,
+        });
     }
 }
 
@@ -68,7 +73,7 @@ fn probes(cell: &str) -> Result<Vec<(String, String)>, String> {
     pairs.collect()
 }
 
-/// What does not hold of one probe of a row.
+/// Checks one probe of a row. Returns a description of the fault, if any.
 fn fault(row: &Row, cases: &[Case], id: &str, probe: &str) -> Option<String> {
     let Some(case) = cases.iter().find(|case| case.id == id) else {
         return Some(format!("{}: there is no case {id}", row.class));
@@ -76,12 +81,12 @@ fn fault(row: &Row, cases: &[Case], id: &str, probe: &str) -> Option<String> {
     let Some(answers) = case.expect.get(probe) else {
         return Some(format!("{}: {id} has no probe {probe:?}", row.class));
     };
-    let gets_through = answers.iter().any(|answer| answer == "ok");
-    if gets_through != row.is_reachable {
+    let succeeds = answers.iter().any(|answer| answer == "ok");
+    if succeeds != row.is_reachable {
         return Some(format!("{}: {id}: {probe} may answer {}", row.class, answers.join(" or ")));
     }
-    let is_proved = case.mutations.iter().any(|mutation| mutation.breaks.iter().any(|name| name == probe));
-    if !row.is_reachable && !is_proved {
+    let is_proven = case.mutations.iter().any(|mutation| mutation.breaks.iter().any(|name| name == probe));
+    if !row.is_reachable && !is_proven {
         return Some(format!(
             "{}: {id}: {probe} is in the breaks of no mutation, so it proves nothing",
             row.class
@@ -107,26 +112,31 @@ fn numbers_add_up() {
 }
 
 #[test]
-fn each_row_is_held_by_the_suite() {
+fn each_row_is_confirmed_by_the_suite() {
     let table = table(&document()).expect("the table can be read");
     let cases = load(&repository().join("tests/hostile")).expect("the cases can be read").cases;
     let faults: Vec<String> = table
         .rows
         .iter()
-        .flat_map(|row| row.held_by.iter().filter_map(|(id, probe)| fault(row, &cases, id, probe)))
+        .flat_map(|row| row.confirmed_by.iter().filter_map(|(id, probe)| fault(row, &cases, id, probe)))
         .collect();
     assert_eq!(faults, Vec::<String>::new());
-    // One case tries every door, so that no row is without a probe, and so that it has no probe beside the table.
+    // K26 tries every row, so that no row is without a probe.
     for row in &table.rows {
-        assert!(row.held_by.iter().any(|(id, _)| id == "K26"), "{}: K26 does not try it", row.class);
-        assert!(row.is_reachable || row.held_by.iter().any(|(id, _)| id != "K26"), "{}: only K26", row.class);
+        assert!(row.confirmed_by.iter().any(|(id, _)| id == "K26"), "{}: K26 does not try it", row.class);
+        assert!(
+            row.is_reachable || row.confirmed_by.iter().any(|(id, _)| id != "K26"),
+            "{}: only K26",
+            row.class
+        );
     }
 }
 
 #[test]
-fn a_wrong_row_is_found() {
+fn wrong_rows_are_detected() {
     let cases = load(&repository().join("tests/hostile")).expect("the cases can be read").cases;
-    let row = |is_reachable| Row { class: "x".to_owned(), exploits: 1, held_by: Vec::new(), is_reachable };
+    let row =
+        |is_reachable| Row { class: "x".to_owned(), exploits: 1, confirmed_by: Vec::new(), is_reachable };
     let check = |is_reachable, id: &str, probe: &str, expected: &str| {
         let found = fault(&row(is_reachable), &cases, id, probe).unwrap_or_default();
         assert!(

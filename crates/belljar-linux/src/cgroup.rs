@@ -1,4 +1,4 @@
-//! Where control groups can be made, and how a sandbox's limits are written there, on v2 and on v1.
+//! Finds out where control groups can be made, and plans a sandbox's limits there, on v2 and on v1.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ pub struct CgroupLimits {
 /// The hierarchies of this machine in which this process may make groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupLayout {
-    /// The v2 directory to make groups in, if there is a v2 hierarchy that can be written.
+    /// The v2 directory to make groups in, if there is a writable v2 hierarchy.
     pub v2: Option<PathBuf>,
-    /// Whether the v2 hierarchy limits memory, processors and processes here.
+    /// True if the v2 hierarchy limits memory, processors and processes on this machine.
     pub v2_limits: bool,
     /// v1 directories to make groups in, by controller: memory, cpu, pids.
     pub v1: Vec<(String, PathBuf)>,
-    /// The v1 freezer's directory to make groups in, where there is no v2 hierarchy, which freezes by itself.
+    /// The v1 freezer's directory to make groups in, if there is no v2 hierarchy, which needs no separate freezer.
     pub freezer: Option<PathBuf>,
-    /// Controllers that neither can provide, with the reason.
+    /// Controllers that neither version can provide, with the reason.
     pub missing: Vec<(String, String)>,
 }
 
@@ -37,12 +37,12 @@ pub const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 /// The period of the processor quota, in microseconds: the kernel's default.
 pub(crate) const CPU_PERIOD_US: u64 = 100_000;
 
-/// On v1, the part of the memory limit that buffers of IP sockets may take on top of it.
+/// Divisor of the memory limit that gives the v1 limit on buffers of IP sockets, which count on top of it.
 pub(crate) const SOCKET_SHARE: u64 = 4;
 
 impl CgroupLayout {
-    /// Looks at this process's groups and at what is mounted and writable. `base` names a delegated v2 directory to use
-    /// instead of the process's own (`BELLJAR_CGROUP`).
+    /// Detects the layout from this process's groups and the mounted, writable hierarchies. `base` names a delegated v2
+    /// directory to use instead of the process's own (`BELLJAR_CGROUP`).
     #[must_use]
     pub fn detect(base: Option<&Path>) -> Self {
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -51,7 +51,7 @@ impl CgroupLayout {
         Self::from_tables(&mountinfo, &own, base, privileged, &System)
     }
 
-    /// The same on a machine without v2, for the tests of what v1 does alone.
+    /// Detects the layout as on a machine without v2, for tests of v1 alone.
     #[cfg(feature = "mutation")]
     #[must_use]
     pub fn detect_v1() -> Self {
@@ -61,13 +61,13 @@ impl CgroupLayout {
         Self::from_tables(&without.collect::<Vec<_>>().join("\n"), &own, None, true, &System)
     }
 
-    /// Whether every limit of a sandbox can be enforced by control groups.
+    /// Reports whether control groups can enforce every limit of a sandbox.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// `v1`, `v2`, `v1 with v2 for kill`, or `none`.
+    /// Returns `v1`, `v2`, `v1 with v2 for kill`, or `none`.
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match (self.v2.is_some(), self.v2_limits, self.v1.is_empty()) {
@@ -111,7 +111,7 @@ impl CgroupLayout {
         layout
     }
 
-    /// The groups of one sandbox. The v2 group comes first: it is what the first process is cloned into.
+    /// Plans the groups of one sandbox. The v2 group comes first: the first process is cloned into it.
     #[must_use]
     pub fn plan(&self, id: &str, limits: &CgroupLimits) -> Vec<CgroupPlan> {
         let name = format!("belljar-{id}");
@@ -139,49 +139,49 @@ impl CgroupLayout {
         groups
     }
 
-    /// The directories in which groups are made.
+    /// Returns the directories in which groups are made.
     fn bases(&self) -> impl Iterator<Item = &Path> {
         let v1 = self.v1.iter().map(|(_, dir)| dir);
         self.v2.iter().chain(v1).chain(&self.freezer).map(PathBuf::as_path)
     }
 
-    /// Ends and removes the groups of the sandbox `id`, for the case that its supervisor was killed and could not.
-    /// Hands back how many are left.
+    /// Kills and removes the groups of the sandbox `id`, in case its supervisor was killed and could not.
+    /// Returns how many are left.
     #[must_use]
     pub fn remove(&self, id: &str) -> u32 {
         let name = format!("belljar-{id}");
         let mut left = 0;
         for dir in self.bases() {
             let group = dir.join(&name);
-            let gone = (0..REMOVE_TRIES).any(|_| {
-                let removed = std::fs::remove_dir(&group);
-                let is_gone =
-                    !matches!(removed, Err(ref error) if error.kind() != std::io::ErrorKind::NotFound);
-                if !is_gone {
+            let removed = (0..MAX_REMOVE_ATTEMPTS).any(|_| {
+                let result = std::fs::remove_dir(&group);
+                let is_removed =
+                    !matches!(result, Err(ref error) if error.kind() != std::io::ErrorKind::NotFound);
+                if !is_removed {
                     if self.freezer.as_deref() == Some(dir) {
-                        // What stands still does not die.
+                        // Frozen processes do not die.
                         let _ = std::fs::write(group.join("freezer.state"), "THAWED");
                     }
-                    end_group(&group);
+                    kill_group(&group);
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
-                is_gone
+                is_removed
             });
-            left += u32::from(!gone);
+            left += u32::from(!removed);
         }
         left
     }
 
-    /// Removes groups of sandboxes whose supervisors were killed: those that are empty and older than a minute. A group
-    /// that anything runs in cannot be removed, so no living sandbox is touched.
+    /// Removes leftover groups of sandboxes whose supervisors were killed: those that are empty and older than a minute. A
+    /// group with a process in it cannot be removed, so no running sandbox is affected.
     pub fn sweep(&self) {
         for dir in self.bases() {
             for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
                 let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("belljar-"));
                 let made = entry.metadata().and_then(|metadata| metadata.modified());
-                let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > SWEEP_AGE));
+                let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MIN_SWEEP_AGE));
                 if is_ours && is_old && entry.file_name() != "belljar-host" {
-                    // Not empty is the answer for one that is alive.
+                    // Fails as not empty if the sandbox still runs.
                     let _ = std::fs::remove_dir(entry.path());
                 }
             }
@@ -189,13 +189,13 @@ impl CgroupLayout {
     }
 }
 
-/// Tries, a millisecond apart, to remove a group whose processes are being ended.
-const REMOVE_TRIES: u32 = 1_000;
+/// Attempts, one millisecond apart, to remove a group whose processes are being killed.
+const MAX_REMOVE_ATTEMPTS: u32 = 1_000;
 
-/// A launch joins its groups within seconds.
-const SWEEP_AGE: std::time::Duration = std::time::Duration::from_secs(60);
+/// Minimum age of a group that [`CgroupLayout::sweep`] removes. A launch joins its groups within seconds.
+const MIN_SWEEP_AGE: std::time::Duration = std::time::Duration::from_secs(60);
 
-fn end_group(group: &Path) {
+fn kill_group(group: &Path) {
     if std::fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
     }
@@ -206,7 +206,7 @@ fn end_group(group: &Path) {
         let Some(Ok(process)) = process.map(|process| rustix::process::pidfd_open(process, flags)) else {
             continue;
         };
-        // The number may have passed to somebody else before it was opened; from then on it cannot.
+        // The pid may have been reused before it was opened; from then on it cannot be.
         if members().lines().any(|member| member == pid) {
             let _ = crate::kernel::pidfd_kill(std::os::fd::AsFd::as_fd(&process), libc::SIGKILL);
         }
@@ -217,7 +217,7 @@ fn v2_settings(limits: &CgroupLimits) -> Vec<CgroupSetting> {
     let quota = CPU_PERIOD_US * u64::from(limits.cpu_millis) / 1000;
     vec![
         setting("memory.max", limits.memory_bytes, false),
-        // Without swap accounting there is no such file, and without swap nothing to limit.
+        // The file is missing without swap accounting, and without swap there is nothing to limit.
         setting("memory.swap.max", 0, true),
         setting("pids.max", limits.pids, false),
         setting("cpu.max", format!("{quota} {CPU_PERIOD_US}"), false),
@@ -230,8 +230,8 @@ fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
             setting("memory.limit_in_bytes", limits.memory_bytes, false),
             setting("memory.memsw.limit_in_bytes", limits.memory_bytes, true),
             setting("memory.swappiness", 0, true),
-            // v1 counts the buffers of IP sockets apart from other memory, and only once they have a limit. Without one
-            // a sandbox could fill the pool that all TCP of the machine shares.
+            // v1 counts the buffers of IP sockets separately from other memory, and only once they have a limit. Without
+            // one a sandbox could fill the pool that all TCP of the machine shares.
             setting("memory.kmem.tcp.limit_in_bytes", limits.memory_bytes / SOCKET_SHARE, true),
         ],
         "cpu" => vec![
@@ -247,7 +247,7 @@ fn setting(file: &str, value: impl ToString, optional: bool) -> CgroupSetting {
 }
 
 fn c_string(text: &str) -> CString {
-    // None of the texts here holds a NUL; an empty string would be refused by the kernel, not misread.
+    // No string here contains a NUL; the kernel would refuse an empty one rather than misread it.
     CString::new(text).unwrap_or_default()
 }
 
@@ -260,14 +260,14 @@ fn c_path(path: &Path) -> CString {
 struct CgroupMount {
     /// The v1 options that name its controllers; `None` is v2.
     controllers: Option<String>,
-    /// Which part of the hierarchy is mounted.
+    /// The part of the hierarchy that is mounted.
     root: PathBuf,
-    /// Where.
+    /// The mount point.
     target: PathBuf,
 }
 
 impl CgroupMount {
-    /// Reads one line of mountinfo (proc_pid_mountinfo(5)).
+    /// Parses one line of mountinfo (proc_pid_mountinfo(5)).
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ');
@@ -285,8 +285,8 @@ impl CgroupMount {
         Some(Self { controllers, root, target })
     }
 
-    /// The directory of the group `path`, as /proc/self/cgroup names it; none for a group outside of this process's cgroup
-    /// namespace, which begins with `/..` there.
+    /// Returns the directory of the group `path`, as /proc/self/cgroup names it. Returns `None` for a group outside of this
+    /// process's cgroup namespace, which begins with `/..` there.
     fn directory(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
         if path.components().any(|part| part == std::path::Component::ParentDir) {
@@ -297,7 +297,7 @@ impl CgroupMount {
     }
 }
 
-/// The group of this process in the hierarchy of `controller`, or in v2 for an empty name.
+/// Returns the group of this process in the hierarchy of `controller`, or in v2 for an empty name.
 fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -324,9 +324,9 @@ fn v1_directory(
     if system.writable(&dir) { Ok(dir) } else { Err(format!("{} is not writable", dir.display())) }
 }
 
-/// Where v2 groups go. A group that has processes of its own cannot give controllers to its children (the "no internal
-/// process" rule, cgroups(7)), except for the root; so an administrator gets a group `belljar` below the root, and
-/// everybody else the delegated group that they name or are alone in.
+/// Returns the directory for v2 groups. A group with processes of its own cannot enable controllers for its children (the
+/// "no internal process" rule, cgroups(7)), except the root; so root gets a group `belljar` below the root, and any other
+/// user the delegated group that they name or in which this process is alone.
 fn v2_directory(
     mount: &CgroupMount,
     own: &str,
@@ -342,17 +342,17 @@ fn v2_directory(
         return system.make_group(&mount.target, &dir).then_some(dir);
     }
     let dir = mount.directory(own_group(own, "")?)?;
-    (dir != mount.target && system.writable(&dir) && system.step_aside(&dir)).then_some(dir)
+    (dir != mount.target && system.writable(&dir) && system.move_to_child_group(&dir)).then_some(dir)
 }
 
-/// What detection asks the file system, so that tests can answer.
+/// The file system operations of detection, so that tests can replace them.
 trait Probe {
     fn writable(&self, dir: &Path) -> bool;
     fn read(&self, file: &Path) -> String;
     fn make_group(&self, root: &Path, dir: &Path) -> bool;
     fn enable_controllers(&self, dir: &Path) -> bool;
-    /// Moves this process into a child group, so that its own may give controllers to its children.
-    fn step_aside(&self, dir: &Path) -> bool;
+    /// Moves this process into a child group, so that its former group may enable controllers for its children.
+    fn move_to_child_group(&self, dir: &Path) -> bool;
 }
 
 struct System;
@@ -370,7 +370,7 @@ impl Probe for System {
         if dir.is_dir() {
             return true;
         }
-        // Of controllers that v1 holds there is nothing to enable; the limits then come from v1.
+        // Controllers that v1 holds cannot be enabled here; the limits then come from v1.
         let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory +cpu +pids");
         match std::fs::create_dir(dir) {
             Err(error) => error.kind() == std::io::ErrorKind::AlreadyExists,
@@ -385,16 +385,16 @@ impl Probe for System {
             || std::fs::write(file, "+memory +cpu +pids").is_ok()
     }
 
-    fn step_aside(&self, dir: &Path) -> bool {
+    fn move_to_child_group(&self, dir: &Path) -> bool {
         if self.read(&dir.join("cgroup.procs")).trim().is_empty() {
             return true;
         }
-        let aside = dir.join("belljar-host");
-        let made = std::fs::create_dir(&aside);
-        if made.is_err() && !aside.is_dir() {
+        let child = dir.join("belljar-host");
+        let made = std::fs::create_dir(&child);
+        if made.is_err() && !child.is_dir() {
             return false;
         }
-        std::fs::write(aside.join("cgroup.procs"), "0").is_ok()
+        std::fs::write(child.join("cgroup.procs"), "0").is_ok()
     }
 }
 
@@ -403,7 +403,7 @@ impl Probe for System {
 pub(crate) mod fuzzing {
     use super::*;
 
-    /// A machine on which every directory can be written, or none can.
+    /// A machine on which every directory is writable, or none is.
     struct Everywhere(bool);
 
     impl Probe for Everywhere {
@@ -423,7 +423,7 @@ pub(crate) mod fuzzing {
             self.0
         }
 
-        fn step_aside(&self, _: &Path) -> bool {
+        fn move_to_child_group(&self, _: &Path) -> bool {
             self.0
         }
     }
@@ -472,7 +472,7 @@ mod tests {
         fn enable_controllers(&self, _: &Path) -> bool {
             true
         }
-        fn step_aside(&self, _: &Path) -> bool {
+        fn move_to_child_group(&self, _: &Path) -> bool {
             true
         }
     }
@@ -484,7 +484,7 @@ mod tests {
 44 40 0:34 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
 
     #[test]
-    fn an_administrator_on_v2_gets_a_group_below_the_root() {
+    fn root_on_v2_gets_a_group_below_the_root() {
         let fake = Fake { writable: &["/sys/fs/cgroup"], controllers: "cpuset cpu io memory pids" };
         let layout = CgroupLayout::from_tables(PURE_V2, "0::/user.slice/a.scope", None, true, &fake);
         assert_eq!(layout.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
@@ -511,12 +511,12 @@ mod tests {
         let fake = Fake { writable: &["/sys/fs/cgroup/mine"], controllers: "cpu memory" };
         let layout = CgroupLayout::from_tables(PURE_V2, own, Some(named), false, &fake);
         assert_eq!(layout.v2.as_deref(), Some(named));
-        assert!(!layout.v2_limits, "pids is not there to be given");
+        assert!(!layout.v2_limits, "the pids controller is not available");
         assert!(!layout.is_complete());
     }
 
     #[test]
-    fn v1_limits_and_an_empty_v2_kills() {
+    fn hybrid_layout_limits_on_v1_and_kills_on_v2() {
         let own = "9:pids:/\n5:memory:/outer/inner\n1:cpu,cpuacct:/\n0::/";
         let fake = Fake {
             writable: &[
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_user_on_v1_is_told_what_cannot_be_written() {
+    fn unwritable_v1_hierarchies_are_reported_as_missing() {
         let fake = Fake { writable: &[], controllers: "" };
         let layout = CgroupLayout::from_tables(HYBRID, "5:memory:/\n9:pids:/", None, false, &fake);
         assert_eq!(layout.describe(), "none");
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_limits_are_written_as_the_kernel_wants_them() {
+    fn v2_limits_have_the_kernels_format() {
         let limits = CgroupLimits { memory_bytes: 512 << 20, cpu_millis: 1500, pids: 129 };
         let texts: Vec<String> = v2_settings(&limits)
             .iter()

@@ -1,28 +1,28 @@
-//! Control groups of a running sandbox: what it uses, other limits, standing still.
+//! Control groups of a running sandbox: usage, changing limits, freezing.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE};
 
-/// What a sandbox has used, as far as its groups tell.
+/// Resource usage of a sandbox, as far as its groups report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
-    /// Memory in use now, in bytes: files in memory and the page cache included.
+    /// Memory in use now, in bytes, including files in memory and the page cache.
     pub memory: Option<u64>,
-    /// The most memory in use at once, in bytes: files in memory included.
+    /// Peak memory, in bytes, including files in memory.
     pub peak_memory: Option<u64>,
     /// Processor time in microseconds.
     pub cpu_us: Option<u64>,
     /// Processes and threads now.
     pub pids: Option<u64>,
-    /// Processes that were killed because memory ran out.
+    /// Processes that the OOM killer ended.
     pub oom_kills: Option<u64>,
-    /// Forks that the process limit refused.
+    /// Forks refused by the process limit.
     pub pids_denied: Option<u64>,
 }
 
-/// Limits that become others. `None` stays as it is.
+/// A change of limits. `None` leaves a limit as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupChange {
     /// Bytes, swap included.
@@ -31,25 +31,26 @@ pub struct CgroupChange {
     pub cpu_millis: Option<u32>,
     /// Processes and threads, the guest's own included.
     pub pids: Option<u32>,
-    /// How many groups share the weight of one, of which this is one. Where the kernel has no finer weight it is the least.
+    /// Number of groups, including this one, that share the weight of one group. The weight never falls below the kernel's
+    /// minimum.
     pub shared_by: Option<u16>,
 }
 
-/// The weight of a group that nobody has changed: `cpu.shares` of v1, and the least that the kernel takes (sched/sched.h, MIN_SHARES).
+/// Default and minimum of `cpu.shares` of v1 (sched/sched.h, MIN_SHARES).
 const V1_WEIGHT: (u16, u16) = (1024, 2);
 
-/// The same of `cpu.weight` of v2 (cgroup-v2.rst).
+/// Default and minimum of `cpu.weight` of v2 (cgroup-v2.rst).
 const V2_WEIGHT: (u16, u16) = (100, 1);
 
-/// Which limit could not be changed, and why. All are as they were.
+/// Why a limit could not be changed. All limits are as they were before.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupChangeError {
-    /// More is in use.
+    /// More than the new limit is in use.
     #[error("{field}: {in_use} are in use")]
     InUse {
         /// `memory` or `pids`.
         field: &'static str,
-        /// How much, in bytes or by number.
+        /// The amount in use, in bytes or as a count.
         in_use: u64,
     },
     /// The kernel refused.
@@ -70,7 +71,7 @@ impl CgroupChangeError {
 }
 
 impl CgroupLayout {
-    /// The directory of the sandbox `id` in the hierarchy that limits with `controller`, and whether that is v2.
+    /// Returns the directory of the sandbox `id` in the hierarchy that limits with `controller`, and whether that is v2.
     fn group(&self, id: &str, controller: &str) -> Option<(PathBuf, bool)> {
         let name = format!("belljar-{id}");
         match (&self.v2, self.v2_limits) {
@@ -82,7 +83,7 @@ impl CgroupLayout {
         }
     }
 
-    /// What the groups of the sandbox `id` have used so far.
+    /// Reads the usage of the groups of the sandbox `id`.
     #[must_use]
     pub fn usage(&self, id: &str) -> CgroupUsage {
         let mut usage = CgroupUsage::default();
@@ -97,9 +98,9 @@ impl CgroupLayout {
             usage.oom_kills = read_field(&dir, events, "oom_kill");
         }
         usage.cpu_us = match (&self.v2, self.group(id, "cpu")) {
-            // The kernel counts processor time in each v2 group, also where v1 does the limiting (cgroup-v2.rst, cpu.stat).
+            // The kernel counts processor time in each v2 group, even if v1 does the limiting (cgroup-v2.rst, cpu.stat).
             (Some(dir), _) => read_field(&dir.join(format!("belljar-{id}")), "cpu.stat", "usage_usec"),
-            // Present when cpuacct is mounted together with cpu, as most systems do.
+            // Present if cpuacct is mounted together with cpu, as on most systems.
             (None, Some((dir, _))) => {
                 read_number(&dir, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000)
             }
@@ -112,10 +113,10 @@ impl CgroupLayout {
         usage
     }
 
-    /// Changes limits of the sandbox `id`: all that are named, or none.
+    /// Changes limits of the sandbox `id`: all that are given, or none.
     ///
     /// # Errors
-    /// A limit below what is in use, or the kernel's reason.
+    /// Fails if a limit is below what is in use, or with the kernel's reason.
     pub fn change(&self, id: &str, change: &CgroupChange) -> Result<(), CgroupChangeError> {
         let mut done = Undo::default();
         let changed = self.try_change(id, change, &mut done);
@@ -131,7 +132,7 @@ impl CgroupLayout {
             let write = CgroupChangeError::write("pids");
             let (dir, _) = self.group(id, "pids").ok_or_else(|| write(missing()))?;
             done.write(&dir, "pids.max", pids).map_err(write)?;
-            // Looked at afterwards, so that none can come in between.
+            // Read after the limit is set, so that no fork can come in between.
             let in_use = read_number(&dir, "pids.current").unwrap_or(0);
             if in_use > u64::from(pids) {
                 return Err(CgroupChangeError::InUse { field: "pids", in_use });
@@ -150,9 +151,9 @@ impl CgroupLayout {
         if let Some(sharers) = change.shared_by {
             let write = CgroupChangeError::write("cpus");
             let (dir, is_v2) = self.group(id, "cpu").ok_or_else(|| write(missing()))?;
-            let ((whole, least), file) =
+            let ((whole, min), file) =
                 if is_v2 { (V2_WEIGHT, "cpu.weight") } else { (V1_WEIGHT, "cpu.shares") };
-            done.write(&dir, file, (whole / sharers.max(1)).max(least)).map_err(write)?;
+            done.write(&dir, file, (whole / sharers.max(1)).max(min)).map_err(write)?;
         }
         if let Some(bytes) = change.memory_bytes {
             let (dir, is_v2) =
@@ -163,22 +164,23 @@ impl CgroupLayout {
     }
 }
 
-/// v2 takes any limit and kills until it is kept, so what cannot be given back is looked at first.
+/// Sets the memory limit on v2. The kernel accepts any limit there and kills processes until usage is below it, so memory that
+/// cannot be reclaimed is checked first.
 fn memory_v2(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
     let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-    let can_go: u64 = ["inactive_file", "active_file", "slab_reclaimable"]
+    let reclaimable: u64 = ["inactive_file", "active_file", "slab_reclaimable"]
         .iter()
         .filter_map(|name| field(&stat, name))
         .sum();
-    let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(can_go);
+    let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(reclaimable);
     if in_use > bytes {
         return Err(CgroupChangeError::InUse { field: "memory", in_use });
     }
     done.write(dir, "memory.max", bytes).map_err(CgroupChangeError::write("memory"))
 }
 
-/// v1 refuses a limit that cannot be kept with `EBUSY`. The limit with swap must never be below the one without, so which
-/// goes first depends on the direction; without swap accounting there is only one.
+/// Sets the memory limit on v1, where the kernel refuses a limit that cannot be met with `EBUSY`. The limit with swap must
+/// never be below the one without, so their order depends on the direction; without swap accounting there is only one.
 fn memory_v1(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
     const PLAIN: &str = "memory.limit_in_bytes";
     const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
@@ -199,12 +201,12 @@ fn memory_v1(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChange
     for file in files {
         done.write(dir, file, bytes).map_err(refused)?;
     }
-    // The share of socket buffers, where they are counted apart.
+    // The share of socket buffers, if they are counted separately.
     let _ = done.write(dir, "memory.kmem.tcp.limit_in_bytes", bytes / SOCKET_SHARE);
     Ok(())
 }
 
-/// What was there before, in the order in which it was changed.
+/// The previous values, in the order in which they were changed.
 #[derive(Default)]
 struct Undo {
     before: Vec<(PathBuf, String)>,
@@ -226,10 +228,10 @@ impl Undo {
     }
 }
 
-/// Every so many rounds v1 is thawed before it is asked again.
-const V1_FROM_THE_BEGINNING: u32 = 50;
+/// Number of retries after which v1 is thawed and frozen from the beginning.
+const V1_RESTART_ROUNDS: u32 = 50;
 
-/// What makes one sandbox stand still and go on.
+/// Freezes and thaws one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freezer {
     dir: PathBuf,
@@ -237,7 +239,7 @@ pub struct Freezer {
 }
 
 impl CgroupLayout {
-    /// The freezer of the sandbox `id`; none without a hierarchy that can freeze.
+    /// Returns the freezer of the sandbox `id`, or `None` without a hierarchy that can freeze.
     #[must_use]
     pub fn freezer_of(&self, id: &str) -> Option<Freezer> {
         let is_v2 = self.v2.is_some();
@@ -247,11 +249,11 @@ impl CgroupLayout {
 }
 
 impl Freezer {
-    /// Asks the kernel to freeze everything in the group, or to let it go on. It does so bit by bit:
-    /// [`Freezer::is_frozen`] tells when.
+    /// Tells the kernel to freeze or thaw everything in the group. Freezing is asynchronous: [`Freezer::is_frozen`] reports
+    /// when it is complete.
     ///
     /// # Errors
-    /// The kernel's reason; `NotFound` when the sandbox has ended.
+    /// The kernel's reason; `NotFound` if the sandbox has ended.
     pub fn set(&self, frozen: bool) -> io::Result<()> {
         let (file, value) = match (self.is_v2, frozen) {
             (true, true) => ("cgroup.freeze", "1"),
@@ -260,26 +262,26 @@ impl Freezer {
             (false, false) => ("freezer.state", "THAWED"),
         };
         let path = self.dir.join(file);
-        // A file of a control group is never made: without the group there is none.
+        // Opened without `create`: without the group there is no such file.
         std::io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(path)?, value.as_bytes())
     }
 
-    /// Asks once more while [`Freezer::is_frozen`] says no, for the `round`th time. v1 can hang on processes that are forked
-    /// meanwhile, and gets past them when it is asked again, sometimes from the beginning. v2 needs no more than one.
+    /// Retries the freeze for the `round`th time, while [`Freezer::is_frozen`] is false. v1 can hang on processes that are
+    /// forked in the meantime, and gets past them on a retry, sometimes only from the beginning. v2 needs no retry.
     ///
     /// # Errors
     /// As [`Freezer::set`].
-    pub fn ask_again(&self, round: u32) -> io::Result<()> {
+    pub fn retry(&self, round: u32) -> io::Result<()> {
         if self.is_v2 {
             return Ok(());
         }
-        if round % V1_FROM_THE_BEGINNING == V1_FROM_THE_BEGINNING - 1 {
+        if round % V1_RESTART_ROUNDS == V1_RESTART_ROUNDS - 1 {
             self.set(false)?;
         }
         self.set(true)
     }
 
-    /// Whether everything in the group stands still.
+    /// Reports whether everything in the group is frozen.
     ///
     /// # Errors
     /// As [`Freezer::set`].
@@ -288,7 +290,7 @@ impl Freezer {
             let events = std::fs::read_to_string(self.dir.join("cgroup.events"))?;
             return Ok(field(&events, "frozen") == Some(1));
         }
-        // v1 goes on freezing what has come in meanwhile when it is asked for its state (freezer-subsystem.rst).
+        // Reading the state makes v1 continue to freeze processes that were added in the meantime (freezer-subsystem.rst).
         Ok(std::fs::read_to_string(self.dir.join("freezer.state"))?.trim() == "FROZEN")
     }
 }
@@ -301,7 +303,7 @@ fn read_field(dir: &Path, file: &str, name: &str) -> Option<u64> {
     read(dir, file, |text| field(text, name))
 }
 
-/// Reads a file of counters at once, as the kernel makes its text when it is first read. All of them fit.
+/// Reads a file of counters in one call, because the kernel generates its text on the first read. All of them fit.
 fn read(dir: &Path, file: &str, value: impl FnOnce(&str) -> Option<u64>) -> Option<u64> {
     let mut text = [0u8; 4096];
     let count = std::io::Read::read(&mut std::fs::File::open(dir.join(file)).ok()?, &mut text).ok()?;
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(field("", "max"), None);
     }
 
-    /// A directory that looks like the groups of a sandbox. The kernel is not asked here; `belljar-local` does that.
+    /// Returns a layout over a plain directory that looks like the groups of a sandbox; `belljar-local` tests the kernel.
     fn layout(dir: &Path, v2: bool, files: &[(&str, &str)]) -> CgroupLayout {
         let group = dir.join("belljar-x");
         std::fs::create_dir_all(&group).unwrap();
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_on_v2_is_whole_or_not_at_all() {
+    fn change_on_v2_is_atomic() {
         let dir = tempfile::tempdir().unwrap();
         let files = [
             ("pids.max", "129\n"),
@@ -357,7 +359,7 @@ mod tests {
         ];
         let layout = layout(dir.path(), true, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
-        // 100 MiB are in use, of which 50 MiB can go.
+        // 100 MiB are in use, of which 50 MiB are reclaimable.
         let change = CgroupChange {
             memory_bytes: Some(64 << 20),
             cpu_millis: Some(500),
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_on_v1_is_whole_or_not_at_all() {
+    fn change_on_v1_is_atomic() {
         let dir = tempfile::tempdir().unwrap();
         let files = [
             ("pids.max", "129\n"),

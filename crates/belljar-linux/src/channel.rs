@@ -1,5 +1,5 @@
-//! Between the supervisor and the sandbox's first process: one byte a message, with a descriptor where it has one. Both
-//! sides run between a clone and an exec, so nothing here allocates.
+//! Channel between the supervisor and the sandbox's first process: each message is one byte, with an optional descriptor.
+//! Both sides run between a clone and an exec, so nothing here allocates.
 
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
@@ -19,15 +19,15 @@ use rustix::net::{
 pub(crate) enum Message {
     /// The id maps are written.
     Mapped = b'm',
-    /// A file to write to in order to join a control group.
+    /// A file that the receiver writes to in order to join a control group.
     Group = b'g',
     /// The network namespace to enter.
     Network = b'n',
-    /// Everything has been sent, but perhaps the network.
-    Equipped = b'e',
+    /// Everything has been sent, except perhaps the network.
+    ResourcesSent = b'e',
 }
 
-const MESSAGES: [Message; 4] = [Message::Mapped, Message::Group, Message::Network, Message::Equipped];
+const MESSAGES: [Message; 4] = [Message::Mapped, Message::Group, Message::Network, Message::ResourcesSent];
 
 /// Sends one message with at most one descriptor.
 pub(crate) fn send(channel: BorrowedFd<'_>, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
@@ -40,7 +40,7 @@ pub(crate) fn send(channel: BorrowedFd<'_>, message: Message, fds: &[BorrowedFd<
         .map(drop)
 }
 
-/// Waits for the next message. `ESRCH` is a supervisor that has died.
+/// Waits for the next message. `ESRCH` means that the supervisor has died.
 pub(crate) fn receive(channel: BorrowedFd<'_>) -> Result<(Message, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut byte = [0u8; 1];
@@ -66,7 +66,7 @@ pub(crate) fn receive(channel: BorrowedFd<'_>) -> Result<(Message, Option<OwnedF
     }
 }
 
-/// Whether the other side has closed.
+/// Reports whether the other side has closed.
 pub(crate) fn hung_up(channel: BorrowedFd<'_>) -> bool {
     let channel = channel.as_fd();
     let mut poll = [rustix::event::PollFd::new(&channel, rustix::event::PollFlags::empty())];

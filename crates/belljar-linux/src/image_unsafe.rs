@@ -1,8 +1,8 @@
-//! A file that holds a file system, as a mount: through a loop device of its own, so that it is a superblock of its own, with a
-//! page cache that nobody shares who mounts the same file through another device.
+//! Mounts a file that contains a file system through its own loop device, so that it has its own superblock and shares no page
+//! cache with mounts of the same file through another device.
 //!
-//! The device clears itself when nothing uses it any more, and no mount is attached anywhere by this module: both go with the
-//! last descriptor and the last mount namespace, also when whoever made them was killed.
+//! The device clears itself when it is no longer used, and this module attaches no mount: both disappear with the last
+//! descriptor and the last mount namespace, even if the process that made them was killed.
 
 #![expect(unsafe_code, reason = "the ioctls of loop devices; the blocks say why they are sound")]
 
@@ -15,8 +15,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::plan::{Wall, Without};
 
-/// How often another process may take the device that was found free.
-const TRIES: usize = 64;
+/// Attempts to get a free loop device, each of which can lose a race with another process.
+const MAX_ATTEMPTS: usize = 64;
 
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
@@ -50,18 +50,18 @@ struct Config {
     reserved: [u64; 8],
 }
 
-/// Why a file cannot be mounted.
+/// Why a file could not be mounted.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub struct ImageError {
-    /// What was being done, such as `open /dev/loop-control`.
+    /// The step that failed, such as `open /dev/loop-control`.
     pub step: String,
     /// The kernel's reason.
     #[source]
     pub errno: std::io::Error,
 }
 
-/// A mounted image. The superblock lives as long as this, or anything that [`ImageMount::mount`] handed out.
+/// A mounted image. The superblock lives as long as this, or any mount that [`ImageMount::mount`] returned.
 #[derive(Debug)]
 pub struct ImageMount {
     device: CString,
@@ -71,11 +71,11 @@ pub struct ImageMount {
 }
 
 impl ImageMount {
-    /// Puts `image`, a read-only descriptor of a file with a file system of the type `kind`, on a loop device and mounts it.
-    /// `without` names walls that a test takes away.
+    /// Attaches `image`, a read-only descriptor of a file with a file system of the type `kind`, to a loop device and mounts it.
+    /// `without` names walls that a test disables.
     ///
     /// # Errors
-    /// Where there are no loop devices or the caller may not use them, and when the file holds no such file system.
+    /// Fails if there are no loop devices, the caller may not use them, or the file contains no such file system.
     pub fn new(image: BorrowedFd<'_>, kind: &str, without: Without) -> Result<Self, ImageError> {
         let (device, open) = attach(image)?;
         let kind = CString::new(kind).unwrap_or_default();
@@ -86,7 +86,7 @@ impl ImageMount {
         Ok(Self { device, kind, attributes, _keep: keep })
     }
 
-    /// Another mount of the same superblock, attached nowhere: read-only, without devices, and no program of it gains anything.
+    /// Makes another mount of the same superblock, attached nowhere: read-only, `nodev` and `nosuid`.
     ///
     /// # Errors
     /// The kernel's reason.
@@ -94,7 +94,7 @@ impl ImageMount {
         mount(&self.device, &self.kind, self.attributes)
     }
 
-    /// The loop device's path.
+    /// Returns the loop device's path.
     #[must_use]
     pub fn device(&self) -> &std::ffi::CStr {
         &self.device
@@ -108,8 +108,8 @@ fn failed(step: impl Into<String>) -> impl FnOnce(Errno) -> ImageError {
 fn attach(image: BorrowedFd<'_>) -> Result<(CString, OwnedFd), ImageError> {
     let control = rustix::fs::open(c"/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(failed("open /dev/loop-control"))?;
-    for _ in 0..TRIES {
-        // SAFETY: the ioctl takes no argument and hands back a number.
+    for _ in 0..MAX_ATTEMPTS {
+        // SAFETY: the ioctl takes no argument and returns a number.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {
             return Err(failed("find a free loop device")(last()));
@@ -120,10 +120,10 @@ fn attach(image: BorrowedFd<'_>) -> Result<(CString, OwnedFd), ImageError> {
         match configure(device.as_fd(), image) {
             Ok(()) => return Ok((CString::new(path).unwrap_or_default(), device)),
             Err(Errno::BUSY) => {}
-            Err(errno) => return Err(failed(format!("put the image on {path}"))(errno)),
+            Err(errno) => return Err(failed(format!("attach the image to {path}"))(errno)),
         }
     }
-    Err(failed("get a loop device that nobody else takes")(Errno::BUSY))
+    Err(failed("find a free loop device that no other process takes")(Errno::BUSY))
 }
 
 fn configure(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -147,14 +147,14 @@ fn configure(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno>
         },
         reserved: [0; 8],
     };
-    // SAFETY: the structure is the kernel's own, complete and alive during the call, which only reads it.
+    // SAFETY: the structure has the kernel's layout, is complete and outlives the call, which only reads it.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } {
         0 => Ok(()),
         _ => Err(last()),
     }
 }
 
-/// Read-only, without devices, and no program gains anything.
+/// Returns the attributes of an image's mounts: read-only, `nosuid` and `nodev`.
 fn attributes(without: Without) -> MountAttrFlags {
     let mut attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
     attributes.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !without.has(Wall::LayerNosuid));
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_are_the_kernels() {
+    fn structures_have_the_kernels_size() {
         assert_eq!(size_of::<Info>(), 232);
         assert_eq!(size_of::<Config>(), 304);
     }

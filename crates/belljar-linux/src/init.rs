@@ -1,10 +1,10 @@
-//! The sandbox's first process, from its clone to its exec of the guest. It builds the walls from inside, in
-//! the order of docs/threat-model.md, and stops at the first that cannot be built.
+//! The sandbox's first process, from its clone to its exec of the guest. It sets up the isolation from inside, in
+//! the order of docs/threat-model.md, and stops at the first step that fails.
 //!
 //! ```text
 //! clone3 ─ host name ─ copies of the host's mounts ─ wait for the id maps ─ ids ─ keyring
 //!        ─ new root ─ nodes ─ mounts ─ /proc and its masks ─ pivot_root
-//!        ─ join cgroups and network, which the supervisor has made meanwhile
+//!        ─ join cgroups and network, which the supervisor has made in the meantime
 //!        ─ limits ─ capabilities ─ no new privileges ─ seccomp ─ exec guest
 //!   any failure: one record to the host, then exit
 //! ```
@@ -31,11 +31,11 @@ use crate::plan::{
 use crate::report::{Failure, LaunchPhase, Phases, Step};
 use crate::supervise::{CGROUP, PROCESSES};
 
-/// Room for the highest of the numbers that the guest is given, so that arranging them never overwrites one
-/// that is still needed.
+/// Lowest number for temporary copies of the guest's descriptors: above all final numbers, so that arranging them never
+/// overwrites one that is still needed.
 const SAFE_FD: i32 = 64;
 
-/// Builds the walls and becomes the guest. Returns only the reason why not.
+/// Sets up the isolation and execs the guest. Returns only on failure.
 pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Failure {
     match build(plan, channel, control) {
         Err(failure) => failure,
@@ -47,7 +47,7 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     kernel::set_name(c"belljar-init");
     plan.without.allocate(Wall::ForkSafeFirst);
     let mut phases = Phases::new();
-    // What needs no ids of ours is done while the supervisor writes the id maps.
+    // Work that does not need the mapped ids is done while the supervisor writes the id maps.
     let sources = match &plan.namespaces {
         Some(tree) => Some(clone_sources(plan, tree)?),
         None => None,
@@ -59,7 +59,7 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
         }
     }
     if plan.identity.privileged && plan.namespaces.is_none() && plan.drop_privileges {
-        // Here the ids change in the host's own user namespace, which takes CAP_SETPCAP away with the rest.
+        // Here the ids change in the host's own user namespace, which drops CAP_SETPCAP with the other capabilities.
         limit_capabilities(plan, true)?;
     }
     if plan.namespaces.is_some() || (plan.identity.privileged && plan.drop_privileges) {
@@ -88,38 +88,38 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
         _ => (open_exe_by_path(plan)?, None),
     };
     phases.reached(LaunchPhase::Pivot);
-    take_equipment(plan, channel)?;
+    join_resources(plan, channel)?;
     phases.reached(LaunchPhase::Equipment);
     arrange_descriptors(plan, exe.as_fd(), proc_fd.as_ref())?;
     for (index, (resource, value)) in plan.rlimits.iter().enumerate() {
         if !plan.without.has(Wall::Rlimits) {
-            limit(*resource, *value).map_err(Failure::item(Step::Rlimit, index))?;
+            lower_limit(*resource, *value).map_err(Failure::item(Step::Rlimit, index))?;
         }
     }
     if plan.drop_privileges {
         drop_privileges(plan)?;
     }
     phases.reached(LaunchPhase::Privileges);
-    phases.tell(control);
+    phases.send(control);
     Err(Failure::at(Step::Exec)(exec_arranged(plan)))
 }
 
-/// Takes over what the supervisor has made meanwhile: joins the control groups and enters the network namespace.
-fn take_equipment(plan: &LaunchPlan, channel: BorrowedFd<'_>) -> Result<(), Failure> {
-    let mut network_is_missing = plan.namespaces.as_ref().is_some_and(crate::supervise::has_network_apart);
-    let mut equipped = false;
-    while network_is_missing || !equipped {
+/// Joins the control groups and enters the network namespace, which the supervisor has made in the meantime.
+fn join_resources(plan: &LaunchPlan, channel: BorrowedFd<'_>) -> Result<(), Failure> {
+    let mut network_pending = plan.namespaces.as_ref().is_some_and(crate::supervise::has_separate_network);
+    let mut all_sent = false;
+    while network_pending || !all_sent {
         match channel::receive(channel).map_err(Failure::at(Step::CgroupJoin))? {
             (Message::Group, Some(file)) => {
-                // Oneself and one thread only: that skips the grace period of a move.
+                // `0` moves only the calling thread, which skips the grace period of moving another process.
                 rustix::io::write(&file, b"0").map_err(Failure::at(Step::CgroupJoin))?;
             }
             (Message::Network, Some(namespace)) => {
                 kernel::enter_namespace(namespace.as_fd(), libc::CLONE_NEWNET)
                     .map_err(Failure::at(Step::Loopback))?;
-                network_is_missing = false;
+                network_pending = false;
             }
-            (Message::Equipped, _) => equipped = true,
+            (Message::ResourcesSent, _) => all_sent = true,
             _ => return Err(Failure::at(Step::CgroupJoin)(Errno::BADMSG)),
         }
     }
@@ -129,8 +129,8 @@ fn take_equipment(plan: &LaunchPlan, channel: BorrowedFd<'_>) -> Result<(), Fail
     Ok(())
 }
 
-/// Raises nothing: a limit above the hard limit that is in force stays at that.
-fn limit(resource: u32, value: u64) -> Result<(), Errno> {
+/// Lowers a resource limit. A value above the current hard limit becomes that limit.
+fn lower_limit(resource: u32, value: u64) -> Result<(), Errno> {
     let (_, hard) = kernel::get_rlimit(resource)?;
     let value = value.min(hard);
     kernel::set_rlimit(resource, value, value)
@@ -149,7 +149,7 @@ fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
     if !plan.without.has(Wall::NoNewPrivileges) {
         rustix::thread::set_no_new_privs(true).map_err(at(Step::NoNewPrivileges))?;
     }
-    // Without no-new-privileges a filter needs a capability, so the test that takes the one away takes the other.
+    // Without no-new-privileges, installing a filter needs a capability, so a test that disables one disables both.
     if let Some(program) = plan.seccomp
         && !plan.without.has(Wall::Seccomp)
         && !plan.without.has(Wall::NoNewPrivileges)
@@ -159,8 +159,8 @@ fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Empties the bounding set and locks the secure bits. An ordinary user outside a namespace of its own may do
-/// neither, and has nothing in the sets that no-new-privileges does not keep out.
+/// Empties the bounding set and locks the secure bits. An ordinary user without its own user namespace may do neither,
+/// and holds no capability that no-new-privileges would not withhold.
 fn limit_capabilities(plan: &LaunchPlan, required: bool) -> Result<(), Failure> {
     let at = Failure::at(Step::Capabilities);
     if plan.without.has(Wall::Capabilities) {
@@ -174,7 +174,7 @@ fn limit_capabilities(plan: &LaunchPlan, required: bool) -> Result<(), Failure> 
             Err(errno) => return Err(at(errno)),
         }
     }
-    // What is kept is kept over the exec, by a way that the locks close.
+    // Kept capabilities survive the exec as ambient ones, which the locked bits would forbid.
     match plan.keep_capabilities {
         0 => kernel::lock_securebits().map_err(at),
         _ => Ok(()),
@@ -189,7 +189,7 @@ fn arrange_descriptors(
     proc_fd: Option<&OwnedFd>,
 ) -> Result<(), Failure> {
     let at = Failure::at(Step::Descriptors);
-    // First out of the way of the final numbers, then onto them.
+    // First move all descriptors above the final numbers, then onto them.
     let socket = rustix::io::fcntl_dupfd_cloexec(&plan.guest_socket, SAFE_FD).map_err(&at)?;
     let config = rustix::io::fcntl_dupfd_cloexec(&plan.guest_config, SAFE_FD).map_err(&at)?;
     let null = rustix::io::fcntl_dupfd_cloexec(&plan.dev_null, SAFE_FD).map_err(&at)?;
@@ -202,7 +202,7 @@ fn arrange_descriptors(
         kernel::dup_onto(null.as_fd(), number).map_err(&at)?;
     }
     kernel::dup_onto(socket.as_fd(), GUEST_SOCKET_FD).map_err(&at)?;
-    // Without a `/proc` of its own the guest finds /dev/null there, so that nothing of the host's is left under that number.
+    // A guest without its own `/proc` gets /dev/null here, so that no descriptor of the host remains under that number.
     kernel::dup_onto(proc_fd.as_ref().unwrap_or(&null).as_fd(), GUEST_PROC_FD).map_err(&at)?;
     kernel::dup_onto(config.as_fd(), GUEST_CONFIG_FD).map_err(&at)?;
     kernel::dup_onto(exe.as_fd(), EXE_FD).map_err(&at)?;
@@ -213,7 +213,7 @@ fn arrange_descriptors(
     Ok(())
 }
 
-/// The number of the guest's program until the exec closes it.
+/// Descriptor number of the guest's program until the exec closes it.
 const EXE_FD: i32 = 6;
 
 fn exec_arranged(plan: &LaunchPlan) -> Errno {
@@ -231,21 +231,21 @@ fn open_exe_by_path(plan: &LaunchPlan) -> Result<OwnedFd, Failure> {
 }
 
 const ROOT_ATTRIBUTES: u64 = kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV;
-/// The most mounts of a tree, which the planner keeps to.
+/// Maximum number of mounts in a tree; the planner enforces it.
 pub(crate) const MAX_MOUNTS: usize = 96;
 const HIDDEN_FILE: &CStr = c".hidden-file";
 const HIDDEN_DIR: &CStr = c".hidden-dir";
 
-/// What the tree is made of, cloned from the host's.
+/// Sources of the new tree, cloned from the host's.
 struct Sources {
     host_root: OwnedFd,
     exe: OwnedFd,
-    /// A detached copy for each mount that is one of the host's, in the order of the plan.
+    /// A detached copy of each mount that comes from the host, in the order of the plan.
     mounts: [Option<OwnedFd>; MAX_MOUNTS],
 }
 
-/// Clones all that is mounted from the host. Nothing of it is the sandbox's user's yet; only the caller's choices and fixed
-/// paths are looked up.
+/// Clones all mounts that come from the host. The sandbox's user controls none of them yet: only paths chosen by the caller
+/// and fixed paths are looked up.
 fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Failure> {
     if !plan.without.has(Wall::Uts) {
         rustix::system::sethostname(tree.hostname.to_bytes()).map_err(Failure::at(Step::Hostname))?;
@@ -278,7 +278,7 @@ fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Fai
     Ok(Sources { host_root, exe, mounts })
 }
 
-/// The attributes of a mount, without those that a test takes away.
+/// Returns the attributes of a mount, without those that a test disables.
 fn attributes(plan: &LaunchPlan, step: &MountStep) -> u64 {
     if plan.without.has(Wall::ReadOnly) {
         step.attributes & !kernel::MOUNT_ATTR_RDONLY
@@ -287,8 +287,8 @@ fn attributes(plan: &LaunchPlan, step: &MountStep) -> u64 {
     }
 }
 
-/// Builds the new root and enters it. Hands back the guest's program and a writable view of `/proc`, which is
-/// read-only for everybody else.
+/// Builds the new root and enters it. Returns the guest's program and a writable view of `/proc`, which is
+/// read-only for all other processes.
 fn build_tree(
     plan: &LaunchPlan,
     tree: &NamespacePlan,
@@ -318,7 +318,7 @@ fn build_tree(
     phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
         let clone = mounts.get_mut(index).and_then(Option::take);
-        // What comes after a tree that somebody else has made may meet any link in it.
+        // A foreign tree may contain any link, so later mounts must not follow one.
         let foreign = tree.enter.is_some();
         make_mount(plan, root.as_fd(), step, clone, foreign).map_err(Failure::item(Step::Mount, index))?;
     }
@@ -336,14 +336,14 @@ fn build_tree(
         None => rustix::process::fchdir(&root).map_err(&at)?,
     }
     rustix::process::pivot_root(c".", c".").map_err(&at)?;
-    // Both roots now stand at "."; the one on top is the old one, and it goes with all that is mounted below.
+    // Both roots are now mounted at "."; the top one is the old root, and is unmounted with everything below it.
     rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(&at)?;
     rustix::process::chdir(c"/").map_err(&at)?;
     Ok((exe, proc_fd))
 }
 
-/// Removes the two names that only served as covers. The root is writable for that moment, in which nobody but us is in
-/// it; a second, writable view of it would cost a grace period when it goes.
+/// Removes the two entries that only served as covers. The root is writable for that moment, while no other process is in
+/// it; a second, writable view of it would cost a grace period when it is removed.
 fn remove_covers(plan: &LaunchPlan, root: BorrowedFd<'_>) -> Result<(), Errno> {
     if !plan.without.has(Wall::ReadOnly) {
         kernel::mount_clearattr(root, kernel::MOUNT_ATTR_RDONLY)?;
@@ -378,8 +378,8 @@ fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: &CStr) -> Result<(
     rustix::mount::move_mount(mount, c"", dir, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Attaches a mount below the new root. A mount that came before may hold links that somebody else has put there; none is
-/// followed, and nothing leads out of the root.
+/// Attaches a mount below the new root. An earlier mount may contain links from an untrusted source; none is followed, and
+/// no path leads out of the root.
 fn attach_inside(mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &CStr) -> Result<(), Errno> {
     let place = open_inside(root, target)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -392,28 +392,28 @@ fn open_inside(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
 }
 
-/// Longest path of a node, its end included (PATH_MAX).
-const PATH_BYTES: usize = 4096;
+/// Maximum length of a node's path, including the terminating zero (PATH_MAX).
+const MAX_PATH_BYTES: usize = 4096;
 
-/// Makes a node below the new root as [`attach_inside`] attaches: by its parent, without following a link.
+/// Makes a node below the new root with the same care as [`attach_inside`]: through its parent, without following a link.
 fn make_node_inside(root: BorrowedFd<'_>, node: &Node) -> Result<(), Errno> {
     let (Node::Dir { path, .. } | Node::Symlink { path, .. } | Node::File { path, .. }) = node;
     let bytes = path.to_bytes();
     let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
         return make_node(root, node, path);
     };
-    let mut parent = [0u8; PATH_BYTES];
+    let mut parent = [0u8; MAX_PATH_BYTES];
     let (head, _) = bytes.split_at(slash);
     parent.get_mut(..slash).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(head);
     let parent = CStr::from_bytes_until_nul(&parent).map_err(|_| Errno::NAMETOOLONG)?;
     let parent = open_inside(root, parent)?;
-    // What stands behind the slash ends where the whole path ends.
+    // The part after the slash keeps the path's terminating zero.
     let name = path.to_bytes_with_nul().get(slash + 1..).ok_or(Errno::INVAL)?;
     let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
     make_node(parent.as_fd(), node, name)
 }
 
-/// A detached copy of the mount at `path` below `dir` (the mount of `dir` itself when empty).
+/// Returns a detached copy of the mount at `path` below `dir` (of the mount of `dir` itself if `path` is empty).
 fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool, attributes: u64) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     if path.is_empty() {
@@ -482,11 +482,11 @@ fn make_mount(
     if foreign {
         return attach_inside(mount.as_fd(), root, &step.target);
     }
-    // These come first, onto names that we have just made ourselves: nobody can have put a link there.
+    // These go onto names that this process has just made, so none of them can be a link.
     attach(mount.as_fd(), root, &step.target)
 }
 
-/// Clones a tree of the host, and insists on the very file that the host has checked.
+/// Clones a tree of the host. Fails if the path is no longer the file that the host checked.
 fn open_checked(path: &CStr, device: u64, inode: u64, attributes: u64) -> Result<OwnedFd, Errno> {
     let file = find_checked(path, device, inode)?;
     clone_tree(file.as_fd(), c"", true, attributes)
@@ -507,7 +507,7 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
     let at = Failure::at(Step::Proc);
     let attributes = kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV | kernel::MOUNT_ATTR_NOEXEC;
     if tree.flags & PROCESSES == 0 {
-        // It would show the host's processes. The guest's program uses it before it becomes something else.
+        // Attached, it would show the host's processes; only the guest's program uses it, before it execs anything else.
         return new_filesystem(c"proc", &[], attributes).map_err(&at);
     }
     let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).map_err(&at)?;
@@ -517,13 +517,13 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
     let proc_fd =
         rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(&at)?;
     match &tree.enter {
-        // The place is of a tree that somebody else has made.
+        // The target is in a foreign tree.
         Some(_) => attach_inside(proc_fd.as_fd(), root, &tree.proc_target),
         None => attach(proc_fd.as_fd(), root, &tree.proc_target),
     }
     .map_err(&at)?;
-    // The guest has an instance of its own: writable, to mark its children for the OOM killer, and one in which no
-    // process can hide from it.
+    // The guest gets its own instance: writable, so that it can mark its children for the OOM killer, and without
+    // `hidepid`, so that it sees every process.
     let guests = new_filesystem(c"proc", &[], attributes).map_err(&at)?;
     if !plan.without.has(Wall::ReadOnly) {
         kernel::mount_setattr(proc_fd.as_fd(), attributes | kernel::MOUNT_ATTR_RDONLY, 0, false, None)
@@ -538,8 +538,8 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
     Ok(guests)
 }
 
-/// Covers one name below `/proc` with an empty file or directory of our own root, which is read-only by now:
-/// never with something that the sandbox could have put there (CVE-2025-31133).
+/// Covers one name below `/proc` with an empty file or directory of the new root, which is read-only by now:
+/// never with a file that the sandbox could have placed (CVE-2025-31133).
 fn mask(root: BorrowedFd<'_>, proc_fd: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let stat = match rustix::fs::statat(proc_fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,

@@ -1,5 +1,5 @@
-//! System calls that neither `std` nor `rustix` offers. Every function here is safe to call; what makes
-//! it so stands at each block. The functions marked *fork-safe* allocate nothing, take no lock and call
+//! System calls that neither `std` nor `rustix` offers. Every function here is safe to call unless it is marked
+//! `unsafe`; each block says why it is sound. The functions marked *fork-safe* allocate nothing, take no lock and call
 //! only async-signal-safe code (signal-safety(7)), so they may run between a clone and an exec.
 
 #![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
@@ -36,7 +36,7 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// clone3(2) without shared memory, like fork(2): the child runs on a copy of this thread.
+/// Calls clone3(2) without shared memory, like fork(2): the child runs on a copy of this thread.
 /// `namespaces` holds `CLONE_NEW*` bits; `cgroup` puts the child into that cgroup v2 from its start.
 /// Fork-safe, and so must be everything that the child does until it execs or exits.
 ///
@@ -65,7 +65,7 @@ pub(crate) unsafe fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> 
             Ok(Cloned::Child)
         }
         pid if pid > 0 => {
-            // SAFETY: the kernel stored a new descriptor there, and nobody else knows its number.
+            // SAFETY: the kernel stored a new descriptor there, and nothing else knows its number.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Cloned::Parent { pid: i32::try_from(pid).unwrap_or(i32::MAX), pidfd })
         }
@@ -78,21 +78,21 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// From linux/sched.h; the bit is in the low byte, which only clone3 can carry.
 pub(crate) const CLONE_NEWTIME: u64 = 0x80;
 
-/// Arguments or environment in the form execve(2) wants, built ahead of the clone.
+/// Arguments or environment in the form that execve(2) takes, built before the clone.
 #[derive(Debug)]
 pub struct CStringArray {
-    /// Owns what `pointers` points to; a `CString`'s buffer does not move when the vector does.
+    /// Owns the strings that `pointers` points to; a `CString`'s buffer does not move when the vector does.
     strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead only into `_strings`, which moves along and is never changed.
+// SAFETY: the pointers point only into `strings`, which moves with them and is never changed.
 unsafe impl Send for CStringArray {}
 // SAFETY: as above; nothing is ever written through the pointers.
 unsafe impl Sync for CStringArray {}
 
 impl CStringArray {
-    /// Takes the strings in order.
+    /// Builds the array from strings, in order.
     #[must_use]
     pub fn new(strings: Vec<CString>) -> Self {
         let mut pointers: Vec<*const c_char> = strings.iter().map(|string| string.as_ptr()).collect();
@@ -100,14 +100,14 @@ impl CStringArray {
         Self { strings, pointers }
     }
 
-    /// The strings in order.
+    /// Returns the strings in order.
     pub fn iter(&self) -> impl Iterator<Item = &CStr> {
         self.strings.iter().map(CString::as_c_str)
     }
 }
 
-/// The system calls by which a child of a warm interpreter moves into a sandbox, with their numbers here: those that Python has no
-/// function for.
+/// Returns name and number on this architecture of the system calls by which a child of a warm interpreter enters a sandbox
+/// and for which Python has no function.
 #[must_use]
 pub fn moving_calls() -> [(&'static str, i64); 9] {
     [
@@ -123,7 +123,7 @@ pub fn moving_calls() -> [(&'static str, i64); 9] {
     ]
 }
 
-/// execveat(2) on a descriptor itself. Returns only on failure. Fork-safe.
+/// Calls execveat(2) on a descriptor itself. Returns only on failure. Fork-safe.
 pub(crate) fn exec_fd(fd: BorrowedFd<'_>, argv: &CStringArray, envp: &CStringArray) -> Errno {
     // SAFETY: both arrays end in a null pointer and hold valid C strings; the empty path is a C string.
     unsafe {
@@ -139,7 +139,7 @@ pub(crate) fn exec_fd(fd: BorrowedFd<'_>, argv: &CStringArray, envp: &CStringArr
     last_errno()
 }
 
-/// execve(2). Returns only on failure. Fork-safe.
+/// Calls execve(2). Returns only on failure. Fork-safe.
 pub(crate) fn exec_path(path: &CStr, argv: &CStringArray, envp: &CStringArray) -> Errno {
     // SAFETY: as in `exec_fd`.
     unsafe {
@@ -148,7 +148,7 @@ pub(crate) fn exec_path(path: &CStr, argv: &CStringArray, envp: &CStringArray) -
     last_errno()
 }
 
-/// _exit(2). Fork-safe.
+/// Calls _exit(2). Fork-safe.
 pub(crate) fn exit_now(status: c_int) -> ! {
     // SAFETY: ends the process; runs no handlers.
     unsafe { libc::_exit(status) }
@@ -199,11 +199,11 @@ impl Drop for Stack {
 }
 
 /// Starts a child that shares this memory until it execs (`CLONE_VM | CLONE_VFORK`, as posix_spawn(3) does):
-/// no page table is copied. `child` runs in it and must end in an exec; what it returns is the reason why it
-/// could not. All signals are blocked meanwhile, so that no handler runs in the child.
+/// no page table is copied. `child` runs in it and must end in an exec; it returns only if that fails, with the
+/// reason. All signals are blocked in the meantime, so that no handler runs in the child.
 ///
 /// # Errors
-/// The kernel's reason for refusing the clone, or what `child` returned.
+/// The kernel's reason for refusing the clone, or the error that `child` returned.
 ///
 /// # Safety
 /// `child` may call only fork-safe functions, must not unwind, and must not free or move anything of the
@@ -214,7 +214,7 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
         failure: Option<Errno>,
     }
     extern "C" fn enter<F: FnMut() -> Errno>(shared: *mut c_void) -> c_int {
-        // SAFETY: the pointer is the `Shared` below, and the parent does not touch it until this ends.
+        // SAFETY: the pointer is to the `Shared` below, and the parent does not touch it until this function ends.
         let shared = unsafe { &mut *shared.cast::<Shared<'_, F>>() };
         #[cfg(feature = "mutation")]
         crate::fork_guard::enter();
@@ -225,8 +225,8 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     let mut shared = Shared { child: &mut child, failure: None };
     let mut pidfd: c_int = -1;
     let all = SignalMask::block_all()?;
-    // SAFETY: the stack is large enough and lives until the child execed or exited, because CLONE_VFORK suspends
-    // this thread till then; `shared` lives as long; CLONE_PIDFD stores into `pidfd` through the fifth argument.
+    // SAFETY: the stack is large enough and lives until the child has execed or exited, because CLONE_VFORK suspends
+    // this thread until then; `shared` lives as long; CLONE_PIDFD stores into `pidfd` through the fifth argument.
     let pid = unsafe {
         libc::clone(
             enter::<F>,
@@ -243,10 +243,10 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     if pid < 0 {
         return Err(error);
     }
-    // SAFETY: the kernel stored a new descriptor there, and nobody else knows its number.
+    // SAFETY: the kernel stored a new descriptor there, and nothing else knows its number.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     if let Some(failure) = shared.failure {
-        // The child is a zombie now; its end is nobody's news but ours.
+        // The child is a zombie now; reap it here, so that no other code sees its end.
         let _ = rustix::process::waitid(
             rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
             rustix::process::WaitIdOptions::EXITED,
@@ -256,7 +256,7 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     Ok((pid, pidfd))
 }
 
-/// Blocks SIGCHLD in this thread: another one of the process handles it.
+/// Blocks SIGCHLD in this thread, because another thread of the process handles it.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -298,8 +298,8 @@ impl Drop for SignalMask {
     }
 }
 
-/// Unblocks all signals and sets all to their defaults, whatever this process or its ancestors ignore; also the two
-/// that the C library keeps for itself, which it leaves ignored in what posix_spawn(3) starts. Fork-safe.
+/// Unblocks all signals and resets all to their defaults, including those that this process or its ancestors ignore and the
+/// two reserved by the C library, which posix_spawn(3) leaves ignored in its children. Fork-safe.
 pub fn reset_signals() {
     // The kernel's `struct sigaction`, with room for any architecture's: all zero is SIG_DFL without flags.
     const DEFAULT: [u64; 8] = [0; 8];
@@ -321,10 +321,10 @@ pub fn reset_signals() {
     }
 }
 
-/// Takes back the handlers that Rust's library installs to tell of a stack overflow. They take a SIGSEGV that somebody sent
-/// for a fault, and may end the process; without a handler, nobody inside its namespace can send one to a first process
+/// Removes the handlers by which Rust's library reports a stack overflow. They mistake a SIGSEGV sent by another process for
+/// a fault, and may end this process; without a handler, no process inside its namespace can send one to a first process
 /// (pid_namespaces(7)).
-pub fn forget_fault_handlers() {
+pub fn reset_fault_handlers() {
     // SAFETY: SIG_DFL is a valid disposition for both.
     unsafe {
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
@@ -333,7 +333,7 @@ pub fn forget_fault_handlers() {
     }
 }
 
-/// Ignores the signals that a terminal or a service manager sends to a whole group. Fork-safe.
+/// Ignores the signals that a terminal or a service manager sends to a whole process group. Fork-safe.
 pub(crate) fn ignore_group_signals() {
     // SAFETY: SIG_IGN is a valid disposition for each of these.
     unsafe {
@@ -343,11 +343,11 @@ pub(crate) fn ignore_group_signals() {
     }
 }
 
-/// Sends `signal` to every process that this one may signal but itself and pid 1 (kill(2), pid -1). Meant for
-/// pid 1 of a pid namespace, where that is everybody else. Fork-safe.
+/// Sends `signal` to every process that this one may signal, except itself and pid 1 (kill(2), pid -1). Meant for
+/// pid 1 of a pid namespace, where these are all other processes. Fork-safe.
 ///
 /// # Errors
-/// `ESRCH` when there is nobody.
+/// `ESRCH` if there is no such process.
 pub fn kill_all(signal: c_int) -> Result<(), Errno> {
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_kill, -1, signal) }).map(drop)
@@ -356,16 +356,16 @@ pub fn kill_all(signal: c_int) -> Result<(), Errno> {
 /// Sends `signal` to one process by number (kill(2)).
 ///
 /// # Errors
-/// The kernel's reason; `ESRCH` when there is no such process.
+/// The kernel's reason; `ESRCH` if there is no such process.
 pub fn kill(pid: i32, signal: c_int) -> Result<(), Errno> {
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_kill, pid, signal) }).map(drop)
 }
 
-/// Sends `signal` by pidfd (pidfd_send_signal(2)), so a recycled number is never hit.
+/// Sends `signal` by pidfd (pidfd_send_signal(2)), so that a reused pid is never hit.
 ///
 /// # Errors
-/// The kernel's reason; `ESRCH` when it has ended.
+/// The kernel's reason; `ESRCH` if the process has ended.
 pub fn pidfd_kill(pidfd: BorrowedFd<'_>, signal: c_int) -> Result<(), Errno> {
     // SAFETY: a null siginfo is allowed.
     check(unsafe {
@@ -384,8 +384,8 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// mount_setattr(2) on the mount that `fd` is the root of; `recursive` covers what is mounted below.
-/// `idmap` is a user namespace whose map the mount takes on. Fork-safe.
+/// Calls mount_setattr(2) on the mount whose root is `fd`; `recursive` includes the mounts below.
+/// `idmap` is a user namespace whose id map the mount adopts. Fork-safe.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -404,7 +404,7 @@ pub fn mount_setattr(
     set_mount_attr(fd, recursive, &attr)
 }
 
-/// Takes attributes away from the mount that `fd` is the root of.
+/// Clears attributes of the mount whose root is `fd`.
 ///
 /// # Errors
 /// As mount_setattr(2).
@@ -428,9 +428,9 @@ fn set_mount_attr(fd: BorrowedFd<'_>, recursive: bool, attr: &MountAttr) -> Resu
     .map(drop)
 }
 
-/// `MOUNT_ATTR_*` of linux/mount.h.
+/// Nothing can be written. Source of all `MOUNT_ATTR_*`: linux/mount.h.
 pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
-/// Set-user-ID bits and file capabilities mean nothing.
+/// Set-user-ID bits and file capabilities are ignored.
 pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
 /// Device files cannot be opened.
 pub const MOUNT_ATTR_NODEV: u64 = 0x4;
@@ -439,27 +439,27 @@ pub const MOUNT_ATTR_NOEXEC: u64 = 0x8;
 /// Symbolic links are not followed.
 pub const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x20_0000;
 const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
-/// `MS_PRIVATE`: mounts do not travel in or out.
+/// `MS_PRIVATE`: mounts do not propagate in or out.
 pub const PROPAGATION_PRIVATE: u64 = 1 << 18;
 
-/// close_range(2): marks all descriptors from `first` on to be closed by the next exec. Fork-safe.
+/// Marks all descriptors from `first` on close-on-exec (close_range(2)). Fork-safe.
 ///
 /// # Errors
-/// The kernel is older than Linux 5.11, or a filter refuses the call.
+/// Fails if the kernel is older than Linux 5.11, or a filter refuses the call.
 pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
     const CLOSE_RANGE_CLOEXEC: c_uint = 1 << 2;
     // SAFETY: no pointers, and nothing is closed yet.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
-/// Closes every descriptor but those in `keep`, which it sorts. Fork-safe. For children of a raw clone only: what
-/// is closed belonged to the copied parent, whose owners do not run here.
+/// Closes every descriptor except those in `keep`, which it sorts. Fork-safe. For children of a raw clone only: the
+/// closed descriptors belong to objects of the copied parent, which are never used here.
 pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {
     keep.sort_unstable();
     let mut first: c_uint = 0;
     for fd in keep.iter().copied().filter(|fd| *fd >= 0).map(RawFd::unsigned_abs) {
         if fd > first {
-            // SAFETY: no pointers; see above for the owners.
+            // SAFETY: no pointers; see above for the objects that own the descriptors.
             check(unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) })?;
         }
         first = first.max(fd + 1);
@@ -468,20 +468,20 @@ pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) }).map(drop)
 }
 
-/// Closes one descriptor by number. Fork-safe; same rule about owners as [`close_all_but`].
+/// Closes one descriptor by number. Fork-safe; the same rule about owning objects holds as for [`close_all_but`].
 pub(crate) fn close_number(fd: RawFd) {
     // SAFETY: no pointers.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 /// Joins a new, anonymous session keyring, so that none of the caller's keys can be reached (keyctl(2)).
-/// Fork-safe. A kernel without keys has nothing to leave.
+/// Succeeds on a kernel without key support. Fork-safe.
 ///
 /// # Errors
 /// The kernel's reason.
 pub(crate) fn leave_session_keyring() -> Result<(), Errno> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
-    // SAFETY: a null name asks for an anonymous keyring.
+    // SAFETY: a null name is allowed and requests an anonymous keyring.
     let result = check(unsafe {
         libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<c_char>())
     });
@@ -491,7 +491,7 @@ pub(crate) fn leave_session_keyring() -> Result<(), Errno> {
     }
 }
 
-/// Asks for `signal` when the parent thread ends (PR_SET_PDEATHSIG). Fork-safe.
+/// Requests `signal` when the parent thread ends (PR_SET_PDEATHSIG). Fork-safe.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -499,7 +499,7 @@ pub(crate) fn die_with_parent(signal: c_int) -> Result<(), Errno> {
     prctl(libc::PR_SET_PDEATHSIG, c_long::from(signal), 0).map(drop)
 }
 
-/// Says whether other processes of the same user may inspect this one (PR_SET_DUMPABLE). Fork-safe.
+/// Sets whether other processes of the same user may inspect this one (PR_SET_DUMPABLE). Fork-safe.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -515,7 +515,7 @@ pub fn become_subreaper() -> Result<(), Errno> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).map(drop)
 }
 
-/// Drops one capability from the bounding set. Fork-safe. `EINVAL` is a number past the last.
+/// Drops one capability from the bounding set. `EINVAL` means a number past the last capability. Fork-safe.
 pub(crate) fn drop_bounding(capability: u32) -> Result<(), Errno> {
     prctl(libc::PR_CAPBSET_DROP, c_long::from(capability), 0).map(drop)
 }
@@ -526,18 +526,18 @@ pub(crate) fn set_name(name: &CStr) {
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
 }
 
-/// Locks the secure bits: no uid, not even 0, brings capabilities back. Fork-safe.
+/// Locks the secure bits, so that no uid, not even 0, brings capabilities back. Fork-safe.
 pub(crate) fn lock_securebits() -> Result<(), Errno> {
     // SECBIT_NOROOT, SECBIT_NO_SETUID_FIXUP, SECBIT_NO_CAP_AMBIENT_RAISE and their locks (capabilities(7)).
     prctl(libc::PR_SET_SECUREBITS, 0b1100_1111, 0).map(drop)
 }
 
 fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> {
-    // SAFETY: only options whose arguments are numbers come here.
+    // SAFETY: the callers pass only options whose arguments are numbers.
     check(unsafe { libc::syscall(libc::SYS_prctl, option, first, second, 0, 0) })
 }
 
-/// Makes these all the capabilities of this thread, kept over an exec (capset(2), PR_CAP_AMBIENT). Fork-safe.
+/// Reduces the capabilities of this thread to `kept`, which survive an exec (capset(2), PR_CAP_AMBIENT). Fork-safe.
 pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
     #[repr(C)]
     struct Header {
@@ -547,7 +547,7 @@ pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = Header { version: VERSION_3, pid: 0 };
     let [low, high] = [kept & u64::from(u32::MAX), kept >> 32].map(|half| u32::try_from(half).unwrap_or(0));
-    // Effective, permitted, inheritable; first the lower 32 of each, then the upper ones.
+    // Effective, permitted, inheritable: first the lower 32 bits of each, then the upper ones.
     let data = [low, low, low, high, high, high];
     // SAFETY: version 3 reads two records of three words, which `data` holds.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })?;
@@ -557,13 +557,13 @@ pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Keeps the capabilities over the next change of ids (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). Fork-safe.
+/// Preserves the capabilities across changes of ids (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). Fork-safe.
 pub(crate) fn keep_capabilities_over_ids() -> Result<(), Errno> {
     const SECBIT_NO_SETUID_FIXUP: c_long = 1 << 2;
     prctl(libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0).map(drop)
 }
 
-/// Sets the ids of this thread, real, effective and saved, and empties its list of groups if asked. Fork-safe.
+/// Sets the real, effective and saved ids of this thread, and empties its list of groups if `clear_groups`. Fork-safe.
 pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errno> {
     // SAFETY: numbers only; a null list of length 0 is allowed.
     unsafe {
@@ -575,20 +575,21 @@ pub(crate) fn set_ids(uid: u32, gid: u32, clear_groups: bool) -> Result<(), Errn
     }
 }
 
-/// Changes the effective id of this thread, to which the kernel charges a new user namespace, and keeps the capabilities
-/// in effect (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). The real id stays, so that the way back is open. Fork-safe.
+/// Changes the effective user id of this thread, to which the kernel charges a new user namespace, and keeps the
+/// capabilities in effect (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). The real id stays, so that the change can be undone.
+/// Fork-safe.
 pub(crate) fn set_effective_uid(uid: u32) -> Result<(), Errno> {
     const SECBIT_NO_SETUID_FIXUP: c_long = 1 << 2;
     let bits = prctl(libc::PR_GET_SECUREBITS, 0, 0)?;
-    // Before the id, so that a refusal leaves everything as it was and what has been made can be removed.
+    // Before the id, so that after a refusal nothing has changed and the resources made so far can be removed.
     prctl(libc::PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0)?;
     // SAFETY: numbers only; -1 leaves an id as it is.
     check(unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) }).map(drop)
 }
 
-/// Leaves a real-time policy and a negative nice value behind that the caller may have had: no limit of processor time
-/// holds the one, and nobody else's work the other (sched(7)). Fork-safe.
-pub(crate) fn leave_priority() -> Result<(), Errno> {
+/// Drops a real-time policy and a negative nice value inherited from the caller: a processor limit does not bind the
+/// former, and the latter would take time from other work (sched(7)). Fork-safe.
+pub(crate) fn reset_priority() -> Result<(), Errno> {
     // SAFETY: 0 is this thread; no pointers.
     let policy = check(unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) })?;
     let policy = policy & !c_long::from(libc::SCHED_RESET_ON_FORK);
@@ -608,7 +609,7 @@ pub(crate) fn leave_priority() -> Result<(), Errno> {
 /// Installs a filter for this thread and its children (seccomp(2)). Needs no-new-privileges. Fork-safe.
 ///
 /// # Errors
-/// The kernel's reason; `EINVAL` for a program that it refuses.
+/// The kernel's reason; `EINVAL` for an invalid program.
 pub fn install_seccomp(program: &'static [Instruction]) -> Result<(), Errno> {
     const SECCOMP_SET_MODE_FILTER: c_int = 1;
     #[repr(C)]
@@ -632,11 +633,11 @@ pub fn restrict_landlock(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
 }
 
-/// The Landlock ABI of this kernel, 0 when it has none (landlock_create_ruleset(2)).
+/// Returns the Landlock ABI of this kernel, 0 if it has none (landlock_create_ruleset(2)).
 #[must_use]
 pub fn landlock_abi() -> u32 {
     const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
-    // SAFETY: a null attribute of size 0 asks for the version.
+    // SAFETY: a null attribute of size 0 is allowed with this flag, which requests the version.
     let result = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -648,29 +649,29 @@ pub fn landlock_abi() -> u32 {
     u32::try_from(result).unwrap_or(0)
 }
 
-/// setns(2): enters a namespace of the process behind `pidfd`. Fork-safe.
+/// Enters the namespace `fd`, or that of the process behind the pidfd `fd` (setns(2)). Fork-safe.
 pub(crate) fn enter_namespace(fd: BorrowedFd<'_>, kind: c_int) -> Result<(), Errno> {
     // SAFETY: numbers only; the caller has one thread.
     check(unsafe { libc::syscall(libc::SYS_setns, fd.as_raw_fd(), kind) }).map(drop)
 }
 
-/// unshare(2) of namespaces. Fork-safe.
+/// Moves this process into new namespaces (unshare(2)). Fork-safe.
 pub(crate) fn unshare(kinds: c_int) -> Result<(), Errno> {
-    // SAFETY: numbers only; namespaces share no memory or descriptors with anybody.
+    // SAFETY: numbers only; unsharing a namespace changes neither memory nor descriptors.
     check(unsafe { libc::syscall(libc::SYS_unshare, kinds) }).map(drop)
 }
 
-/// Sets soft and hard limit of a resource for this process (prlimit(2)). Fork-safe.
+/// Sets the soft and hard limit of a resource for this process (prlimit(2)). Fork-safe.
 pub(crate) fn set_rlimit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
     let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
-    // SAFETY: pid 0 is this process; the old limit is not asked for.
+    // SAFETY: pid 0 is this process; the old limit is not requested.
     check(unsafe {
         libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, std::ptr::null::<libc::rlimit64>())
     })
     .map(drop)
 }
 
-/// Soft and hard limit of a resource of this process. Fork-safe.
+/// Returns the soft and hard limit of a resource of this process. Fork-safe.
 pub(crate) fn get_rlimit(resource: u32) -> Result<(u64, u64), Errno> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: pid 0 is this process; no new limit is given; the kernel fills `limit`.
@@ -680,10 +681,10 @@ pub(crate) fn get_rlimit(resource: u32) -> Result<(u64, u64), Errno> {
     Ok((limit.rlim_cur, limit.rlim_max))
 }
 
-/// A child's end, as wait4(2) tells it.
+/// A child that has ended, as wait4(2) reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Reaped {
-    /// Which child.
+    /// The child's pid.
     pub pid: i32,
     /// Its exit code, if it exited.
     pub code: Option<i32>,
@@ -693,11 +694,11 @@ pub struct Reaped {
     pub user_us: u64,
     /// Processor time in the kernel, in microseconds, its waited-for children included.
     pub system_us: u64,
-    /// Largest resident set of it or of one such child, in bytes.
+    /// Largest resident set of the child or of one of its waited-for children, in bytes.
     pub max_rss: u64,
 }
 
-/// Takes note of one child that has ended, if any has (wait4(2) with WNOHANG). Fork-safe.
+/// Reaps one child that has ended, if any (wait4(2) with WNOHANG). Fork-safe.
 #[must_use]
 pub fn reap_one() -> Option<Reaped> {
     let mut status: c_int = 0;
@@ -715,7 +716,7 @@ pub fn reap_one() -> Option<Reaped> {
     })
 }
 
-/// Processor time of this process's waited-for children, user and system, in microseconds (getrusage(2)).
+/// Returns the user and system time of this process's waited-for children, in microseconds (getrusage(2)).
 #[must_use]
 pub fn children_cpu_us() -> (u64, u64) {
     // SAFETY: a rusage is plain numbers, filled by the kernel.
@@ -730,11 +731,11 @@ fn micros(time: libc::timeval) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// Takes an exclusive lock of one byte of a file for the open file description (F_OFD_SETLK, fcntl(2)): it is
-/// held until the last copy of the descriptor closes, so the kernel gives it up when its holders die.
+/// Takes an exclusive lock on one byte of a file for the open file description (F_OFD_SETLK, fcntl(2)): it is
+/// held until the last copy of the descriptor closes, so the kernel releases it when its holders die.
 ///
 /// # Errors
-/// `EAGAIN` when somebody else holds it.
+/// `EAGAIN` if another file description holds it.
 pub fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<(), Errno> {
     // SAFETY: a flock is plain numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -747,12 +748,12 @@ pub fn lock_byte(file: BorrowedFd<'_>, offset: i64) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Takes over a descriptor that the process was started with, such as the guest's socket. No further exec keeps it open.
+/// Takes ownership of a descriptor that the process was started with, such as the guest's socket, and marks it close-on-exec.
 ///
 /// # Errors
-/// `EBADF` when it is not open.
+/// `EBADF` if it is not open.
 pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_SETFD on any number changes at most whether an exec closes it.
+    // SAFETY: F_SETFD on any number changes at most whether an exec closes that descriptor.
     if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -760,14 +761,14 @@ pub fn inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// dup3(2) onto a number, without close-on-exec. Fork-safe.
+/// Duplicates a descriptor onto a number, without close-on-exec (dup3(2)). Fork-safe.
 pub(crate) fn dup_onto(fd: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
     if fd.as_raw_fd() == number {
-        // dup3 refuses equal numbers; all that is left to do is to keep it open over the exec.
+        // dup3 refuses equal numbers; only close-on-exec remains to be cleared.
         // SAFETY: numbers only.
         return check(unsafe { libc::syscall(libc::SYS_fcntl, number, libc::F_SETFD, 0) }).map(drop);
     }
-    // SAFETY: numbers only; whatever was open at `number` belongs to a child about to exec.
+    // SAFETY: numbers only; any descriptor open at `number` belongs to a child about to exec.
     check(unsafe { libc::syscall(libc::SYS_dup3, fd.as_raw_fd(), number, 0) }).map(drop)
 }
 

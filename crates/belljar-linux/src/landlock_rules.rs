@@ -1,5 +1,5 @@
-//! The Landlock domain of user code (landlock(7)): a second opinion on what the mounts already say, and the wall
-//! between user code and the guest that runs beside it.
+//! The Landlock domain of user code (landlock(7)): a second layer behind the mounts, and the boundary between user code and
+//! the guest that runs beside it.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,52 +9,52 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
-/// What a domain allows. Everything that this kernel's Landlock knows and that is not named here is denied.
+/// The accesses that a domain allows. All others that this kernel's Landlock can control are denied.
 #[derive(Debug, Clone, Default)]
 pub struct LandlockRules {
-    /// Trees that may be read and executed. Missing ones are passed over: what is not there needs no rule.
+    /// Trees that may be read and executed. Missing ones are skipped, as they need no rule.
     pub read: Vec<PathBuf>,
     /// Trees in which everything is allowed.
     pub write: Vec<PathBuf>,
-    /// Whether TCP may be used; where there is a network namespace that one decides.
+    /// True if TCP may be used; with a network namespace, that decides instead.
     pub tcp: bool,
-    /// The least ABI that will do, so that nothing weaker is taken for it.
+    /// Minimum ABI that the kernel must have, so that no weaker domain is accepted.
     pub least_abi: u32,
 }
 
 /// Why a domain could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LandlockError {
-    /// The kernel has none, or too old a one.
+    /// The kernel has no Landlock, or too old a version.
     #[error(
         "the kernel's Landlock ABI is {found}, and at least {least} is needed; use a kernel with a newer Landlock, and \"landlock\" in its lsm= list"
     )]
     TooOld {
-        /// What the kernel has.
+        /// The kernel's ABI.
         found: u32,
-        /// What is needed.
+        /// The minimum ABI.
         least: u32,
     },
     /// A rule was refused.
     #[error("cannot make the Landlock ruleset")]
     Ruleset(#[source] RulesetError),
-    /// The domain was made and cannot be entered.
+    /// The domain was made but cannot be entered.
     #[error("cannot enter the Landlock domain")]
     Enter(#[source] std::io::Error),
 }
 
 impl LandlockRules {
-    /// Makes the ruleset. It is enforced with [`crate::restrict_landlock`], as often as wanted.
+    /// Makes the ruleset, which [`crate::restrict_landlock`] enforces any number of times.
     ///
     /// # Errors
-    /// See [`LandlockError`]; nothing is left out silently.
+    /// See [`LandlockError`]; no rule is dropped silently.
     pub fn build(&self) -> Result<OwnedFd, LandlockError> {
         let found = crate::kernel::landlock_abi();
         let least = self.least_abi.max(1);
         if found < least {
             return Err(LandlockError::TooOld { found, least });
         }
-        // All of what this kernel knows is required; what only newer kernels know cannot be had.
+        // Everything that this kernel supports is required; features of newer kernels are not available.
         let abi = ABI::from(i32::try_from(found).unwrap_or(i32::MAX));
         self.build_for(abi).map_err(LandlockError::Ruleset)?.ok_or(LandlockError::TooOld { found, least })
     }
@@ -83,7 +83,7 @@ impl LandlockRules {
         Ok(ruleset.into())
     }
 
-    /// Whether `path` lies in a tree that may be written.
+    /// Reports whether `path` is in a writable tree.
     #[must_use]
     pub fn may_write(&self, path: &Path) -> bool {
         self.write.iter().any(|tree| path.starts_with(tree))

@@ -16,13 +16,13 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Becomes readable when the supervisor has ended; it must then be reaped.
+    /// Returns the pidfd, which becomes readable when the supervisor has ended; it must then be reaped.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Waits for its end and takes note of it, so that no zombie stays. Blocks.
+    /// Waits for the supervisor to end and reaps it, so that no zombie remains. Blocks.
     pub fn reap(&self) {
         use rustix::process::{WaitId, WaitIdOptions};
         while let Err(Errno::INTR) =
@@ -32,20 +32,20 @@ impl Supervisor {
 }
 
 /// Starts the supervisor of one sandbox, which carries out the plan and reports on `control`; closing the other end
-/// of `control`, or writing a byte to it, ends the sandbox. Call it from any thread; the process is cloned, so a
-/// small one starts sandboxes faster.
+/// of `control`, or writing a byte to it, ends the sandbox. May be called from any thread; the process is cloned, so a
+/// small process starts sandboxes faster.
 ///
 /// # Errors
 /// The kernel's reason for refusing the clone.
 pub fn start(plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, Errno> {
-    // The first question for the time looks for the kernel's clock, and allocates where there is no PR_GET_AUXV (before
-    // Linux 6.4). The processes of the launch ask as well, and may not.
+    // The first reading of the clock looks for the vDSO, and allocates if there is no PR_GET_AUXV (before Linux 6.4). The
+    // processes of the launch read the clock too, and may not allocate.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // SAFETY: the child runs `supervise::run` only, which is written to be fork-safe and never returns.
     match unsafe { kernel::clone3(0, None) }? {
         Cloned::Child => crate::supervise::run(plan, control.as_fd()),
         Cloned::Parent { pidfd, .. } => {
-            // It starts on this processor, and everything waits for it.
+            // The supervisor starts on this processor, and everything waits for it.
             rustix::thread::sched_yield();
             Ok(Supervisor { pidfd })
         }

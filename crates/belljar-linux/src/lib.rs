@@ -1,4 +1,4 @@
-//! Safe wrappers over the kernel features that the walls are made of: namespaces, mounts, control groups, seccomp,
+//! Safe wrappers around the kernel features that isolate a sandbox: namespaces, mounts, control groups, seccomp,
 //! Landlock, capabilities. This is the only crate with `unsafe` code, and there only in files named `*_unsafe.rs`.
 
 mod cgroup;
@@ -42,11 +42,10 @@ pub use jail::{JailError, enter_jail};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, block_child_signal, children_cpu_us,
-    cloexec_from, forget_fault_handlers, inherited_fd, install_seccomp, kill, kill_all, landlock_abi,
-    lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one, reset_signals, restrict_landlock,
-    set_dumpable,
+    cloexec_from, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr,
+    moving_calls, pidfd_kill, reap_one, reset_fault_handlers, reset_signals, restrict_landlock, set_dumpable,
 };
-/// The most mounts that one tree may have, the system's own included.
+/// Maximum number of mounts in one tree, including the system's own.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
 
 pub use landlock_rules::{LandlockError, LandlockRules};
@@ -55,7 +54,7 @@ pub use launch_unsafe::{Supervisor, start};
 pub use network::enter_test_network;
 pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS};
 pub use oom_mark::{OomMark, mark_for_oom};
-pub use passing::{MOST_DESCRIPTORS, Received, SPARE, receive_with, send_with};
+pub use passing::{MAX_DESCRIPTORS, Received, SPARE, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
     GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,

@@ -20,7 +20,7 @@ impl<const N: usize> Line<N> {
 
     pub(crate) fn text(mut self, text: &[u8]) -> Self {
         for byte in text {
-            // The last byte stays zero, so that the whole is a C string.
+            // The last byte stays zero, so that the buffer is always a C string.
             if let Some([place, _, ..]) = self.bytes.get_mut(self.length..) {
                 *place = *byte;
                 self.length += 1;

@@ -1,4 +1,5 @@
-//! The network inside of a sandbox that has one: whatever leaves it by TCP ends at one listening socket, the gateway's.
+//! The network namespace of a sandbox with a network: every outgoing TCP connection ends at one listening socket, the
+//! gateway's.
 //!
 //! ```text
 //! connect(any address, any port) ─► local route on lo ─► prerouting: tproxy ─► listener at 198.18.0.1:53 ─► gateway
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! The namespace has no interface but loopback: nothing is forwarded and no address is translated, so without the gateway
-//! there is no way out. A connection keeps the address that the program gave, and the gateway asks the socket for it. The
-//! kernel needs `nf_tables` and `nft_tproxy`, which it loads by itself where they are modules. Formats: netlink(7),
+//! there is no way out. A connection keeps the address that the program gave, and the gateway reads it from the socket. The
+//! kernel needs `nf_tables` and `nft_tproxy`, which it loads automatically if they are modules. Formats: netlink(7),
 //! rtnetlink(7), linux/netfilter/nf_tables.h, and tproxy.rst of the kernel's documentation.
 
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
@@ -21,40 +22,40 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 use crate::network_unsafe::set_transparent;
 
-/// The address that a sandbox with a network has, at which its resolver is. The first of the range for benchmarks (RFC 2544),
-/// which is no public one.
+/// The address of every sandbox with a network, and of its resolver. The first of the range for benchmarks (RFC 2544), which
+/// is not public.
 pub const NETWORK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 /// The port of the listening socket and of the resolver.
 const PORT: u16 = 53;
 
-/// The byte that says over a gateway's control socket that its listening socket and its resolver's socket come.
+/// Byte on a gateway's control socket that carries its listening socket and its resolver's socket.
 pub const GATEWAY_SOCKETS: u8 = b'n';
 
-/// The most connections that wait for the gateway to take them; the kernel lets a few more than that be half-open.
-const BACKLOG: i32 = 64;
+/// Maximum number of connections waiting to be accepted; the kernel allows a few more half-open ones.
+const MAX_BACKLOG: i32 = 64;
 
 /// The index of the loopback interface, the first in every namespace (linux/net_namespace.h).
 const LOOPBACK: u32 = 1;
 
-/// What a launch does to a new network namespace, worked out beforehand as the kernel reads it.
+/// The setup of a new network namespace, encoded beforehand as the kernel reads it.
 #[derive(Debug)]
 pub struct GatewayPlan {
-    /// The host's end of the gateway's control socket, which takes the sockets. The supervisor keeps it for as long as the
-    /// sandbox lives.
+    /// The host's end of the gateway's control socket, over which the sockets are sent. The supervisor keeps it open for as
+    /// long as the sandbox lives.
     pub control: OwnedFd,
     routes: Batch,
     rules: Batch,
 }
 
 impl GatewayPlan {
-    /// A plan that gives the sockets to whoever has the other end of `control`.
+    /// Makes a plan that sends the sockets to the other end of `control`.
     #[must_use]
     pub fn new(control: OwnedFd) -> Self {
         Self { control, routes: routes(), rules: rules() }
     }
 
-    /// Leads all TCP of this namespace to one listening socket, and hands back that and the resolver's socket. Fork-safe.
+    /// Redirects all TCP of this namespace to one listening socket. Returns that and the resolver's socket. Fork-safe.
     pub(crate) fn redirect(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
         self.routes.send(None)?;
         self.rules.send(Some(rustix::net::netlink::NETFILTER))?;
@@ -66,14 +67,14 @@ impl GatewayPlan {
         let listener = open(SocketType::STREAM)?;
         set_transparent(&listener)?;
         rustix::net::bind(&listener, &at)?;
-        rustix::net::listen(&listener, BACKLOG)?;
+        rustix::net::listen(&listener, MAX_BACKLOG)?;
         let resolver = open(SocketType::DGRAM)?;
         rustix::net::bind(&resolver, &at)?;
         Ok((listener, resolver))
     }
 }
 
-/// Messages to the kernel that it acknowledges one by one.
+/// Netlink messages to the kernel, which acknowledges them one by one.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -99,7 +100,7 @@ impl Batch {
         self.bytes.extend(body.concat());
     }
 
-    /// Sends all of it. The kernel has carried it out, or refused some of it, by the time the call returns. Fork-safe.
+    /// Sends all messages. The kernel has processed them, or refused one, when the call returns. Fork-safe.
     fn send(&self, protocol: Option<Protocol>) -> Result<(), Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -128,7 +129,7 @@ impl Batch {
     }
 }
 
-/// The kind of the first message, its body, and what comes after it.
+/// Returns the type of the first message, its body, and the rest of the bytes.
 fn next_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -136,7 +137,7 @@ fn next_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// An attribute (netlink(7)), padded to a multiple of four bytes.
+/// Encodes an attribute (netlink(7)), padded to a multiple of four bytes.
 fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -145,12 +146,12 @@ fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An attribute that holds others.
+/// Encodes an attribute that contains others.
 fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | 0x8000, &parts.concat())
 }
 
-/// An attribute that holds a number as nf_tables writes them.
+/// Encodes an attribute with a number in the byte order of nf_tables.
 fn number(kind: u16, value: u32) -> Vec<u8> {
     attribute(kind, &value.to_be_bytes())
 }
@@ -172,7 +173,7 @@ fn add_address(batch: &mut Batch, address: Ipv4Addr) {
     batch.push(NEW_ADDRESS, ACKNOWLEDGE | CREATE, &[&[INET, 32, 0, 0], &loopback, &attributes]);
 }
 
-/// The namespace's own address, and a route by which every other one is its own as well.
+/// Returns messages that add the namespace's own address, and a route that makes every other address local too.
 fn routes() -> Batch {
     let (own, loopback) = (NETWORK_ADDRESS.octets(), LOOPBACK.to_ne_bytes());
     let mut batch = Batch::default();
@@ -203,14 +204,15 @@ fn generic(family: u8, subsystem: u16) -> [u8; 4] {
     [family, 0, high, low]
 }
 
-/// One chain before routing: what goes to this namespace's own addresses passes, all other TCP goes to the listening socket.
+/// Returns messages that add one prerouting chain: packets to this namespace's own addresses pass, all other TCP goes to the
+/// listening socket.
 fn rules() -> Batch {
     const BATCH_BEGIN: u16 = 0x10;
     const BATCH_END: u16 = 0x11;
     const NEW_TABLE: u16 = 0;
     const NEW_CHAIN: u16 = 3;
     const NEW_RULE: u16 = 6;
-    /// Of a packet's header: the offset of where it goes.
+    /// Offset of the destination address in the IPv4 header.
     const DESTINATION: u32 = 16;
     let message = |kind| NF_TABLES << 8 | kind;
     let family = generic(IPV4, 0);
@@ -218,7 +220,7 @@ fn rules() -> Batch {
     let mut batch = Batch::default();
     batch.push(BATCH_BEGIN, 0, &[&generic(0, NF_TABLES)]);
     batch.push(message(NEW_TABLE), ACKNOWLEDGE | CREATE, &[&family, &text(1, TABLE)]);
-    // The hook before routing, at the priority `mangle`; the policy is to accept.
+    // The prerouting hook, at the priority `mangle`; the policy is to accept.
     let hook = nested(4, &[number(1, 0), number(2, (-150i32).cast_unsigned())]);
     let chain = [text(1, TABLE), text(3, CHAIN), hook, number(5, 1), text(7, "filter")].concat();
     batch.push(message(NEW_CHAIN), ACKNOWLEDGE | CREATE, &[&family, &chain]);
@@ -251,8 +253,8 @@ fn value_of(kind: u16, value: &[u8]) -> Vec<u8> {
     nested(kind, &[attribute(1, value)])
 }
 
-/// Moves this process, which has one thread, into a network namespace where every address leads to the namespace itself, so that
-/// a test can play the whole world. `own` are those that are the machine's own.
+/// Moves this single-threaded process into a network namespace in which every address is local, so that a test can simulate
+/// the whole network. `own` are the machine's own addresses.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -278,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_whole_and_counted() {
+    fn messages_are_complete_and_counted() {
         for (batch, messages) in [(routes(), 2), (rules(), 7)] {
             let mut bytes = batch.bytes.as_slice();
             let mut count = 0;
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_replies_are_no_messages() {
+    fn truncated_replies_are_not_messages() {
         let batch = routes();
         for length in 0..HEADER {
             assert!(next_message(batch.bytes.get(..length).unwrap()).is_none());

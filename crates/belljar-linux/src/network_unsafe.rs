@@ -1,4 +1,4 @@
-//! Calls about network namespaces that have no safe wrapper.
+//! Network system calls that have no safe wrapper.
 
 #![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
 
@@ -33,7 +33,7 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
     .map(drop)
 }
 
-/// Lets a socket have connections whose addresses are not its own (`IP_TRANSPARENT`, ip(7)). Fork-safe.
+/// Lets a socket accept connections to foreign addresses (`IP_TRANSPARENT`, ip(7)). Fork-safe.
 pub(crate) fn set_transparent(socket: impl AsFd) -> Result<(), Errno> {
     let on: c_int = 1;
     let length = size_of_val(&on);

@@ -1,14 +1,14 @@
-//! Marking what a process starts as the first to go when memory runs out.
+//! Marking a process's children as preferred victims of the OOM killer.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Higher than that of anything that has not asked for it, so that the guest itself outlives its children.
+/// Score of the guest's children: above the default of 0, so that the guest outlives them.
 const OOM_SCORE: &[u8] = b"500";
 
-/// Marks this process, and with it all its later children, as the first to go when memory runs out. `proc` is a `/proc` that it may
+/// Marks this process, and all its later children, as preferred victims of the OOM killer. `proc` is a `/proc` that it may
 /// write to.
 ///
 /// # Errors
@@ -22,9 +22,9 @@ pub fn mark_for_oom(proc: BorrowedFd<'_>) -> io::Result<()> {
 
 /// This process's own `oom_score_adj` (proc_pid_oom_score_adj(5)), which a child inherits.
 ///
-/// It is raised while a child is made and put back then: whoever has raised it may lower it again to what the last
-/// process with CAP_SYS_RESOURCE set. Written from outside, a child would have to be there still, and open to inspection.
-/// A child may undo the mark, and loses nothing by that but its place in the queue.
+/// It is raised while a child is made and restored afterwards: a process may lower its score again to the value that the last
+/// process with CAP_SYS_RESOURCE set. Writing the score of a child instead would need the child to be still alive and
+/// dumpable. A child may undo the mark, which only makes it a less likely victim.
 #[derive(Debug)]
 pub struct OomMark {
     file: OwnedFd,
@@ -32,10 +32,10 @@ pub struct OomMark {
 }
 
 impl OomMark {
-    /// Opens the score of this process in a `/proc`, as long as the process is open to inspection.
+    /// Opens the score of this process in a `/proc`. The process must still be dumpable.
     ///
     /// # Errors
-    /// `EACCES` if it is not any more (PR_SET_DUMPABLE), else the kernel's reason.
+    /// `EACCES` if it is no longer dumpable (PR_SET_DUMPABLE), else the kernel's reason.
     pub fn open(proc: BorrowedFd<'_>) -> io::Result<Self> {
         let file =
             rustix::fs::openat(proc, c"self/oom_score_adj", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -45,14 +45,14 @@ impl OomMark {
         Ok(Self { file, own })
     }
 
-    /// Raises the score until the answer is dropped. A failure is no reason to start nothing.
+    /// Raises the score until the returned guard is dropped. Errors are ignored: a child without the mark is better than none.
     pub(crate) fn raise(&self) -> Raised<'_> {
         let _ = rustix::io::pwrite(&self.file, OOM_SCORE, 0);
         Raised(self)
     }
 }
 
-/// While this lives, the score is that of a child.
+/// Guard that restores the score when it is dropped.
 pub(crate) struct Raised<'a>(&'a OomMark);
 
 impl Drop for Raised<'_> {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_has_the_mark_and_its_maker_has_not() {
+    fn only_the_child_has_the_raised_score() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open(c"/proc", flags, Mode::empty()).unwrap();
         let mark = OomMark::open(proc.as_fd()).unwrap();

@@ -1,4 +1,4 @@
-//! Descriptors that travel over Unix sockets (unix(7), `SCM_RIGHTS`).
+//! Passing descriptors over Unix sockets (unix(7), `SCM_RIGHTS`).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,50 +9,50 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// The most descriptors that travel with one message.
-pub const MOST_DESCRIPTORS: usize = 12;
+/// Maximum number of descriptors in one message.
+pub const MAX_DESCRIPTORS: usize = 12;
 
-/// The byte that says over a guest's control socket that an interpreter comes, and not a connection: with its control socket and
-/// the pipes of what it prints.
+/// Byte on a guest's control socket that announces a spare interpreter rather than a connection. It carries the interpreter's
+/// control socket and its output pipes.
 pub const SPARE: u8 = b'k';
 
-/// What has come over a socket.
+/// Data and descriptors received from a socket.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// How many bytes; 0 is the end.
+    /// Number of bytes; 0 is the end of the stream.
     pub length: usize,
-    /// The descriptors, closed by an exec.
+    /// The descriptors, marked close-on-exec.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether more descriptors came than one message may carry; the kernel has closed those.
+    /// True if more descriptors came than one message may carry; the kernel has closed the excess.
     pub cut: bool,
 }
 
-/// Sends `bytes`, and `descriptors` with the first of them, without waiting. Hands back how many bytes went.
+/// Sends `bytes`, and `descriptors` with the first of them, without blocking. Returns the number of bytes sent.
 ///
 /// # Errors
-/// `EAGAIN` when it would have to wait; `EPIPE` when the other end is closed; `EINVAL` for too many descriptors.
+/// `EAGAIN` if the call would block; `EPIPE` if the other end is closed; `EINVAL` for too many descriptors.
 pub fn send_with(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let is_too_much = descriptors.len() > MOST_DESCRIPTORS
+    let too_many = descriptors.len() > MAX_DESCRIPTORS
         || (!descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)));
-    if is_too_much {
+    if too_many {
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
 }
 
-/// Receives bytes into `buffer`, and the descriptors that came with them, without waiting.
+/// Receives bytes into `buffer`, and the descriptors that came with them, without blocking.
 ///
 /// # Errors
-/// `EAGAIN` when there is nothing yet, or the kernel's reason.
+/// `EAGAIN` if nothing has arrived yet, or the kernel's reason.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
@@ -66,8 +66,8 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Receive
             received.descriptors.extend(descriptors);
         }
     }
-    // The buffer may have room for one more, because of how it is aligned.
-    received.cut |= received.descriptors.len() > MOST_DESCRIPTORS;
+    // Alignment may leave room in the buffer for one descriptor more.
+    received.cut |= received.descriptors.len() > MAX_DESCRIPTORS;
     Ok(received)
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn descriptors_come_with_the_first_byte() {
+    fn descriptors_arrive_with_the_first_byte() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut mine, passed) = UnixStream::pair().unwrap();
         let mut buffer = [0u8; 16];
@@ -101,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_refused() {
+    fn too_many_descriptors_are_refused() {
         let (here, _there) = UnixStream::pair().unwrap();
-        let many = [here.as_fd(); MOST_DESCRIPTORS + 1];
+        let many = [here.as_fd(); MAX_DESCRIPTORS + 1];
         assert_eq!(send_with(here.as_fd(), b"x", &many).unwrap_err(), Errno::INVAL);
     }
 }

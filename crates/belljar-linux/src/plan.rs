@@ -1,5 +1,5 @@
-//! What a launch will do, worked out completely beforehand: the processes between clone and exec only carry
-//! it out, because there they may neither allocate nor fail in ways that need words.
+//! The complete plan of a launch, built beforehand: the processes between clone and exec only execute it, because there
+//! they may neither allocate nor format an error.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -11,51 +11,51 @@ use crate::seccomp::Instruction;
 /// Everything that one launch needs.
 #[derive(Debug)]
 pub struct LaunchPlan {
-    /// The guest's program, and its arguments and environment.
+    /// The guest's program, with its arguments and environment.
     pub guest: GuestProgram,
     /// The guest's end of its connection. It becomes descriptor [`GUEST_SOCKET_FD`].
     pub guest_socket: OwnedFd,
-    /// The guest's configuration, in a file without a name. It becomes descriptor [`GUEST_CONFIG_FD`]: arguments can be
-    /// read by every user of the machine, and the configuration holds the environment of user code.
+    /// The guest's configuration, in an anonymous file. It becomes descriptor [`GUEST_CONFIG_FD`]: arguments are readable
+    /// by every user of the machine, and the configuration holds the environment of user code.
     pub guest_config: OwnedFd,
-    /// Opened `/dev/null`, for the guest's standard streams.
+    /// An open `/dev/null`, for the guest's standard streams.
     pub dev_null: OwnedFd,
-    /// Control groups to make, fill, join and remove.
+    /// Control groups to make, configure, join and remove.
     pub cgroups: Vec<CgroupPlan>,
-    /// A lock that is held for as long as the sandbox's outside user id is in use.
+    /// A lock held for as long as the sandbox's outside user id is in use.
     pub uid_lease: Option<OwnedFd>,
-    /// Who the sandbox runs as.
+    /// User and group that the sandbox runs as.
     pub identity: Identity,
-    /// New namespaces and what is built in them; `None` runs the guest in the caller's.
+    /// New namespaces and the tree in them; `None` runs the guest in the caller's namespaces.
     pub namespaces: Option<NamespacePlan>,
-    /// The way to the gateway, in a network namespace of the sandbox's own. Without it nothing leaves that.
+    /// The route to the gateway, in the sandbox's own network namespace. Without it nothing leaves that namespace.
     pub gateway: Option<GatewayPlan>,
     /// The filter that the guest and all its children run under.
     pub seccomp: Option<&'static [Instruction]>,
-    /// Whether capabilities and the ability to gain privileges are given up.
+    /// True if capabilities and the ability to gain privileges are dropped.
     pub drop_privileges: bool,
-    /// Capabilities that are kept all the same, as bits: none but for the parent of warm interpreters.
+    /// Capabilities that are kept nevertheless, as bits: zero except for the parent of warm interpreters.
     pub keep_capabilities: u64,
     /// `(resource, value)` for soft and hard limits of the guest and all its children.
     pub rlimits: Vec<(u32, u64)>,
-    /// Directory outside that is the sandbox's home, removed with everything in it at the end: parent and name.
+    /// The sandbox's home directory on the host, removed with everything in it at the end.
     pub scratch: Option<Scratch>,
-    /// Walls that a test takes away; always empty in a release.
+    /// Walls that a test disables; always empty in a release.
     pub without: Without,
 }
 
-/// The number under which the guest finds its connection.
+/// Descriptor number of the guest's connection.
 pub const GUEST_SOCKET_FD: i32 = 3;
-/// The number under which the guest finds a writable view of `/proc`, where it has one of its own.
+/// Descriptor number of the guest's writable view of `/proc`, if it has its own `/proc`.
 pub const GUEST_PROC_FD: i32 = 4;
 
-/// The number under which the guest finds its configuration.
+/// Descriptor number of the guest's configuration.
 pub const GUEST_CONFIG_FD: i32 = 5;
 
 /// The guest's program.
 #[derive(Debug)]
 pub struct GuestProgram {
-    /// The program, best on a read-only mount of its own.
+    /// The program, preferably on a read-only mount of its own.
     pub exe: GuestExe,
     /// Arguments, the program's name first.
     pub argv: CStringArray,
@@ -63,34 +63,34 @@ pub struct GuestProgram {
     pub envp: CStringArray,
 }
 
-/// Where the guest's program comes from. A process inside must never get a writable descriptor of it
-/// (CVE-2019-5736), so it is run from a read-only mount that nothing else uses.
+/// Source of the guest's program. A process inside must never get a writable descriptor of it (CVE-2019-5736), so it runs
+/// from a read-only mount that nothing else uses.
 #[derive(Debug)]
 pub enum GuestExe {
-    /// A descriptor that is safe as it is.
+    /// A descriptor that is already safe.
     Fd(OwnedFd),
-    /// A file that the sandbox's first process clones into a read-only mount itself. The launch fails if another file lies there by
-    /// then.
+    /// A file that the sandbox's first process clones into a read-only mount itself. The launch fails if the path is another
+    /// file by then.
     Checked {
-        /// Its path, without links.
+        /// The path, without any symbolic link in it.
         path: CString,
-        /// The device that it is on.
+        /// Device number of the file that was checked.
         device: u64,
-        /// Its number there.
+        /// Inode number of the file that was checked.
         inode: u64,
     },
 }
 
-/// A user id and a group id, and how they look from inside.
+/// The user id and group id of a sandbox, outside and inside.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
-    /// The ids inside.
+    /// The user id and group id inside.
     pub inside: u32,
     /// The user id outside.
     pub outside_uid: u32,
     /// The group id outside.
     pub outside_gid: u32,
-    /// Whether the caller may map and take on ids that are not its own.
+    /// True if the caller may map and switch to ids that are not its own.
     pub privileged: bool,
 }
 
@@ -99,34 +99,34 @@ pub struct Identity {
 pub struct CgroupPlan {
     /// The group's directory; its parent exists.
     pub dir: CString,
-    /// Files to write once it is made.
+    /// Files to write after it has been made.
     pub settings: Vec<CgroupSetting>,
-    /// How the sandbox's first process joins.
+    /// Way in which the sandbox's first process joins it.
     pub join: CgroupJoin,
-    /// Whether the group can end everything in it at once (`cgroup.kill`).
+    /// True if the group can kill all its processes at once (`cgroup.kill`).
     pub can_kill: bool,
-    /// Whether it is one of the v1 freezer. What stands still there does not die.
+    /// True if it is a group of the v1 freezer, in which frozen processes do not die.
     pub is_freezer: bool,
 }
 
-/// One file of a control group and what is written to it.
+/// One file of a control group and the value to write to it.
 #[derive(Debug)]
 pub struct CgroupSetting {
     /// The file's name.
     pub file: CString,
-    /// What is written.
+    /// The value to write.
     pub value: CString,
-    /// Whether a kernel without this file is fine, such as one without swap accounting.
+    /// True if the kernel may lack this file, for example without swap accounting.
     pub optional: bool,
 }
 
-/// How a control group is joined.
+/// Way of joining a control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupJoin {
     /// By being cloned into it (v2).
     AtClone,
-    /// By writing `0` to `tasks` (v1). Moving oneself, and one thread only, skips the grace period that moving
-    /// another process waits for: 0.1 ms instead of 7 ms.
+    /// By writing `0` to `tasks` (v1). Moving only the calling thread skips the grace period that moving another process
+    /// waits for: 0.1 ms instead of 7 ms.
     Tasks,
 }
 
@@ -137,24 +137,24 @@ pub struct NamespacePlan {
     pub flags: u64,
     /// The host name inside.
     pub hostname: CString,
-    /// An existing directory that the new root is put on until it takes over; nothing below it can be used as the
-    /// source of a mount by path.
+    /// An existing directory on which the new root is mounted until the pivot; nothing below it can be used as the source
+    /// of a mount by path.
     pub staging: CString,
-    /// The new root's size in bytes; it holds only names.
+    /// Options of the new root's tmpfs, such as its size in bytes; it holds only names.
     pub root_options: Vec<(CString, CString)>,
     /// Files and directories of the new root, in order.
     pub nodes: Vec<Node>,
     /// Mounts into the new root, in order, after the root has become read-only.
     pub mounts: Vec<MountStep>,
-    /// Where the fresh `/proc` goes, relative to the root.
+    /// Mount point of the fresh `/proc`, relative to the root.
     pub proc_target: CString,
-    /// Names below `/proc` that are covered; missing ones are passed over.
+    /// Names below `/proc` that are covered; missing ones are skipped.
     pub proc_masks: Vec<CString>,
     /// The mount that becomes the root in the end, relative to the tmpfs that is the root until then. `None` is that tmpfs.
     pub enter: Option<CString>,
 }
 
-/// Something made in the new root. Paths are relative to it.
+/// A file, directory or link to make in the new root. Paths are relative to it.
 #[derive(Debug)]
 pub enum Node {
     /// A directory.
@@ -166,12 +166,12 @@ pub enum Node {
     },
     /// A symbolic link.
     Symlink {
-        /// Where the link is.
+        /// Path of the link.
         path: CString,
-        /// What it says.
+        /// Target of the link.
         target: CString,
     },
-    /// A file; empty ones serve as places to mount on.
+    /// A file; empty ones serve as mount points.
     File {
         /// Path.
         path: CString,
@@ -183,22 +183,22 @@ pub enum Node {
 /// One mount into the new root. Targets are relative to it.
 #[derive(Debug)]
 pub struct MountStep {
-    /// What is mounted.
+    /// Source of the mount.
     pub source: MountSource,
-    /// Where.
+    /// Mount point.
     pub target: CString,
     /// `MOUNT_ATTR_*` bits.
     pub attributes: u64,
-    /// Nodes to make first, on the file systems that were mounted before; those that are there already are fine.
+    /// Nodes to make first, on the file systems that were mounted before; existing ones are kept.
     pub make: Vec<Node>,
 }
 
-/// What is mounted.
+/// Source of a mount.
 #[derive(Debug)]
 pub enum MountSource {
     /// A path of the host, with all that is mounted below it.
     Path(CString),
-    /// A path of the host that must still be this very file: device and inode.
+    /// A path of the host that must still be the file with this device and inode.
     Checked {
         /// The path, without any symbolic link in it.
         path: CString,
@@ -207,7 +207,7 @@ pub enum MountSource {
         /// Inode number of the file that was checked.
         inode: u64,
     },
-    /// What stands at a place of the new root already, with all that is mounted below it.
+    /// A path that already exists in the new root, with all that is mounted below it.
     Own(CString),
     /// A mount that the caller has detached already.
     Detached(OwnedFd),
@@ -229,13 +229,13 @@ pub struct Scratch {
     pub name: CString,
 }
 
-/// Walls that are left out, for tests which show that an attack succeeds without its wall.
+/// The set of disabled walls, for tests which show that an attack succeeds without its wall.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Without {
     bits: u64,
 }
 
-/// One wall that [`Without`] can name.
+/// One wall that [`Without`] can disable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wall {
@@ -243,7 +243,7 @@ pub enum Wall {
     Seccomp,
     /// The Landlock domain of user code.
     Landlock,
-    /// Giving up capabilities.
+    /// Dropping capabilities.
     Capabilities,
     /// No new privileges.
     NoNewPrivileges,
@@ -277,46 +277,46 @@ pub enum Wall {
     Descriptors,
     /// The guest's deadline.
     Deadline,
-    /// The guest not being open to inspection.
+    /// The guest being non-dumpable, so that it cannot be inspected.
     Dumpable,
-    /// The supervisor allocating nothing.
+    /// No allocation in the supervisor.
     ForkSafeSupervisor,
-    /// The maker of the network namespace allocating nothing.
+    /// No allocation in the maker of the network namespace.
     ForkSafeHelper,
-    /// The first process allocating nothing.
+    /// No allocation in the first process.
     ForkSafeFirst,
-    /// The child that becomes user code allocating nothing.
+    /// No allocation in the child that becomes user code.
     ForkSafeSpawn,
-    /// The time limit of a run as the guest keeps it. The host keeps it as well, a little later.
+    /// The time limit of a run as the guest enforces it. The host enforces it too, slightly later.
     Timeout,
     /// The sandbox's own user as the owner of its user namespace.
     Owner,
-    /// No program of a template's layer gaining anything.
+    /// `nosuid` on a template's layer: no program in it gains privileges.
     LayerNosuid,
-    /// No device of a template's layer being one.
+    /// `nodev` on a template's layer: no device file in it works.
     LayerNodev,
-    /// A superblock for each owner of a template's layer.
+    /// A separate superblock for each owner of a template's layer.
     Superblock,
-    /// Names of executions between guest and kernel that nobody can guess.
+    /// Unguessable ids of executions between guest and language kernel.
     ExecutionIds,
-    /// The gateway's look at whom TLS and HTTP ask for.
+    /// The gateway's check of the host name in TLS and HTTP.
     GatewayNames,
     /// The ranges that the gateway denies in every mode.
     GatewayRanges,
-    /// The gateway's look for addresses of its own machine.
+    /// The gateway's check for addresses of its own machine.
     GatewayOwn,
-    /// The gateway's secrets being for one host each.
+    /// The binding of each of the gateway's secrets to one host.
     GatewaySecretHost,
-    /// The gateway's check of who a host is that gets a secret.
+    /// The gateway's verification of a host's identity before it gets a secret.
     GatewayVerify,
-    /// The gateway's look for secrets in what comes back.
+    /// The gateway's redaction of secrets in responses.
     GatewayRedact,
-    /// The gateway's look at methods and paths.
+    /// The gateway's check of methods and paths.
     GatewayRequests,
 }
 
 impl Wall {
-    /// Every wall with the name that tests give.
+    /// Every wall with the name that tests use.
     pub const ALL: &'static [(Self, &'static str)] = &[
         (Self::Seccomp, "seccomp"),
         (Self::Landlock, "landlock"),
@@ -363,14 +363,14 @@ impl Wall {
 }
 
 impl Without {
-    /// Whether `wall` is left out. Without the `mutation` feature the answer is a constant no, so a release cannot
-    /// be talked into it.
+    /// Reports whether `wall` is disabled. Without the `mutation` feature this is the constant `false`, so nothing can
+    /// disable a wall in a release.
     #[must_use]
     pub const fn has(self, wall: Wall) -> bool {
         cfg!(feature = "mutation") && self.bits & wall.bit() != 0
     }
 
-    /// The names of all that are left out, for a process that builds its walls itself.
+    /// Returns the names of all disabled walls, for a process that sets up its walls itself.
     #[cfg(feature = "mutation")]
     #[must_use]
     pub fn names(self) -> Vec<String> {
@@ -378,25 +378,25 @@ impl Without {
         left.map(|(_, name)| (*name).to_owned()).collect()
     }
 
-    /// Allocates if a test has taken `wall` away, which is one of those that keep this from happening.
+    /// Allocates if a test has disabled `wall`, one of the `ForkSafe…` walls.
     pub(crate) fn allocate(self, wall: Wall) {
         #[cfg(feature = "mutation")]
         if self.has(wall) {
-            crate::fork_guard::break_it();
+            crate::fork_guard::allocate();
         }
         #[cfg(not(feature = "mutation"))]
         let _ = (self, wall);
     }
 
-    /// Reads a comma-separated list of walls to leave out from `BELLJAR_TEST_WITHOUT`; only in builds for tests.
+    /// Reads a comma-separated list of walls to disable from `BELLJAR_TEST_WITHOUT`; only in builds for tests.
     ///
     /// # Errors
-    /// The first name that is no wall.
+    /// Fails on the first name that is not a wall.
     #[cfg(feature = "mutation")]
     pub fn from_environment() -> Result<Self, String> {
         let mut without = Self::default();
         if let Ok(text) = std::env::var("BELLJAR_TEST_WITHOUT") {
-            // Walls of the service are not this crate's.
+            // Walls of the service belong to another crate.
             let names = text.split(',').filter(|name| !name.is_empty() && !name.starts_with("service:"));
             for name in names {
                 let found = Wall::ALL.iter().find(|(_, known)| *known == name);
@@ -407,10 +407,10 @@ impl Without {
         Ok(without)
     }
 
-    /// Nothing is left out of a release.
+    /// Returns the empty set: a release disables no walls.
     ///
     /// # Errors
-    /// None.
+    /// Never fails.
     #[cfg(not(feature = "mutation"))]
     pub const fn from_environment() -> Result<Self, String> {
         Ok(Self { bits: 0 })

@@ -1,4 +1,4 @@
-//! Removing a tree that untrusted code has filled: no recursion, no allocation, no path that could be swapped.
+//! Removing a tree that untrusted code has written: bounded recursion, no allocation, no path that could be swapped.
 
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
@@ -11,12 +11,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 /// Removes the directory `name` of `parent` with everything in it. It works through descriptors only and follows no
-/// symbolic link; below [`NESTED`] levels it walks back up by `..`, so that depth costs neither stack nor descriptors.
-/// Nothing of the sandbox may run in the tree any more. Somebody else may remove it at the same time: a supervisor that is
-/// slow, and the host that has lost patience with it. Fork-safe.
+/// symbolic link; below [`MAX_RECURSION`] levels it walks back up by `..`, so that depth costs neither stack nor descriptors.
+/// No process of the sandbox may still run in the tree. Another process may remove it at the same time, such as a slow
+/// supervisor after the host's timeout. Fork-safe.
 ///
 /// # Errors
-/// The first reason that no retry can help with. A name that is not there, or not any more, is fine.
+/// The first error that a retry cannot fix. A missing name is not an error.
 pub fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match open_dir(parent, name) {
         Ok(dir) => empty(dir, 0)?,
@@ -26,7 +26,7 @@ pub fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     remove_dir(parent, name)
 }
 
-/// Removes an empty directory, unless somebody else was faster.
+/// Removes an empty directory, unless another process already has.
 fn remove_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Err(Errno::NOENT) => Ok(()),
@@ -34,21 +34,21 @@ fn remove_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Levels that are gone down by calls. Each keeps its place in its directory, so that a directory with many others in it
+/// Maximum depth of recursion. Each level keeps its position in its directory, so that a directory with many subdirectories
 /// is read once and not once for each of them.
-const NESTED: u32 = 24;
+const MAX_RECURSION: u32 = 24;
 
 fn empty(dir: OwnedFd, level: u32) -> Result<(), Errno> {
-    if level == NESTED {
+    if level == MAX_RECURSION {
         return empty_deep(dir);
     }
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
-    // Removing entries does not disturb the reading of those that are left (readdir(3)).
-    let Some(reader) = open_if_there(dir.as_fd(), c".")? else { return Ok(()) };
+    // Removing entries does not disturb the reading of the remaining ones (readdir(3)).
+    let Some(reader) = open_if_exists(dir.as_fd(), c".")? else { return Ok(()) };
     let mut entries = RawDir::new(&reader, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = match entry {
-            // The directory itself is gone (getdents(2)).
+            // The directory itself has been removed (getdents(2)).
             Err(Errno::NOENT) => return Ok(()),
             entry => entry?,
         };
@@ -59,7 +59,7 @@ fn empty(dir: OwnedFd, level: u32) -> Result<(), Errno> {
         if remove_entry(dir.as_fd(), name)? == Removed::Yes {
             continue;
         }
-        if let Some(child) = open_if_there(dir.as_fd(), name)? {
+        if let Some(child) = open_if_exists(dir.as_fd(), name)? {
             empty(child, level + 1)?;
             remove_dir(dir.as_fd(), name)?;
         }
@@ -75,7 +75,7 @@ fn empty_deep(mut current: OwnedFd) -> Result<(), Errno> {
             current = child;
             depth += 1;
         } else if depth > 0 {
-            // The emptied directory goes when its parent is read again.
+            // The emptied directory is removed when its parent is read again.
             current = open_dir(current.as_fd(), c"..")?;
             depth -= 1;
         } else {
@@ -84,9 +84,9 @@ fn empty_deep(mut current: OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Removes what it can of one directory; hands back the first subdirectory that has something in it.
+/// Removes all it can from one directory. Returns the first subdirectory that is not empty.
 fn empty_one_level(dir: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
-    let Some(reader) = open_if_there(dir, c".")? else { return Ok(None) };
+    let Some(reader) = open_if_exists(dir, c".")? else { return Ok(None) };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     let mut entries = RawDir::new(&reader, &mut buffer);
     while let Some(entry) = entries.next() {
@@ -96,7 +96,7 @@ fn empty_one_level(dir: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
         };
         let name = entry.file_name();
         let is_dir = name != c"." && name != c".." && remove_entry(dir, name)? == Removed::NotEmpty;
-        if is_dir && let Some(child) = open_if_there(dir, name)? {
+        if is_dir && let Some(child) = open_if_exists(dir, name)? {
             return Ok(Some(child));
         }
     }
@@ -106,16 +106,16 @@ fn empty_one_level(dir: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
 #[derive(PartialEq, Eq)]
 enum Removed {
     Yes,
-    /// It is a directory with something in it.
+    /// The entry is a directory that is not empty.
     NotEmpty,
 }
 
-/// Removes one entry, whatever it is: some file systems do not say in the listing.
+/// Removes one entry of any type, because some file systems do not list the type.
 fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> Result<Removed, Errno> {
     let mut made_writable = false;
     loop {
         let result = match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-            // Linux says EISDIR of a directory, POSIX EPERM (unlink(2)).
+            // For a directory Linux returns EISDIR, POSIX EPERM (unlink(2)).
             Err(Errno::ISDIR | Errno::PERM) => rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR),
             other => other,
         };
@@ -123,7 +123,7 @@ fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> Result<Removed, Errno> {
             Ok(()) | Err(Errno::NOENT) => return Ok(Removed::Yes),
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Removed::NotEmpty),
             Err(Errno::ACCESS) if !made_writable => {
-                // The owner may have taken its own right to change this directory away.
+                // The owner may have removed its own write permission on this directory.
                 rustix::fs::chmodat(dir, c".", Mode::RWXU, AtFlags::empty())?;
                 made_writable = true;
             }
@@ -132,8 +132,8 @@ fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> Result<Removed, Errno> {
     }
 }
 
-/// Opens a directory, unless somebody else has removed it.
-fn open_if_there(dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+/// Opens a directory. Returns `None` if another process has removed it.
+fn open_if_exists(dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
     match open_dir(dir, name) {
         Err(Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
@@ -144,7 +144,7 @@ fn open_dir(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Err(Errno::ACCESS) => {
-            // Readable again for its owner, which we are or stand above.
+            // Make it readable for its owner, which is this process's user, unless this is root.
             rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty())?;
             rustix::fs::openat(dir, name, flags, Mode::empty())
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deep_wide_and_locked_trees_go_and_links_are_not_followed() {
+    fn deep_wide_and_locked_trees_are_removed_and_links_are_not_followed() {
         let base = tempfile::tempdir().unwrap();
         let outside = base.path().join("outside");
         std::fs::create_dir(&outside).unwrap();
@@ -171,7 +171,7 @@ mod tests {
         }
         let parent =
             rustix::fs::open(base.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        // Deeper than any path may be long.
+        // Deeper than the maximum length of a path.
         let mut dir = open_dir(parent.as_fd(), c"tree").unwrap();
         for _ in 0..5_000 {
             rustix::fs::mkdirat(&dir, c"d", Mode::RWXU).unwrap();
@@ -187,17 +187,17 @@ mod tests {
         remove_tree(parent.as_fd(), c"tree").unwrap();
     }
 
-    /// The end of a sandbox with 20,000 files said once that a file was missing: the host had begun to remove what the
-    /// supervisor was still removing.
+    /// Regression: the cleanup of a sandbox with 20,000 files failed because a file was missing. The host had begun to remove
+    /// the tree while the supervisor was still removing it.
     #[test]
-    fn what_others_remove_meanwhile_is_gone_too() {
+    fn concurrent_removal_is_not_an_error() {
         let base = tempfile::tempdir().unwrap();
         let parent =
             rustix::fs::open(base.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         for round in 0..5 {
             let tree = base.path().join("tree");
             for index in 0..40 {
-                // Some are deeper than what is gone down by calls.
+                // Some are deeper than `MAX_RECURSION`.
                 let dir = tree.join(format!("dir{index}")).join("d/".repeat(index));
                 std::fs::create_dir_all(&dir).unwrap();
                 for file in 0..5 {

@@ -1,4 +1,4 @@
-//! The fixed-size records in which the processes of a launch tell the host how it went.
+//! The fixed-size records by which the processes of a launch report to the host.
 
 use rustix::io::Errno;
 
@@ -8,20 +8,20 @@ pub const REPORT_LEN: usize = 16;
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// A step failed; nothing of the sandbox is left.
+    /// A step failed; nothing of the sandbox remains.
     Failed {
-        /// Which step.
+        /// The step that failed.
         step: Step,
-        /// Which item of the step's list, from 0.
+        /// Index of the item in the step's list, from 0.
         item: u32,
         /// The kernel's reason.
         errno: i32,
     },
     /// A phase of the launch is over.
     Reached {
-        /// Which phase.
+        /// The phase.
         phase: LaunchPhase,
-        /// CLOCK_MONOTONIC then, in nanoseconds.
+        /// CLOCK_MONOTONIC at that moment, in nanoseconds.
         at_ns: u64,
     },
     /// The sandbox's first process has been started, with this pid outside.
@@ -33,14 +33,14 @@ pub enum Report {
     Ended {
         /// The exit code, or minus the signal's number.
         status: i32,
-        /// Processes of its control groups that were killed for want of memory.
+        /// Number of its control groups' processes that the OOM killer ended.
         oom_kills: u32,
     },
-    /// Everything that the sandbox held is gone.
+    /// Everything that the sandbox held has been removed, except `left` leftovers.
     Cleaned {
-        /// How many things could not be removed.
+        /// Number of resources that could not be removed.
         left: u32,
-        /// The reason for the first of them.
+        /// The reason for the last of them.
         errno: i32,
     },
 }
@@ -53,7 +53,7 @@ pub enum LaunchPhase {
     Supervisor = 1,
     /// The first process is cloned into its namespaces.
     Namespaces,
-    /// It has its ids and is in its control groups.
+    /// The first process has its ids and is in its v2 control group, if there is one.
     Identity,
     /// The new root and its nodes are made.
     Root,
@@ -63,9 +63,9 @@ pub enum LaunchPhase {
     Proc,
     /// The new root has taken over.
     Pivot,
-    /// Control groups and network, made meanwhile, are taken over.
+    /// The control groups and the network namespace are joined.
     Equipment,
-    /// Privileges are given up and the filter is installed.
+    /// Privileges are dropped and the filter is installed.
     Privileges,
 }
 
@@ -83,7 +83,7 @@ impl LaunchPhase {
         (Self::Privileges, "privileges"),
     ];
 
-    /// The report that this phase is over now. Fork-safe.
+    /// Returns the report that this phase is over now. Fork-safe.
     #[must_use]
     pub(crate) fn reached(self) -> Report {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -96,8 +96,8 @@ impl LaunchPhase {
     }
 }
 
-/// The phases that a process of a launch has reached, told together: each message wakes the host, which then takes the
-/// processor from those that it waits for. Fork-safe.
+/// The phases that a process of a launch has reached, sent in one message: each message wakes the host, which then takes the
+/// processor from the processes that it waits for. Fork-safe.
 pub(crate) struct Phases {
     bytes: [u8; REPORT_LEN * LaunchPhase::ALL.len()],
     length: usize,
@@ -108,12 +108,12 @@ impl Phases {
         Self { bytes: [0; REPORT_LEN * LaunchPhase::ALL.len()], length: 0 }
     }
 
-    /// Notes that a phase is over.
+    /// Records that a phase is over.
     pub(crate) fn reached(&mut self, phase: LaunchPhase) {
         self.push(phase.reached());
     }
 
-    /// Notes a record.
+    /// Appends a record.
     pub(crate) fn push(&mut self, report: Report) {
         if let Some(place) = self.bytes.get_mut(self.length..self.length + REPORT_LEN) {
             place.copy_from_slice(&report.encode());
@@ -121,8 +121,8 @@ impl Phases {
         }
     }
 
-    /// Tells them all. A host that does not listen misses nothing else.
-    pub(crate) fn tell(&self, control: std::os::fd::BorrowedFd<'_>) {
+    /// Sends all records. Errors are ignored: the host is gone then.
+    pub(crate) fn send(&self, control: std::os::fd::BorrowedFd<'_>) {
         let _ = rustix::io::write(control, self.bytes.get(..self.length).unwrap_or_default());
     }
 }
@@ -143,7 +143,7 @@ pub enum Step {
     IdMap,
     /// Taking on the sandbox's ids.
     SetIds,
-    /// Being ended with the supervisor.
+    /// Requesting to be killed when the supervisor ends.
     ParentDeath,
     /// Leaving the session keyring.
     Keyring,
@@ -159,7 +159,7 @@ pub enum Step {
     Node,
     /// Making a mount.
     Mount,
-    /// The fresh `/proc`.
+    /// Mounting the fresh `/proc`.
     Proc,
     /// Covering a part of `/proc`.
     ProcMask,
@@ -169,9 +169,9 @@ pub enum Step {
     GuestExe,
     /// Setting a resource limit.
     Rlimit,
-    /// Giving up capabilities.
+    /// Dropping capabilities.
     Capabilities,
-    /// No new privileges.
+    /// Setting no-new-privileges.
     NoNewPrivileges,
     /// Installing the system call filter.
     Seccomp,
@@ -181,7 +181,7 @@ pub enum Step {
     Exec,
     /// Making the scratch directory and handing it to the sandbox's user.
     Scratch,
-    /// Leading the sandbox's connections to its gateway.
+    /// Redirecting the sandbox's connections to its gateway.
     Gateway,
 }
 
@@ -215,7 +215,7 @@ const STEPS: &[Step] = &[
 ];
 
 impl Report {
-    /// The record's bytes. Fork-safe.
+    /// Returns the record's bytes. Fork-safe.
     #[must_use]
     pub fn encode(self) -> [u8; REPORT_LEN] {
         let words: [u32; 4] = match self {
@@ -235,7 +235,7 @@ impl Report {
         bytes
     }
 
-    /// Reads a record back; `None` is one that no launch writes.
+    /// Decodes a record. Returns `None` for one that no launch writes.
     #[must_use]
     pub fn decode(bytes: &[u8; REPORT_LEN]) -> Option<Self> {
         let mut words = [0u32; 4];
@@ -262,7 +262,7 @@ impl Report {
     }
 }
 
-/// What stopped a step: the step, its item, the reason. Fork-safe.
+/// A failed step: the step, its item, the reason. Fork-safe.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) step: Step,
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_as_they_went() {
+    fn record_round_trip() {
         for step in STEPS {
             let report = Report::Failed { step: *step, item: 7, errno: 13 };
             assert_eq!(Report::decode(&report.encode()), Some(report));

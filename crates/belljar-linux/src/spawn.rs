@@ -1,4 +1,4 @@
-//! Starting user code from inside the sandbox: what the guest does for each process.
+//! Starting user processes from inside the sandbox, on behalf of the guest.
 
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
@@ -16,7 +16,7 @@ use crate::oom_mark::OomMark;
 /// One process to start.
 #[derive(Debug)]
 pub struct SpawnPlan<'a> {
-    /// Paths to try in turn, as a search in PATH gives them.
+    /// Paths to try in order, as a search in PATH yields them.
     pub candidates: &'a [CString],
     /// Arguments, the program's name first.
     pub argv: &'a CStringArray,
@@ -24,25 +24,25 @@ pub struct SpawnPlan<'a> {
     pub envp: &'a CStringArray,
     /// The working directory.
     pub cwd: CString,
-    /// What becomes its standard input, output and error.
+    /// Its standard input, output and error.
     pub streams: [BorrowedFd<'a>; 3],
-    /// What becomes its descriptor [`CONTROL_FD`]: a shell's way to say that a command has ended.
+    /// Its descriptor [`CONTROL_FD`], over which a shell reports that a command has ended.
     pub control: Option<BorrowedFd<'a>>,
-    /// Whether its standard input is a terminal that it shall control.
+    /// True if its standard input is a terminal that becomes its controlling terminal.
     pub terminal: bool,
-    /// The Landlock ruleset it is restricted by, where the thread that starts it is not in its domain.
+    /// The Landlock ruleset to enforce on it, unless the thread that starts it is already in that domain.
     pub landlock: Option<BorrowedFd<'a>>,
-    /// Through which it is marked as the first to go when memory runs out.
+    /// Marks it as preferred victim of the OOM killer.
     pub oom_mark: Option<&'a OomMark>,
     /// `(resource, value)` limits on top of the guest's own.
     pub rlimits: &'a [(u32, u64)],
     /// Its umask.
     pub umask: u32,
-    /// Whether it ends when the guest does, where no pid namespace sees to that.
+    /// True if it must be killed when the guest ends, where no pid namespace does that.
     pub die_with_guest: bool,
-    /// Whether descriptors that are not its streams are closed; only a test says no.
+    /// True if descriptors other than its streams are closed; false in tests only.
     pub close_descriptors: bool,
-    /// Whether the child breaks the rule that it allocates nothing, for the test of that; never in a release.
+    /// True if the child deliberately allocates, to test that this is detected; never in a release.
     pub allocates: bool,
 }
 
@@ -61,10 +61,10 @@ pub struct Spawned {
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// None of the candidates exists.
+    /// No candidate exists.
     #[error("no such program")]
     NotFound,
-    /// The kernel refused; `EACCES` is a file that is not executable, `EAGAIN` the process limit.
+    /// The kernel refused; `EACCES` means a file that is not executable, `EAGAIN` the process limit.
     #[error("cannot start the process")]
     Refused(#[source] io::Error),
     /// The working directory cannot be entered.
@@ -93,11 +93,11 @@ pub fn spawn(plan: &SpawnPlan<'_>) -> Result<Spawned, SpawnError> {
     }
 }
 
-/// Fork-safe.
+/// Prepares the child for its exec. Fork-safe.
 fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
     #[cfg(feature = "mutation")]
     if plan.allocates {
-        crate::fork_guard::break_it();
+        crate::fork_guard::allocate();
     }
     rustix::process::setsid()?;
     if plan.terminal {
@@ -111,14 +111,14 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
         kernel::die_with_parent(libc::SIGKILL)?;
     }
     for (resource, value) in plan.rlimits {
-        // A hard limit that is in force already cannot be raised, and need not be.
+        // The current hard limit cannot be raised, and need not be.
         let value = kernel::get_rlimit(*resource)?.1.min(*value);
         kernel::set_rlimit(*resource, value, value)?;
     }
     if let Some(ruleset) = plan.landlock {
         kernel::restrict_landlock(ruleset)?;
     }
-    // The streams may have any numbers, even each other's final ones: first up, then down.
+    // The streams may have any numbers, even each other's final ones: first move them up, then onto 0 to 2.
     let mut high: [Option<OwnedFd>; 3] = [const { None }; 3];
     for (slot, stream) in high.iter_mut().zip(plan.streams) {
         *slot = Some(rustix::io::fcntl_dupfd_cloexec(stream, 10)?);
@@ -135,7 +135,7 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
     if plan.close_descriptors {
         kernel::cloexec_from(3)?;
     }
-    // After the others are marked to be closed, as this one stays.
+    // After the others are marked close-on-exec, as this one stays open.
     if let Some(control) = &control {
         kernel::dup_onto(control.as_fd(), CONTROL_FD)?;
     }

@@ -1,5 +1,5 @@
-//! The supervisor: one small process a sandbox, outside of it, that makes its control groups, clones its first
-//! process, and takes everything away again when that ends, when the host asks, or when the host is gone.
+//! The supervisor: one small process per sandbox, outside of it, that makes its control groups, clones its first
+//! process, and cleans everything up when that process ends, when the host asks, or when the host is gone.
 //!
 //! ```text
 //! host ── clone ──► supervisor ── clone ──► first process (the guest)
@@ -8,11 +8,10 @@
 //!
 //! Making ──► Running ──► Ending ──► Cleaned
 //!    │          │ the guest ended · the host wrote a byte · the host's end closed
-//!    └──────────┴─► any failure goes through Ending as well, so nothing is left
+//!    └──────────┴─► any failure goes through Ending as well, so nothing is left over
 //! ```
 //!
-//! It is a bare clone of the host's process, so that it costs no exec on the way; it therefore allocates nothing
-//! and takes no lock.
+//! It is a bare clone of the host's process, which saves an exec; it therefore allocates nothing and takes no lock.
 
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
@@ -34,7 +33,7 @@ use crate::passing::send_with;
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, NamespacePlan, Scratch, Wall};
 use crate::report::{Failure, LaunchPhase, Phases, Report, Step};
 
-/// More control groups than any layout has: three v1 controllers and the v2 one.
+/// Maximum number of control groups; no layout has as many (three v1 controllers, the v1 freezer and the v2 group).
 pub(crate) const MAX_CGROUPS: usize = 8;
 
 /// `CLONE_NEWUSER`.
@@ -43,33 +42,33 @@ const NEW_USER: u64 = 0x1000_0000;
 /// `CLONE_NEWPID`.
 pub(crate) const PROCESSES: u64 = 0x2000_0000;
 
-/// `CLONE_NEWNET`, which is made apart.
+/// `CLONE_NEWNET`, which a separate process makes.
 pub(crate) const NETWORK: u64 = 0x4000_0000;
 
-/// `CLONE_NEWCGROUP`, whose root is the group that its maker is in: made when the groups have been joined.
+/// `CLONE_NEWCGROUP`, whose root is the creator's current group: made after the groups have been joined.
 pub(crate) const CGROUP: u64 = 0x0200_0000;
 
-/// Room for every descriptor that a launch needs: those of the plan and one a mount.
-const KEPT: usize = crate::init::MAX_MOUNTS + 16;
+/// Maximum number of descriptors that a launch needs: those of the plan and one per mount.
+const MAX_KEPT_FDS: usize = crate::init::MAX_MOUNTS + 16;
 
-/// How long emptied control groups may take to become removable: 5,000 tries of one millisecond.
-const CLEAN_TRIES: u32 = 5_000;
+/// Attempts, one millisecond apart, to remove an emptied control group.
+const MAX_CLEAN_ATTEMPTS: u32 = 5_000;
 
-/// Runs the supervisor to its end.
+/// Runs the supervisor until it exits.
 pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
     let _exits = ExitOnUnwind;
     kernel::ignore_group_signals();
     kernel::set_name(c"belljar-super");
     let _ = rustix::process::setsid();
     let _ = kernel::become_subreaper();
-    let mut keep = [-1; KEPT];
+    let mut keep = [-1; MAX_KEPT_FDS];
     if kernel::close_all_but(kept_for_launch(plan, control, &mut keep)).is_err() {
         kernel::exit_now(125);
     }
     plan.without.allocate(Wall::ForkSafeSupervisor);
     let mut made = Made::default();
     match launch(plan, control, &mut made) {
-        Ok(first) => match equip(plan, control, &first, &mut made) {
+        Ok(first) => match attach_resources(plan, control, &first, &mut made) {
             Ok(()) => supervise(plan, control, &first.pidfd, first.channel, &made),
             Err(failure) => {
                 let _ = rustix::io::write(control, &failure.report().encode());
@@ -83,25 +82,25 @@ pub(crate) fn run(plan: &LaunchPlan, control: BorrowedFd<'_>) -> ! {
     kernel::exit_now(0)
 }
 
-/// The sandbox's first process and our end of the channel over which it is equipped.
+/// The sandbox's first process and the supervisor's end of the channel that carries its resources.
 struct First {
     pid: i32,
     pidfd: OwnedFd,
     channel: OwnedFd,
 }
 
-/// What has been made so far, in the plan's order. What was there before belongs to somebody else.
+/// Resources made so far, in the plan's order. Only these are removed: anything that existed before has another owner.
 #[derive(Default)]
 struct Made {
-    /// How many of the control groups.
+    /// Number of control groups made.
     cgroups: usize,
-    /// Whether the scratch directory.
+    /// True if the scratch directory was made.
     scratch: bool,
-    /// The maker of the network namespace, for as long as nobody has taken note of its end.
+    /// The maker of the network namespace, until it is reaped.
     network_maker: Option<OwnedFd>,
 }
 
-/// A panic must not run on into the copied frames of the host.
+/// Exits on a panic, which must not unwind into the copied frames of the host.
 struct ExitOnUnwind;
 
 impl Drop for ExitOnUnwind {
@@ -110,11 +109,11 @@ impl Drop for ExitOnUnwind {
     }
 }
 
-/// The descriptors that the launch needs, in a table of fixed size; the planner keeps to its size.
+/// Returns the descriptors that the launch needs, in a table of fixed size; the planner keeps within that size.
 fn kept_for_launch<'a>(
     plan: &LaunchPlan,
     control: BorrowedFd<'_>,
-    keep: &'a mut [i32; KEPT],
+    keep: &'a mut [i32; MAX_KEPT_FDS],
 ) -> &'a mut [i32] {
     let mounts = plan.namespaces.iter().flat_map(|tree| &tree.mounts).filter_map(|step| match &step.source {
         MountSource::Detached(fd) => Some(fd.as_raw_fd()),
@@ -143,7 +142,7 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
     let mut phases = Phases::new();
     phases.reached(LaunchPhase::Supervisor);
     if plan.drop_privileges {
-        kernel::leave_priority().map_err(Failure::at(Step::Rlimit))?;
+        kernel::reset_priority().map_err(Failure::at(Step::Rlimit))?;
     }
     let mut into = None;
     for (index, group) in plan.cgroups.iter().enumerate() {
@@ -154,56 +153,62 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
     if let Some(scratch) = &plan.scratch {
         make_scratch(plan, scratch, made).map_err(Failure::at(Step::Scratch))?;
     }
-    let (ours, its) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
-    let apart = |tree: &NamespacePlan| if has_network_apart(tree) { NETWORK | CGROUP } else { CGROUP };
-    let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !apart(tree));
+    let (ours, theirs) = socket_pair().map_err(Failure::at(Step::Descriptors))?;
+    let made_later =
+        |tree: &NamespacePlan| if has_separate_network(tree) { NETWORK | CGROUP } else { CGROUP };
+    let flags = plan.namespaces.as_ref().map_or(0, |tree| tree.flags & !made_later(tree));
     let cloned = clone_first(plan, flags, into.as_ref().map(AsFd::as_fd))?;
     match cloned {
         Cloned::Child => {
-            // This copy of our end would hide our death from the first process.
+            // This copy of the supervisor's end would hide the supervisor's death from the first process.
             kernel::close_number(ours.as_raw_fd());
-            let failure = crate::init::become_guest(plan, its.as_fd(), control);
+            let failure = crate::init::become_guest(plan, theirs.as_fd(), control);
             let _ = rustix::io::write(control, &failure.report().encode());
             kernel::exit_now(125)
         }
         Cloned::Parent { pid, pidfd } => {
             phases.reached(LaunchPhase::Namespaces);
             phases.push(Report::Started { pid });
-            phases.tell(control);
+            phases.send(control);
             Ok(First { pid, pidfd, channel: ours })
         }
     }
 }
 
-/// Clones the first process. The kernel counts what a user namespace uses (inotify(7) instances and the like) to its maker
-/// as well. An administrator's would share that account among all sandboxes and with the host, so it is made in the name
-/// of the sandbox's own user.
+/// Clones the first process. The kernel also charges what a user namespace uses (inotify(7) instances and the like) to the
+/// user who made it. If root made it, all sandboxes and the host would share one account, so it is made as the sandbox's
+/// own user.
 fn clone_first(plan: &LaunchPlan, flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned, Failure> {
-    let in_its_name = plan.identity.privileged && flags & NEW_USER != 0 && !plan.without.has(Wall::Owner);
-    if in_its_name {
+    let as_sandbox_user = plan.identity.privileged && flags & NEW_USER != 0 && !plan.without.has(Wall::Owner);
+    if as_sandbox_user {
         kernel::set_effective_uid(plan.identity.outside_uid).map_err(Failure::at(Step::SetIds))?;
     }
     let cloned = crate::launch_unsafe::clone_child(flags, into).map_err(Failure::at(Step::Clone))?;
-    if in_its_name && matches!(cloned, Cloned::Parent { .. }) {
+    if as_sandbox_user && matches!(cloned, Cloned::Parent { .. }) {
         kernel::set_effective_uid(0).map_err(Failure::at(Step::SetIds))?;
     }
     Ok(cloned)
 }
 
-/// Whether a network namespace is made apart, which takes a user namespace that owns it.
-pub(crate) fn has_network_apart(tree: &NamespacePlan) -> bool {
+/// Reports whether a separate process makes the network namespace, which takes a user namespace that owns it.
+pub(crate) fn has_separate_network(tree: &NamespacePlan) -> bool {
     tree.flags & NETWORK != 0 && tree.flags & NEW_USER != 0
 }
 
-/// Gives the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
+/// Sends the first process what it cannot make itself, while it builds its tree: its id maps, its network namespace, and
 /// the files through which it joins its v1 control groups.
-fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut Made) -> Result<(), Failure> {
+fn attach_resources(
+    plan: &LaunchPlan,
+    control: BorrowedFd<'_>,
+    first: &First,
+    made: &mut Made,
+) -> Result<(), Failure> {
     if let Some(tree) = &plan.namespaces {
         if tree.flags & NEW_USER != 0 {
             write_id_maps(first.pid, &plan.identity).map_err(Failure::at(Step::IdMap))?;
         }
         channel::send(first.channel.as_fd(), Message::Mapped, &[]).map_err(Failure::at(Step::IdMap))?;
-        if has_network_apart(tree) {
+        if has_separate_network(tree) {
             made.network_maker = Some(start_network_maker(plan, control, first)?);
         }
     }
@@ -221,11 +226,11 @@ fn equip(plan: &LaunchPlan, control: BorrowedFd<'_>, first: &First, made: &mut M
                 .map_err(Failure::item(Step::CgroupJoin, index))?;
         }
     }
-    channel::send(first.channel.as_fd(), Message::Equipped, &[]).map_err(Failure::at(Step::CgroupJoin))
+    channel::send(first.channel.as_fd(), Message::ResourcesSent, &[]).map_err(Failure::at(Step::CgroupJoin))
 }
 
-/// A network namespace takes as long to make as everything else together, so a process of its own makes it meanwhile. It
-/// enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
+/// Starts the process that makes the network namespace: that takes as long as all other steps together, so it runs in
+/// parallel. It enters the sandbox's user namespace first, so that the sandbox owns its network and the host does not.
 fn start_network_maker(
     plan: &LaunchPlan,
     control: BorrowedFd<'_>,
@@ -249,7 +254,7 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
     kernel::unshare(libc::CLONE_NEWNET).map_err(&at)?;
     loopback_up().map_err(&at)?;
     if let Some(gateway) = &plan.gateway {
-        // Before the namespace is handed on: without the gateway's socket in it nobody may be in it.
+        // Before the namespace is passed on: no process may enter it before the gateway's sockets exist in it.
         let at = Failure::at(Step::Gateway);
         let (listener, resolver) = gateway.redirect().map_err(&at)?;
         send_with(gateway.control.as_fd(), &[GATEWAY_SOCKETS], &[listener.as_fd(), resolver.as_fd()])
@@ -289,7 +294,7 @@ fn make_cgroup(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()).map_err(&make)?;
     for setting in &group.settings {
-        if taken_away(plan, &setting.file) {
+        if is_disabled(plan, &setting.file) {
             continue;
         }
         let file = match rustix::fs::openat(
@@ -310,7 +315,8 @@ fn make_cgroup(
     Ok(dir)
 }
 
-fn taken_away(plan: &LaunchPlan, file: &CStr) -> bool {
+/// Reports whether a test disables the limit in `file`.
+fn is_disabled(plan: &LaunchPlan, file: &CStr) -> bool {
     let name = file.to_bytes();
     (plan.without.has(Wall::Memory) && name.starts_with(b"memory."))
         || (plan.without.has(Wall::Pids) && name.starts_with(b"pids."))
@@ -322,7 +328,7 @@ fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
     let dir =
         rustix::fs::open(dir.as_cstr()?, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if !identity.privileged {
-        // Without this an ordinary user may not map a group at all (user_namespaces(7)).
+        // Without this an ordinary user may not map any group (user_namespaces(7)).
         write_file(dir.as_fd(), c"setgroups", b"deny")?;
     }
     let uid = Line::<48>::new().number(identity.inside).text(b" ").number(identity.outside_uid).text(b" 1");
@@ -336,8 +342,8 @@ fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Er
     write_whole(&file, content).map(drop)
 }
 
-/// Writes what a file of the kernel takes at once. A signal that is ignored may interrupt it still: one that a tracer
-/// looks at, or a machine that is put to sleep.
+/// Writes to a kernel file in one call, retrying on `EINTR`. Even an ignored signal may interrupt the call: when a tracer
+/// intercepts it, or when the machine is suspended.
 fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::write(file, content) {
@@ -349,25 +355,25 @@ fn write_whole(file: &OwnedFd, content: &[u8]) -> Result<usize, Errno> {
 
 fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channel: OwnedFd, made: &Made) {
     let program = program_fd(plan);
-    // The guest's end of its connection must not stay open here, or nobody would notice the guest's end.
+    // The guest's end of its connection must not stay open here, or the host would not notice that the guest has ended.
     let mut keep = [
         control.as_raw_fd(),
         pidfd.as_raw_fd(),
         channel.as_raw_fd(),
         program,
-        // The gateway ends when nobody has this any more.
+        // The gateway ends when the last copy of this is closed.
         gateway_fd(plan),
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
         made.network_maker.as_ref().map_or(-1, AsRawFd::as_raw_fd),
     ];
     let _ = kernel::close_all_but(&mut keep);
-    let mut exec_is_over = false;
-    // Watched until its end, which comes before the exec that waits for the network.
+    let mut exec_done = false;
+    // Watched until it ends, which is before the exec that waits for the network.
     let mut maker = made.network_maker.as_ref();
     loop {
         // The first process's end of the channel is closed by its exec.
-        let exec = if exec_is_over { control } else { channel.as_fd() };
+        let exec = if exec_done { control } else { channel.as_fd() };
         let network = maker.map_or(control, AsFd::as_fd);
         let mut polls =
             [control, pidfd.as_fd(), exec, network].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -381,7 +387,8 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
             break;
         }
         if let Some(ended) = maker.take_if(|_| network) {
-            // A sandbox that lives long keeps no zombie. One that failed has said so, one that was killed could not.
+            // Reaped now, so that a long-lived sandbox keeps no zombie. A maker that failed has sent a report; one that
+            // was killed could not.
             let status = reap(ended);
             kernel::close_number(ended.as_raw_fd());
             if status != Some(0) {
@@ -390,29 +397,29 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
                 break;
             }
         }
-        if exec && !exec_is_over {
-            // Whoever closes the program's mount last waits for a grace period: better we than the guest on its way.
-            exec_is_over = true;
+        if exec && !exec_done {
+            // The last close of the program's mount waits for a grace period: better here than in the starting guest.
+            exec_done = true;
             kernel::close_number(program);
         }
     }
-    let goes_on = host_goes_on(control);
+    let host_reads_counters = receive_kill(control);
     let _ = kernel::pidfd_kill(pidfd.as_fd(), libc::SIGKILL);
     thaw(plan);
     let ended = reap(pidfd).map(|status| Report::Ended { status, oom_kills: oom_kills(plan) });
     if let Some(report) = ended {
         let _ = rustix::io::write(control, &report.encode());
     }
-    if goes_on {
-        // The counters of the control groups are read until the host says that it has done.
+    if host_reads_counters {
+        // The control groups stay until the host has read their counters and says so.
         wait_for_host(control);
     }
     clean(plan, control, None, made);
 }
 
-/// Takes the host's byte, if it was one that woke us: a byte that is left unread would break the connection when this end
-/// closes, and the last records with it. Tells whether the host wants to look at the counters before they go.
-fn host_goes_on(control: BorrowedFd<'_>) -> bool {
+/// Receives the host's byte, if there is one: an unread byte would reset the connection when this end closes, and lose the
+/// last records. Reports whether it was [`KILL`], after which the host reads the counters before they are removed.
+fn receive_kill(control: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
     let received = rustix::net::recv(control, &mut byte, rustix::net::RecvFlags::DONTWAIT);
     matches!(received, Ok((1, _))) && byte == [KILL]
@@ -426,9 +433,9 @@ fn wait_for_host(control: BorrowedFd<'_>) {
     {}
 }
 
-/// The byte by which the host asks for the sandbox's end while it still wants to read what was used.
+/// Byte by which the host ends the sandbox and keeps its control groups, to read their counters.
 pub const KILL: u8 = b'k';
-/// The byte by which the host asks for the end and for everything to be removed.
+/// Byte by which the host ends the sandbox, if it still runs, and has everything removed.
 pub const CLEAN: u8 = b'c';
 
 fn gateway_fd(plan: &LaunchPlan) -> i32 {
@@ -442,7 +449,7 @@ fn program_fd(plan: &LaunchPlan) -> i32 {
     }
 }
 
-/// Takes note of the first process's end: its exit status, or minus its signal.
+/// Waits for a child and reaps it. Returns its exit status, or minus the number of its signal.
 fn reap(pidfd: &OwnedFd) -> Option<i32> {
     loop {
         match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
@@ -455,7 +462,7 @@ fn reap(pidfd: &OwnedFd) -> Option<i32> {
     }
 }
 
-/// Lets go on what the v1 freezer holds: a signal ends it only then. On v2 a kill works at once.
+/// Thaws the v1 freezer, in which a kill takes effect only after the thaw. On v2 a kill works at once.
 fn thaw(plan: &LaunchPlan) {
     for group in plan.cgroups.iter().filter(|group| group.is_freezer) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -465,12 +472,12 @@ fn thaw(plan: &LaunchPlan) {
     }
 }
 
-/// How many processes of the sandbox were killed for want of memory: the groups that count them go with it.
+/// Returns the number of the sandbox's processes that the OOM killer ended. Read before the groups that count them are removed.
 fn oom_kills(plan: &LaunchPlan) -> u32 {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let of_group = |group: &CgroupPlan| {
         let dir = rustix::fs::open(group.dir.as_c_str(), flags, Mode::empty()).ok()?;
-        // Of v2 and of v1.
+        // The files of v2 and of v1.
         [c"memory.events", c"memory.oom_control"].into_iter().find_map(|name| oom_kills_in(dir.as_fd(), name))
     };
     plan.cgroups.iter().find_map(of_group).unwrap_or(0)
@@ -484,15 +491,15 @@ fn oom_kills_in(dir: BorrowedFd<'_>, name: &CStr) -> Option<u32> {
     u32::try_from(crate::cgroup_live::field(text, "oom_kill")?).ok()
 }
 
-/// Ends whatever is left, removes what was made, and says so.
+/// Kills all leftover processes, removes everything that was made, and reports the result.
 fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>, made: &Made) {
     if let Some(report) = first {
         let _ = rustix::io::write(control, &report.encode());
     }
     if plan.namespaces.as_ref().is_none_or(|tree| tree.flags & PROCESSES == 0) {
-        end_stragglers(plan, made);
+        kill_leftovers(plan, made);
     }
-    // Where no exec came to be, nobody has taken note of the end of the network's maker.
+    // If the launch failed before the exec, the maker of the network has not been reaped yet.
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
     let mut left = 0;
     let mut reason = 0;
@@ -511,15 +518,15 @@ fn clean(plan: &LaunchPlan, control: BorrowedFd<'_>, first: Option<Report>, made
     let _ = rustix::io::write(control, &Report::Cleaned { left, errno: reason }.encode());
 }
 
-/// Without a pid namespace the guest's end does not end its descendants: they become ours, being a subreaper, and
-/// are in the control group if there is one.
-fn end_stragglers(plan: &LaunchPlan, made: &Made) {
+/// Kills the descendants of the guest, which outlive it without a pid namespace. They are children of the supervisor, which
+/// is a subreaper, and are in the control group if there is one.
+fn kill_leftovers(plan: &LaunchPlan, made: &Made) {
     let mut idle = 0;
-    while idle < CLEAN_TRIES {
+    while idle < MAX_CLEAN_ATTEMPTS {
         for group in plan.cgroups.iter().take(made.cgroups) {
             kill_cgroup(group);
         }
-        // Code that keeps forking and exiting is gone before its number is used; only speed catches it.
+        // A process that keeps forking and exiting may be gone before its pid is used; only fast retries catch it.
         kill_children();
         loop {
             match rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
@@ -543,7 +550,7 @@ fn kill_children() {
     if let Ok(path) = path.as_cstr()
         && let Ok(file) = rustix::fs::open(path, flags, Mode::empty())
     {
-        // A child's number is its own until we reap it.
+        // A child's pid is not reused before this process reaps it.
         each_number(file.as_fd(), b' ', |number| {
             let _ = kernel::kill(number, libc::SIGKILL);
         });
@@ -566,7 +573,7 @@ fn kill_cgroup(group: &CgroupPlan) {
         let flags = rustix::process::PidfdFlags::empty();
         let Some(pid) = rustix::process::Pid::from_raw(number) else { return };
         let Ok(member) = rustix::process::pidfd_open(pid, flags) else { return };
-        // The number may have passed to somebody else before it was opened; from then on it cannot.
+        // The pid may have been reused before it was opened; from then on it cannot be.
         let mut is_member = false;
         each_member(dir.as_fd(), |other| is_member |= other == number);
         if is_member {
@@ -582,7 +589,7 @@ fn each_member(group: BorrowedFd<'_>, act: impl FnMut(i32)) {
     }
 }
 
-/// Every number but 0 and 1 of a list that the kernel wrote.
+/// Calls `act` with every number except 0 and 1 of a list that the kernel wrote.
 fn each_number(file: BorrowedFd<'_>, separator: u8, mut act: impl FnMut(i32)) {
     let mut buffer = [0u8; 4096];
     let mut number = 0i32;
@@ -600,7 +607,7 @@ fn each_number(file: BorrowedFd<'_>, separator: u8, mut act: impl FnMut(i32)) {
 
 fn remove_cgroup(group: &CgroupPlan) -> Result<(), Errno> {
     let mut last = Errno::BUSY;
-    for _ in 0..CLEAN_TRIES {
+    for _ in 0..MAX_CLEAN_ATTEMPTS {
         match rustix::fs::rmdir(group.dir.as_c_str()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::BUSY) => kill_cgroup(group),

@@ -1,4 +1,4 @@
-//! User namespaces made only for their map, and the test whether an ordinary user may make any.
+//! User namespaces made only for their id map, and probes of what namespaces the caller may make.
 
 #![expect(unsafe_code, reason = "a raw clone; the blocks say why they are sound")]
 
@@ -17,7 +17,7 @@ pub const USER_NAMESPACE: u64 = libc::CLONE_NEWUSER as u64;
 /// The bit of the control group namespace (`CLONE_NEWCGROUP`).
 pub const CGROUP_NAMESPACE: u64 = libc::CLONE_NEWCGROUP as u64;
 
-/// The bit of the namespace of processes (`CLONE_NEWPID`).
+/// The bit of the pid namespace (`CLONE_NEWPID`).
 pub const PID_NAMESPACE: u64 = libc::CLONE_NEWPID as u64;
 
 /// All the namespaces of a sandbox, as `CLONE_NEW*` bits.
@@ -30,11 +30,11 @@ pub const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP) as u64
     | CLONE_NEWTIME;
 
-/// Tries to make all the namespaces of a sandbox and lets them go again.
+/// Probes whether all the namespaces of a sandbox can be made, and drops them again.
 ///
 /// # Errors
-/// `EPERM` where the machine forbids it, `ENOSPC` where `user.max_user_namespaces` is used up, `EINVAL` where the
-/// kernel lacks a kind.
+/// `EPERM` if the machine forbids it, `ENOSPC` if `user.max_user_namespaces` is used up, `EINVAL` if the kernel lacks a
+/// type of namespace.
 pub fn try_user_namespace() -> Result<(), Errno> {
     // SAFETY: the child only exits.
     match unsafe { kernel::clone3(NAMESPACES, None) }? {
@@ -43,10 +43,10 @@ pub fn try_user_namespace() -> Result<(), Errno> {
     }
 }
 
-/// Tries to lead a network namespace to a gateway, and lets it go again.
+/// Probes whether a network namespace can be made and redirected to a gateway, and drops it again.
 ///
 /// # Errors
-/// As [`try_user_namespace`], and the kernel's reason where it lacks `nf_tables` or `nft_tproxy`.
+/// As [`try_user_namespace`], and the kernel's reason if it lacks `nf_tables` or `nft_tproxy`.
 pub fn try_network() -> Result<(), Errno> {
     let (control, _other) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
@@ -70,16 +70,16 @@ pub fn try_network() -> Result<(), Errno> {
     }
 }
 
-/// A user namespace that maps the one id `inside` to the one id `outside`, for users and for groups: what an idmapped
-/// mount takes. Needs CAP_SETUID and CAP_SETGID.
+/// Makes a user namespace for an idmapped mount, which maps the one id `inside` to the one id `outside`, for users and for
+/// groups. Needs CAP_SETUID and CAP_SETGID.
 ///
 /// # Errors
 /// The kernel's reason.
 pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Result<OwnedFd, Errno> {
     let parent = rustix::process::getpid();
-    // SAFETY: the child only waits for its end.
+    // SAFETY: the child only waits to be killed; all its calls are fork-safe.
     let (pid, pidfd) = match unsafe { kernel::clone3(libc::CLONE_NEWUSER as u64, None) }? {
-        Cloned::Child => wait_for_the_end(parent),
+        Cloned::Child => wait_for_kill(parent),
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
     let write = |name: &str, text: String| {
@@ -97,10 +97,10 @@ pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Resul
     made
 }
 
-/// Waits until the parent kills this child, or is killed itself: nobody else would ever end it. Fork-safe.
-fn wait_for_the_end(parent: rustix::process::Pid) -> ! {
+/// Waits until the parent kills this child, or is killed itself, which nothing else would notice. Fork-safe.
+fn wait_for_kill(parent: rustix::process::Pid) -> ! {
     if kernel::die_with_parent(libc::SIGKILL).is_ok() {
-        // A parent that had died before that has been replaced already.
+        // If the parent died before that, this child has another parent already.
         while rustix::process::getppid() == Some(parent) {
             let _ = rustix::event::poll(&mut [], None);
         }
@@ -108,7 +108,7 @@ fn wait_for_the_end(parent: rustix::process::Pid) -> ! {
     kernel::exit_now(0)
 }
 
-/// The exit status of a child, or none if a signal ended it.
+/// Reaps a child. Returns its exit status, or `None` if a signal ended it.
 fn reap(pidfd: &OwnedFd) -> Result<Option<i32>, Errno> {
     use rustix::process::{WaitId, WaitIdOptions};
     loop {

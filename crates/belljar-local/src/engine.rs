@@ -9,7 +9,7 @@ use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
 };
 use belljar_gateway::Authority;
-use belljar_guest_config::WhenAlone;
+use belljar_guest_config::OnHostLoss;
 use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
 use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
@@ -38,7 +38,7 @@ pub struct LocalConfig {
     /// A delegated v2 control group to make groups in, instead of this process's own.
     pub cgroup_base: Option<PathBuf>,
     /// Whether a sandbox ends with this process or goes on until its deadline.
-    pub when_alone: WhenAlone,
+    pub when_alone: OnHostLoss,
     /// The guest's program, which must be of this build. By default it is `belljar-guest` beside this program, or, where that cannot
     /// be used, this program itself.
     pub guest: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl LocalConfig {
             kind,
             mount_policy: MountPolicy::new(&[]),
             cgroup_base: None,
-            when_alone: WhenAlone::End,
+            when_alone: OnHostLoss::End,
             guest: None,
             network: NetworkSetup::default(),
         }

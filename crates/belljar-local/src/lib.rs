@@ -33,7 +33,7 @@ pub use belljar_engine::{
     Sink, Usage, run,
 };
 pub use belljar_gateway::enter_gateway;
-pub use belljar_guest_config::WhenAlone;
+pub use belljar_guest_config::OnHostLoss;
 pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard, enter_test_network};

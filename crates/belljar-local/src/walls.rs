@@ -242,7 +242,7 @@ impl LocalWalls {
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
                 if frozen {
-                    freezer.ask_again(round)?;
+                    freezer.retry(round)?;
                     round += 1;
                 }
             }

@@ -1,5 +1,5 @@
 //! The protocol between host and guest: `proto/belljar/v1` over connectrpc, on one byte stream. The messages and
-//! services are generated when it is built; this crate adds how they travel over a stream that is connected already.
+//! services are generated at build time; this crate adds the transport over an already connected stream.
 
 mod transport;
 
@@ -22,18 +22,18 @@ pub use transport::{
     client_config, connect, connect_with, serve,
 };
 
-/// The well-known types that messages hold.
+/// The well-known types that messages use.
 pub use buffa_types::google::protobuf as well_known;
 
-/// All of `proto/belljar/v1` as a set of descriptors, with what it imports. Server reflection answers from it.
+/// All of `proto/belljar/v1` and its imports as a set of descriptors, for server reflection.
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// A message inside a message, which may be missing.
+/// An optional message inside of a message.
 pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;
 
-/// The detail of a guest's error that is about what is no regular file ([`v1::NotRegular`]).
+/// Type of the detail in a guest's error about a path that is not a regular file ([`v1::NotRegular`]).
 pub const NOT_REGULAR: &str = "belljar.v1.NotRegular";
 
-/// What this build speaks. A running guest is never replaced, so a host adapts to the guest's generation; what that
-/// guest cannot do fails alone, early and by name.
+/// Generation of the guest protocol that this build implements. A running guest is never replaced, so a host adapts to the
+/// guest's generation; only a feature that the guest lacks fails, early and by name.
 pub const GENERATION: u32 = 1;

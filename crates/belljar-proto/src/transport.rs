@@ -1,4 +1,4 @@
-//! HTTP/2 over a connected stream, for either end.
+//! HTTP/2 over a connected stream, for both ends.
 
 use std::io;
 use std::sync::Arc;
@@ -11,37 +11,38 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The longest message that either side accepts, in bytes. Streams are cut into pieces far below it.
+/// Maximum length of a message that either side accepts, in bytes. Streams are split into much smaller pieces.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Bytes that may be on their way on one stream before the reader has taken them. It bounds what a flood from the
-/// other side can pile up in memory.
+/// Bytes in flight on one stream before the reader has consumed them. Bounds the memory that a flood from the other side
+/// can take.
 const STREAM_WINDOW: u32 = 1 << 20;
+/// Bytes in flight on all streams of a connection.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Largest HTTP/2 frame: fewer, longer frames carry bulk faster.
+/// Maximum length of an HTTP/2 frame, in bytes: fewer, longer frames carry bulk data faster.
 const FRAME_BYTES: u32 = 256 * 1024;
-/// Calls that wait for a free connection slot on the client side.
+/// Maximum number of calls waiting for a free connection slot on the client side.
 const CALL_QUEUE: usize = 64;
 
 /// The host's end of the connection to one guest.
 pub type Connection = SharedHttp2Connection;
 
-/// Messages that the guest sends in answer to one.
+/// Stream of messages that the guest sends in response to one.
 pub type ServerStream<View> = connectrpc::client::ServerStream<hyper::body::Incoming, View>;
 
-/// Messages that go both ways.
+/// Stream of messages in both directions.
 pub type BidiStream<Request, View> = connectrpc::client::BidiStream<hyper::body::Incoming, Request, View>;
 
-/// The sending half of messages that go both ways.
+/// The sending half of a [`BidiStream`].
 pub type BidiSender<Request> = connectrpc::client::BidiSendHalf<Request>;
 
-/// The receiving half of messages that go both ways.
+/// The receiving half of a [`BidiStream`].
 pub type BidiReceiver<View> = connectrpc::client::BidiRecvHalf<hyper::body::Incoming, View>;
 
 /// Serves `router` on `stream` until the other side closes it.
 ///
 /// # Errors
-/// What broke the connection; an orderly close is fine.
+/// Fails if the connection breaks; an orderly close is not an error.
 pub async fn serve<S>(stream: S, router: Router) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -49,7 +50,7 @@ where
     let limits = Limits::default()
         .with_max_message_size(MAX_MESSAGE_BYTES)
         .with_max_request_body_size(MAX_MESSAGE_BYTES);
-    // What is not offered cannot be abused: nothing that comes from the other side is ever unpacked.
+    // No compression is offered, so that data from the other side is never decompressed.
     let service =
         ConnectRpcService::new(router).with_limits(limits).with_compression(CompressionRegistry::new());
     let service = hyper_util::service::TowerToHyperService::new(service);
@@ -76,7 +77,7 @@ where
     }
 }
 
-/// Speaks HTTP/2 on `stream` as the client. Nothing is sent before the first call.
+/// Makes an HTTP/2 client on `stream`. Nothing is sent before the first call.
 #[must_use]
 pub fn connect<S>(stream: S) -> Connection
 where
@@ -86,15 +87,15 @@ where
     let connector = tower::service_fn(move |_: http::Uri| {
         let taken = slot.lock().take();
         async move {
-            // There is one stream and no way to get another: when it breaks, the guest is gone.
+            // There is only one stream: once it breaks, the guest is gone.
             taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
         }
     });
     connect_with(connector, authority())
 }
 
-/// Speaks HTTP/2 as the client on streams that `connector` opens: one at the first call, and another when that one
-/// has broken. Windows and frames are those of a guest's connection.
+/// Makes an HTTP/2 client on streams that `connector` opens: one at the first call, and another one whenever it breaks.
+/// Windows and frames are the same as for a guest's connection.
 #[must_use]
 pub fn connect_with<C>(connector: C, authority: http::Uri) -> Connection
 where
@@ -115,7 +116,7 @@ fn builder() -> Http2ConnectionBuilder {
         })
 }
 
-/// How calls to a guest are made: binary messages in the Connect protocol, bounded in size.
+/// Returns the configuration of calls to a guest: binary messages in the Connect protocol, bounded in size.
 #[must_use]
 pub fn client_config(call_timeout: Option<Duration>) -> ClientConfig {
     let config = ClientConfig::new(authority())

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use belljar_hostile::{
-    Bell, Report, Scope, Suite, Verdict, adopt_orphans, by_wall, summary, table, unpack_self_test,
+    Binary, Report, Scope, Suite, Verdict, adopt_orphans, by_wall, summary, table, unpack_self_test,
 };
 
 use crate::message::{Quit, clean};
@@ -47,7 +47,7 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     adopt_orphans()?;
     let suite = Suite {
         lib: corpus.lib.clone(),
-        held: Bell { program, flags: held },
+        intact: Binary { program, flags: held },
         mutated: None,
         scope: Scope::Own,
         is_watched,

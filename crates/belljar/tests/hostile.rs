@@ -8,7 +8,7 @@ mod suite {
     use std::process::ExitCode;
     use std::sync::Arc;
 
-    use belljar_hostile::{Bell, Case, Scope, Suite, Verdict, adopt_orphans, load};
+    use belljar_hostile::{Binary, Case, Scope, Suite, Verdict, adopt_orphans, load};
     use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
     pub(crate) fn main() -> ExitCode {
@@ -31,11 +31,11 @@ mod suite {
         };
         let dir = dir.canonicalize().map_err(|error| said(&error))?;
         let corpus = load(&dir).map_err(|error| said(&error))?;
-        let bell = Bell { program: env!("CARGO_BIN_EXE_belljar").into(), flags: Vec::new() };
+        let binary = Binary { program: env!("CARGO_BIN_EXE_belljar").into(), flags: Vec::new() };
         let suite = Arc::new(Suite {
             lib: corpus.lib.clone(),
-            held: bell.clone(),
-            mutated: Some(bell),
+            intact: binary.clone(),
+            mutated: Some(binary),
             // Others use the machine; `make hostile` looks at the whole of it.
             scope: Scope::Own,
             is_watched: false,

@@ -1,7 +1,7 @@
-//! From a policy to classic BPF.
+//! Compiles a policy to classic BPF.
 //!
 //! The program checks the architecture, then finds the call's number by binary search over ranges with equal
-//! outcome, then looks at arguments where the policy asks for it:
+//! outcome, then checks arguments where the policy requires it:
 //!
 //! ```text
 //! architecture? ──no──► ENOSYS      x32 bit? ──yes──► ENOSYS
@@ -9,12 +9,12 @@
 //!     └────────► load number ───────────┴──► search ──► allow / errno / argument rules ──► allow / errno
 //! ```
 //!
-//! Until an argument is loaded only the number and the architecture are, with no other instructions than the
-//! kernel's own look-ahead knows (`seccomp_is_const_allow`): so it finds out once, when the filter is
-//! installed, which calls always run, and never runs the filter for those.
+//! Before an argument is loaded, only the number and the architecture are, with only the instructions that the
+//! kernel's static analysis supports (`seccomp_is_const_allow`): it determines once, when the filter is installed,
+//! which calls are always allowed, and never runs the filter for those.
 //!
-//! Instructions are made from last to first. Jumps only go forward, so the target of each is already placed
-//! when the jump is made, and a distance that does not fit 8 bits is seen at once and bridged.
+//! Instructions are emitted from last to first. Jumps only go forward, so the target of each is already placed
+//! when the jump is emitted, and a distance that does not fit 8 bits is detected at once and bridged.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ const RETURN_ALLOW: u32 = 0x7fff_0000;
 /// `SECCOMP_RET_ERRNO` (linux/seccomp.h); the number is in the low 16 bits.
 const RETURN_ERRNO: u32 = 0x0005_0000;
 
-/// Compiles `policy` for `arch` into a program that the kernel takes.
+/// Compiles `policy` for `arch` into a program that the kernel accepts.
 ///
 /// # Errors
 /// [`SeccompError::Program`] if the policy is too large for one filter.
@@ -67,7 +67,7 @@ pub fn compile(policy: &Policy, arch: Arch) -> Result<Program, SeccompError> {
     assembler.finish()
 }
 
-/// What a range of numbers comes to.
+/// Outcome for a range of call numbers.
 #[derive(Clone, Copy)]
 enum Outcome<'policy> {
     Always(Action),
@@ -88,7 +88,7 @@ fn equal(one: Outcome<'_>, other: Outcome<'_>) -> bool {
     }
 }
 
-/// All 32-bit numbers as ranges, each by its first number; neighbours differ.
+/// Splits all 32-bit numbers into ranges, each given by its first number; adjacent ranges have different outcomes.
 fn ranges(policy: &Policy, arch: Arch) -> Vec<(u32, Outcome<'_>)> {
     let unlisted = Outcome::Always(Action::Errno(policy.unlisted));
     let mut ranges = vec![(0, unlisted)];
@@ -96,7 +96,7 @@ fn ranges(policy: &Policy, arch: Arch) -> Vec<(u32, Outcome<'_>)> {
         if let Some((_, entry)) = policy.entry(arch, *number) {
             let always = entry.rules.is_empty();
             let outcome = if always { Outcome::Always(entry.otherwise) } else { Outcome::Rules(entry) };
-            // A range that starts here takes the place of the unlisted one that its neighbour before it opened.
+            // A range that starts here replaces the unlisted one that the previous call opened.
             ranges.pop_if(|(first, _)| first == number);
             ranges.extend([(*number, outcome), (number + 1, unlisted)]);
         }
@@ -105,19 +105,19 @@ fn ranges(policy: &Policy, arch: Arch) -> Vec<(u32, Outcome<'_>)> {
     ranges
 }
 
-/// The place of an instruction, counted from the end of the program.
+/// Position of an instruction, counted from the end of the program.
 type Label = usize;
 
-/// Makes a program from its last instruction to its first.
+/// Builds a program from its last instruction to its first.
 #[derive(Default)]
 struct Assembler {
     reversed: Vec<Instruction>,
-    /// The latest return of each kind.
+    /// The latest return instruction of each kind.
     answers: BTreeMap<Action, Label>,
 }
 
 impl Assembler {
-    /// A binary search among `ranges` for the loaded number.
+    /// Emits a binary search among `ranges` for the loaded number.
     fn search(
         &mut self,
         ranges: &[(u32, Outcome<'_>)],
@@ -139,7 +139,7 @@ impl Assembler {
         self.branch(Instruction::IF_AT_LEAST, *first, above, below)
     }
 
-    /// The rules of `entry` in order.
+    /// Emits the rules of `entry` in order.
     fn rules(&mut self, entry: &Entry) -> Result<Label, SeccompError> {
         let mut next = self.answer(entry.otherwise);
         for rule in entry.rules.iter().rev() {
@@ -152,7 +152,7 @@ impl Assembler {
         Ok(next)
     }
 
-    /// Goes to `yes` if `condition` holds, else to `no`.
+    /// Emits a jump to `yes` if `condition` holds, else to `no`.
     fn condition(&mut self, condition: &Condition, yes: Label, no: Label) -> Result<Label, SeccompError> {
         let (found, other) = if condition.negated { (no, yes) } else { (yes, no) };
         let offset = ARGUMENTS_OFFSET + 8 * u32::from(condition.argument);
@@ -170,7 +170,7 @@ impl Assembler {
         Ok(next)
     }
 
-    /// Goes to `found` if the word at `offset`, masked, is one of `values`, else to `other`.
+    /// Emits a jump to `found` if the masked word at `offset` is one of `values`, else to `other`.
     fn word(
         &mut self,
         offset: u32,
@@ -193,7 +193,7 @@ impl Assembler {
         self.then(Instruction::LOAD, offset, next)
     }
 
-    /// A return, near enough for the next branch.
+    /// Emits or reuses a return that is near enough for the next branch.
     fn answer(&mut self, action: Action) -> Label {
         match self.answers.get(&action) {
             Some(label) if self.is_near(*label) => *label,
@@ -209,7 +209,7 @@ impl Assembler {
         }
     }
 
-    /// An instruction that runs on into `next`, which must be the latest one.
+    /// Emits an instruction that falls through to `next`, with a jump if `next` is not the most recent one.
     fn then(&mut self, code: u16, k: u32, next: Label) -> Result<Label, SeccompError> {
         if next + 1 != self.reversed.len() {
             let jump = self.jump(next)?;
@@ -218,7 +218,7 @@ impl Assembler {
         Ok(self.push(Instruction::new(code, 0, 0, k)))
     }
 
-    /// A test that goes to `yes` or to `no`, over a bridge where one of them is far.
+    /// Emits a test that jumps to `yes` or to `no`, through a bridge if one of them is far.
     fn branch(&mut self, code: u16, k: u32, yes: Label, no: Label) -> Result<Label, SeccompError> {
         let no = if self.is_near(no) { no } else { self.jump(no)? };
         let yes = if self.is_near(yes) { yes } else { self.jump(yes)? };
@@ -237,7 +237,7 @@ impl Assembler {
         Ok(self.push(Instruction::new(Instruction::JUMP, 0, 0, skip)))
     }
 
-    /// Whether a branch can still reach `label` after two more instructions, which may become its bridges.
+    /// Reports whether a branch can still reach `label` after two more instructions, which may become its bridges.
     fn is_near(&self, label: Label) -> bool {
         self.reversed.len() + 2 - label - 1 <= usize::from(u8::MAX)
     }
@@ -258,7 +258,7 @@ impl Assembler {
     }
 }
 
-/// The high and the low half of `value`.
+/// Splits `value` into its high and low half.
 fn halves(value: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))

@@ -1,10 +1,10 @@
-//! The error numbers that a filter may answer with.
+//! The error numbers that a filter may return.
 
 use std::fmt;
 
-/// Every error number that the policy may name. They are the same on both architectures (asm-generic/errno.h).
+/// Every error number that the policy may name. The numbers are the same on both architectures (asm-generic/errno.h).
 const KNOWN: &[(u16, &str)] = &[
-    // The call is not made, and its caller is told that it was.
+    // The call does not run and returns success.
     (0, "PRETEND"),
     (1, "EPERM"),
     (13, "EACCES"),
@@ -15,33 +15,33 @@ const KNOWN: &[(u16, &str)] = &[
     (97, "EAFNOSUPPORT"),
 ];
 
-/// An error number that a filter answers with instead of running the call.
+/// An error number that a filter returns instead of running the call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterErrno(u16);
 
 impl FilterErrno {
-    /// "Function not implemented", the answer to what the policy does not know.
+    /// "Function not implemented", the answer to unlisted calls.
     pub const NOSYS: Self = Self(38);
 
-    /// The number, 0 to 4095.
+    /// Returns the number, 0 to 4095.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0
     }
 
-    /// The name, such as `EPERM`.
+    /// Returns the name, such as `EPERM`.
     #[must_use]
     pub fn name(self) -> &'static str {
         KNOWN.iter().find(|(number, _)| *number == self.0).map_or("?", |(_, name)| name)
     }
 
-    /// The error number named `name`, if a policy may use it.
+    /// Returns the error number named `name`, if a policy may use it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         KNOWN.iter().find(|(_, known)| *known == name).map(|(number, _)| Self(*number))
     }
 
-    /// The names that a policy may use, for a message.
+    /// Returns the names that a policy may use, for an error message.
     pub(super) fn names() -> String {
         let names: Vec<&str> = KNOWN.iter().map(|(_, name)| *name).collect();
         names.join(", ")
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_the_kernels() {
+    fn numbers_match_the_kernels() {
         let check = |name: &str, expected: i32| {
             let errno = FilterErrno::from_name(name).expect("a known name");
             assert_eq!(i32::from(errno.number()), expected, "{name}");

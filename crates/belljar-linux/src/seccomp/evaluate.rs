@@ -1,5 +1,4 @@
-//! What the policy answers, read straight from the policy. The compiler does not use this, so that each can
-//! be tested against the other.
+//! Evaluates the policy directly. The compiler does not use this, so that each can be tested against the other.
 
 use std::fmt;
 
@@ -7,12 +6,12 @@ use super::arch::Arch;
 use super::errno::FilterErrno;
 use super::policy::{Condition, Policy, Profile, SeccompError};
 
-/// What becomes of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// It runs.
+    /// The call runs.
     Allow,
-    /// It does not run and returns this error.
+    /// The call does not run and returns this error.
     Errno(FilterErrno),
 }
 
@@ -25,18 +24,18 @@ impl fmt::Display for Action {
     }
 }
 
-/// What becomes of a call, and why.
+/// Outcome of a call, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict<'policy> {
-    /// Runs or returns an error.
+    /// The outcome.
     pub action: Action,
     /// The call's name, if the policy lists it.
     pub call: Option<&'static str>,
-    /// The reason, in words from the policy.
+    /// The reason, as the policy states it.
     pub why: &'policy str,
 }
 
-/// What the built-in policy does with the call `number` of this architecture and its six arguments.
+/// Returns the built-in policy's verdict on the call `number` of this architecture with these six arguments.
 ///
 /// # Errors
 /// As [`Policy::builtin`].
@@ -49,8 +48,8 @@ pub fn explain(
 }
 
 impl Policy {
-    /// What this policy does with the call `number` of `arch` and its six arguments, when made through the
-    /// native entry of `arch`. Every other entry (i386, x32, 32-bit Arm) gets the answer for an unlisted call.
+    /// Returns the verdict on the call `number` of `arch` with these six arguments, made through the native entry of
+    /// `arch`. Every other entry (i386, x32, 32-bit Arm) gets the outcome of an unlisted call.
     #[must_use]
     pub fn verdict(&self, arch: Arch, number: u32, arguments: &[u64; 6]) -> Verdict<'_> {
         let Some((call, entry)) = self.entry(arch, number) else {

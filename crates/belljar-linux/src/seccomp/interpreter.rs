@@ -1,16 +1,16 @@
-//! A classic BPF machine over `seccomp_data`, as the kernel runs it.
+//! Interpreter for classic BPF over `seccomp_data`, with the kernel's semantics.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "part of tests alone, of this crate and of belljar-fuzz: what the kernel would not run is a failure"
+    reason = "only for tests, of this crate and of belljar-fuzz: a program that the kernel would refuse is a failure"
 )]
 
 #[cfg(test)]
 use crate::seccomp::FilterErrno;
 use crate::seccomp::{Action, Instruction};
 
-/// `struct seccomp_data`: what a filter sees of a call.
+/// The call as a filter sees it (`struct seccomp_data`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u32,
@@ -18,20 +18,20 @@ pub(crate) struct Call {
     pub(crate) arguments: [u64; 6],
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The filter's return value.
     pub(crate) value: u32,
-    /// How many instructions ran.
+    /// Number of executed instructions.
     pub(crate) steps: usize,
-    /// Whether an argument was looked at. Without, the kernel knows the answer from the number alone.
+    /// True if an argument was loaded. If not, the kernel knows the answer from the number alone.
     pub(crate) saw_argument: bool,
 }
 
-/// Runs `program` on `call`. Anything that the kernel would not run is a failed test.
+/// Runs `program` on `call`. Panics on a program that the kernel would refuse.
 pub(crate) fn run(program: &[Instruction], call: &Call) -> Run {
-    // The instruction pointer, words 2 and 3, is nothing that a policy may depend on.
+    // Words 2 and 3 are the instruction pointer, on which no policy may depend.
     let mut data = [call.number, call.arch, 0xbeef_dead, 0x7fff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for (words, argument) in data[4..].chunks_exact_mut(2).zip(call.arguments) {
         words[0] = u32::try_from(argument & 0xffff_ffff).unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn run(program: &[Instruction], call: &Call) -> Run {
     unreachable!("every program ends");
 }
 
-/// The return value that stands for `action` (linux/seccomp.h).
+/// Returns the filter's return value for `action` (linux/seccomp.h).
 pub(crate) fn value(action: Action) -> u32 {
     match action {
         Action::Allow => libc::SECCOMP_RET_ALLOW,
@@ -73,7 +73,7 @@ pub(crate) fn value(action: Action) -> u32 {
     }
 }
 
-/// The action named `name`, as the policy spells it.
+/// Returns the action named `name`, as the policy spells it.
 #[cfg(test)]
 pub(crate) fn action(name: &str) -> Action {
     if name == "allow" {

@@ -1,4 +1,4 @@
-//! The seccomp filter: an allow-list that is data, and a compiler to classic BPF.
+//! The seccomp filter: an allow-list kept as data, and a compiler to classic BPF.
 //!
 //! ```text
 //! policy/seccomp.toml ──parse──► Policy ──compile──► Program ──► generated_*.rs   (checked in, tested equal)
@@ -6,8 +6,8 @@
 //!                               explain                             program()     (what a launch installs)
 //! ```
 //!
-//! A launch parses nothing: it takes the array that was compiled before. The tests compile the policy anew,
-//! compare, and run the result in an interpreter against a plain evaluation of the policy.
+//! A launch parses nothing: it uses the checked-in array. The tests recompile the policy, compare, and run the result in
+//! an interpreter against a direct evaluation of the policy.
 
 mod arch;
 mod compile;
@@ -20,7 +20,7 @@ mod source;
 mod calls_aarch64;
 mod calls_x86_64;
 
-// The other architecture's arrays are compiled in tests only, where they are compared too.
+// The other architecture's arrays are compiled only in tests, which compare them too.
 #[cfg(any(test, target_arch = "aarch64"))]
 mod generated_aarch64;
 #[cfg(any(test, target_arch = "x86_64"))]

@@ -11,52 +11,52 @@ use super::source;
 /// Why a policy or a program was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompError {
-    /// The policy is not the TOML that a policy is written in.
+    /// The text is not a policy's TOML.
     #[error("cannot read the seccomp policy")]
     Syntax {
-        /// Where, and what was expected there.
+        /// The position, and what was expected there.
         #[source]
         source: toml::de::Error,
     },
-    /// The policy can be read, but something in it makes no sense.
-    #[error("the seccomp policy is wrong at {place}: {reason}")]
+    /// The policy can be parsed, but is invalid.
+    #[error("invalid seccomp policy at {place}: {reason}")]
     Policy {
         /// The call or the table.
         place: String,
-        /// What is wrong and what is allowed.
+        /// The mistake, and what is allowed.
         reason: String,
     },
-    /// A program is not one that the kernel takes.
-    #[error("the seccomp program is wrong at instruction {at}: {reason}")]
+    /// The kernel would not accept the program.
+    #[error("invalid seccomp program at instruction {at}: {reason}")]
     Program {
         /// The instruction, counted from 0.
         at: usize,
-        /// What is wrong.
+        /// The mistake.
         reason: &'static str,
     },
 }
 
-/// Which of the built-in policies applies.
+/// A built-in policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profile {
-    /// What general programs need.
+    /// The calls that general programs need.
     Default,
-    /// [`Profile::Default`] less the calls that recent kernel exploits went through. A few programs get slower.
+    /// [`Profile::Default`] without the calls that recent kernel exploits used. A few programs get slower.
     Hardened,
-    /// [`Profile::Default`] less every socket but stream and packet pairs, less memory that is resident nowhere,
-    /// and less what reaches the host's IPC objects and the user's other files and processes, for an engine
+    /// [`Profile::Default`] without sockets except stream and packet pairs, without memory that is resident nowhere,
+    /// and without calls that reach the host's IPC objects and the user's other files and processes, for an engine
     /// without namespaces.
     NoNetwork,
-    /// [`Profile::Default`] less memory that is resident nowhere, for an engine that watches memory and has no
+    /// [`Profile::Default`] without memory that is resident nowhere, for an engine that watches memory and has no
     /// control group to limit it.
     Watched,
-    /// [`Profile::Default`], but owners of files are not changed, and whoever changes them is told that they were: packages
-    /// are unpacked where there is one user id only. For builds of templates.
+    /// [`Profile::Default`], but calls that change a file's owner do nothing and return success: packages are unpacked with
+    /// only one user id. For builds of templates.
     Build,
-    /// [`Profile::Default`] and the calls by which a process enters a sandbox. For the parent of warm interpreters, which runs
-    /// no user code; each child takes the sandbox's own filter as well before it does.
+    /// [`Profile::Default`] with the calls by which a process enters a sandbox. For the parent of warm interpreters, which
+    /// runs no user code; each child also installs the sandbox's own filter before it runs any.
     Warm,
-    /// The few calls that the gateway of a network needs, which runs no user code.
+    /// The few calls that a network's gateway needs, which runs no user code.
     Gateway,
 }
 
@@ -72,7 +72,7 @@ impl Profile {
         Self::Gateway,
     ];
 
-    /// The name in the policy, in the configuration and in reports.
+    /// Returns the name in the policy, in the configuration and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,14 +87,14 @@ impl Profile {
     }
 }
 
-/// A filter policy: what becomes of each call. It is checked when it is parsed.
+/// A filter policy: the outcome of each call. Validated when it is parsed.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(super) unlisted: FilterErrno,
     pub(super) entries: BTreeMap<String, Entry>,
 }
 
-/// What becomes of one call: the first rule that holds decides, else `otherwise`.
+/// The policy for one call: the first rule that holds decides, else `otherwise`.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The only architecture that has the call, or both.
@@ -112,12 +112,12 @@ pub(super) struct Rule {
     pub(super) why: String,
 }
 
-/// A look at one argument: `argument & mask` is one of `values`, or with `negated` none of them.
+/// A condition on one argument: `argument & mask` is one of `values`, or with `negated` none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     /// 0 to 5.
     pub(super) argument: u8,
-    /// Compare 64 bits and not only the low 32. If false, `mask` and `values` are below 2^32.
+    /// Compare all 64 bits, not only the low 32. If false, `mask` and `values` are below 2^32.
     pub(super) wide: bool,
     pub(super) mask: u64,
     /// At least one; none has a bit outside `mask`.
@@ -126,18 +126,18 @@ pub(super) struct Condition {
 }
 
 impl Policy {
-    /// The policy `text` with what `profile` takes away.
+    /// Parses the policy `text` with the restrictions of `profile`.
     ///
     /// # Errors
-    /// [`SeccompError::Syntax`] or [`SeccompError::Policy`].
+    /// Returns [`SeccompError::Syntax`] or [`SeccompError::Policy`].
     pub fn parse(text: &str, profile: Profile) -> Result<Self, SeccompError> {
         source::parse(text, profile)
     }
 
-    /// The built-in policy, parsed once and only if somebody asks: a launch does not need it.
+    /// Returns the built-in policy, parsed once on first use: a launch does not need it.
     ///
     /// # Errors
-    /// None in a build that passed its tests.
+    /// Never fails in a build that passed its tests.
     pub fn builtin(profile: Profile) -> Result<&'static Self, &'static SeccompError> {
         type Parsed = LazyLock<Result<Policy, SeccompError>>;
         const TEXT: &str = include_str!("../../policy/seccomp.toml");
@@ -159,7 +159,7 @@ impl Policy {
         }
     }
 
-    /// What the policy says of the call `number` of `arch`, if it lists it.
+    /// Returns name and entry of the call `number` of `arch`, if the policy lists it.
     pub(super) fn entry(&self, arch: Arch, number: u32) -> Option<(&'static str, &Entry)> {
         let call = arch.call(number)?;
         let entry = self.entries.get(call)?;

@@ -1,18 +1,18 @@
-//! Classic BPF programs as seccomp takes them.
+//! Classic BPF programs in the form that seccomp accepts.
 
 use super::policy::{Profile, SeccompError};
 
-/// The most instructions that the kernel takes. Source: `BPF_MAXINSNS`, linux/bpf_common.h.
-const INSTRUCTIONS_MAX: usize = 4096;
+/// Maximum number of instructions that the kernel accepts. Source: `BPF_MAXINSNS`, linux/bpf_common.h.
+const MAX_INSTRUCTIONS: usize = 4096;
 
-/// The bytes of `struct seccomp_data`: number, architecture, instruction pointer and six arguments.
+/// Size of `struct seccomp_data` in bytes: number, architecture, instruction pointer and six arguments.
 const DATA_BYTES: u32 = 64;
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What to do.
+    /// The operation.
     pub code: u16,
     /// Instructions to skip if the condition holds.
     pub jt: u8,
@@ -29,16 +29,16 @@ impl Instruction {
     pub(super) const AND: u16 = 0x54;
     /// Skip `k` instructions: `BPF_JMP | BPF_JA`.
     pub(super) const JUMP: u16 = 0x05;
-    /// Is it `k`? `BPF_JMP | BPF_JEQ | BPF_K`.
+    /// Branch if equal to `k`: `BPF_JMP | BPF_JEQ | BPF_K`.
     pub(super) const IF_EQUAL: u16 = 0x15;
-    /// Is it `k` or more? `BPF_JMP | BPF_JGE | BPF_K`.
+    /// Branch if at least `k`: `BPF_JMP | BPF_JGE | BPF_K`.
     pub(super) const IF_AT_LEAST: u16 = 0x35;
-    /// Has it any bit of `k`? `BPF_JMP | BPF_JSET | BPF_K`.
+    /// Branch if any bit of `k` is set: `BPF_JMP | BPF_JSET | BPF_K`.
     pub(super) const IF_ANY_BIT: u16 = 0x45;
-    /// Answer `k`: `BPF_RET | BPF_K`.
+    /// Return `k`: `BPF_RET | BPF_K`.
     pub(super) const RETURN: u16 = 0x06;
 
-    /// The instruction as it lies in the kernel's memory.
+    /// Returns the instruction as laid out in the kernel's memory.
     #[must_use]
     pub fn bytes(&self) -> [u8; 8] {
         let mut bytes = [0; 8];
@@ -49,7 +49,7 @@ impl Instruction {
         bytes
     }
 
-    /// An instruction from its four fields.
+    /// Makes an instruction from its four fields.
     #[must_use]
     pub const fn new(code: u16, jt: u8, jf: u8, k: u32) -> Self {
         Self { code, jt, jf, k }
@@ -64,16 +64,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks what the kernel checks before it takes a filter, so that a bad one is found by name and not as
-    /// `EINVAL`: known instructions, jumps forward and inside, aligned loads inside `seccomp_data`, a return
-    /// at the end. The same checks as `bpf_check_classic` and `seccomp_check_filter` for the instructions
-    /// that the compiler emits.
+    /// Checks a filter as the kernel does before it accepts one, so that a bad one fails with a reason and not as
+    /// `EINVAL`: known instructions, forward jumps inside the program, aligned loads inside `seccomp_data`, a return at
+    /// the end. The same checks as `bpf_check_classic` and `seccomp_check_filter` for the instructions that the compiler
+    /// emits.
     ///
     /// # Errors
-    /// [`SeccompError::Program`] with the place and the reason.
+    /// Returns [`SeccompError::Program`] with the position and the reason.
     pub fn check(instructions: &[Instruction]) -> Result<(), SeccompError> {
         let bad = |at: usize, reason: &'static str| Err(SeccompError::Program { at, reason });
-        if instructions.is_empty() || instructions.len() > INSTRUCTIONS_MAX {
+        if instructions.is_empty() || instructions.len() > MAX_INSTRUCTIONS {
             return bad(instructions.len(), "the length is not 1 to 4096");
         }
         for (at, instruction) in instructions.iter().enumerate() {
@@ -107,8 +107,8 @@ impl Program {
     }
 }
 
-/// The compiled filter of `profile` for the architecture that this code was built for. It costs nothing:
-/// the instructions are part of the binary.
+/// Returns the compiled filter of `profile` for the architecture that this code was built for. It costs nothing: the
+/// instructions are part of the binary.
 #[must_use]
 pub fn program(profile: Profile) -> &'static [Instruction] {
     #[cfg(target_arch = "aarch64")]
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layout_is_the_kernels() {
+    fn layout_matches_the_kernels() {
         assert_eq!(size_of::<Instruction>(), size_of::<libc::sock_filter>());
         assert_eq!(align_of::<Instruction>(), align_of::<libc::sock_filter>());
         assert_eq!(u32::try_from(size_of::<libc::seccomp_data>()).unwrap(), DATA_BYTES);
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_refused() {
+    fn programs_that_the_kernel_refuses_are_refused() {
         let ret = Instruction::new(Instruction::RETURN, 0, 0, 0);
         let check = |instructions: &[Instruction], expected: Option<&str>| {
             let reason = match Program::check(instructions) {

@@ -1,4 +1,4 @@
-//! From the policy's text to a policy that is known to make sense.
+//! Parses and validates the policy's text.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ struct CheckSource {
     otherwise: String,
 }
 
-/// What a profile takes away. It has no `allow`, no `otherwise` and no `then = "allow"`: it cannot add, but for `free`, which only
-/// the profiles `build` and `warm` have.
+/// Restrictions of a profile. It has no `allow`, no `otherwise` and no `then = "allow"`: it cannot add permissions, except by
+/// `free`, which only the profiles `build` and `warm` may have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileSource {
@@ -63,12 +63,12 @@ struct ProfileSource {
     check: Vec<NarrowCheckSource>,
     #[serde(default)]
     free: Vec<CallsSource>,
-    /// If there are any, no other call is listed.
+    /// If not empty, the only calls that stay listed.
     #[serde(default)]
     keep: Vec<CallsSource>,
 }
 
-/// Calls whose arguments are not looked at, or that stay listed.
+/// Calls whose arguments are not checked (`free`), or that stay listed (`keep`).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CallsSource {
@@ -135,29 +135,29 @@ pub(super) fn parse(text: &str, profile: Profile) -> Result<Policy, SeccompError
         let otherwise = action(&group.otherwise, &group.why)?;
         policy.add(group.calls, group.only, rules, otherwise, &group.why)?;
     }
-    // Every profile is checked whichever is asked for: a mistake in one must not wait until somebody uses it.
+    // Every profile is checked, whichever is requested, so that a mistake in one does not go unnoticed until it is used.
     let known = |name: &String| Profile::ALL.iter().any(|profile| profile.name() == name);
     if let Some(name) = source.profile.keys().find(|name| !known(name)) {
-        return Err(wrong(
+        return Err(invalid(
             &format!("profile.{name}"),
             "the profiles are default, hardened, no_network, watched, build, warm and gateway",
         ));
     }
-    let mut wanted = policy.clone();
+    let mut selected = policy.clone();
     for (name, narrow) in source.profile {
         if !narrow.free.is_empty() && ![Profile::Build.name(), Profile::Warm.name()].contains(&name.as_str())
         {
-            return Err(wrong(
+            return Err(invalid(
                 &format!("profile.{name}"),
                 "only the profiles build and warm may have `free`",
             ));
         }
-        let narrowed = policy.clone().narrowed(narrow, &source.values)?;
+        let narrowed = policy.clone().restrict(narrow, &source.values)?;
         if name == profile.name() {
-            wanted = narrowed;
+            selected = narrowed;
         }
     }
-    Ok(wanted)
+    Ok(selected)
 }
 
 impl Policy {
@@ -172,38 +172,38 @@ impl Policy {
         let only = match only {
             None => None,
             Some(name) => {
-                let unknown = || wrong(why, "`only` is neither x86_64 nor aarch64");
+                let unknown = || invalid(why, "`only` is neither x86_64 nor aarch64");
                 Some(Arch::from_name(&name).ok_or_else(unknown)?)
             }
         };
         if calls.is_empty() {
-            return Err(wrong(why, "`calls` is empty"));
+            return Err(invalid(why, "`calls` is empty"));
         }
         for call in calls {
             let missing = |arch: &Arch| only.is_none_or(|only| only == *arch) && arch.number(&call).is_none();
             if let Some(arch) = Arch::ALL.iter().find(|arch| missing(arch)) {
-                return Err(wrong(&call, &format!("there is no such call on {}", arch.name())));
+                return Err(invalid(&call, &format!("there is no such call on {}", arch.name())));
             }
             let entry = Entry { only, rules: rules.clone(), otherwise, why: why.to_owned() };
             if self.entries.insert(call.clone(), entry).is_some() {
-                return Err(wrong(&call, "the call is listed twice"));
+                return Err(invalid(&call, "the call is listed twice"));
             }
         }
         Ok(())
     }
 
-    fn narrowed(mut self, narrow: ProfileSource, values: &Values) -> Result<Self, SeccompError> {
+    fn restrict(mut self, narrow: ProfileSource, values: &Values) -> Result<Self, SeccompError> {
         for group in narrow.refuse {
             let answer = Action::Errno(errno(&group.errno, &group.why)?);
             for call in group.calls {
-                let entry = self.listed(&call)?;
+                let entry = self.entry_mut(&call)?;
                 *entry =
                     Entry { only: entry.only, rules: Vec::new(), otherwise: answer, why: group.why.clone() };
             }
         }
         for group in narrow.free {
             for call in group.calls {
-                let entry = self.listed(&call)?;
+                let entry = self.entry_mut(&call)?;
                 entry.rules.clear();
                 entry.otherwise = Action::Allow;
                 entry.why.clone_from(&group.why);
@@ -214,7 +214,7 @@ impl Policy {
             for (group, call) in
                 narrow.keep.iter().flat_map(|group| group.calls.iter().map(move |call| (group, call)))
             {
-                let mut entry = self.listed(call)?.clone();
+                let mut entry = self.entry_mut(call)?.clone();
                 entry.why.clone_from(&group.why);
                 kept.insert(call.clone(), entry);
             }
@@ -223,23 +223,26 @@ impl Policy {
         for group in narrow.check {
             let first = rules(&group.rules, values, &group.why)?;
             if first.iter().any(|rule| rule.then == Action::Allow) {
-                return Err(wrong(&group.why, "a profile can only take away, so no rule of it may allow"));
+                return Err(invalid(
+                    &group.why,
+                    "a profile can only restrict, so none of its rules may allow",
+                ));
             }
             for call in group.calls {
-                self.listed(&call)?.rules.splice(0..0, first.clone());
+                self.entry_mut(&call)?.rules.splice(0..0, first.clone());
             }
         }
         Ok(self)
     }
 
-    fn listed(&mut self, call: &str) -> Result<&mut Entry, SeccompError> {
-        self.entries.get_mut(call).ok_or_else(|| wrong(call, "the base does not list the call"))
+    fn entry_mut(&mut self, call: &str) -> Result<&mut Entry, SeccompError> {
+        self.entries.get_mut(call).ok_or_else(|| invalid(call, "the base does not list the call"))
     }
 }
 
 fn rules(sources: &[RuleSource], values: &Values, group: &str) -> Result<Vec<Rule>, SeccompError> {
     if sources.is_empty() {
-        return Err(wrong(group, "`rules` is empty"));
+        return Err(invalid(group, "`rules` is empty"));
     }
     sources.iter().map(|source| rule(source, values, group)).collect()
 }
@@ -247,7 +250,7 @@ fn rules(sources: &[RuleSource], values: &Values, group: &str) -> Result<Vec<Rul
 fn rule(source: &RuleSource, values: &Values, group: &str) -> Result<Rule, SeccompError> {
     let why = source.why.as_deref().unwrap_or(group);
     if source.r#if.is_empty() {
-        return Err(wrong(why, "a rule has no conditions"));
+        return Err(invalid(why, "a rule has no conditions"));
     }
     let conditions =
         source.r#if.iter().map(|source| condition(source, values, why)).collect::<Result<_, _>>()?;
@@ -256,19 +259,19 @@ fn rule(source: &RuleSource, values: &Values, group: &str) -> Result<Rule, Secco
 
 fn condition(source: &ConditionSource, values: &Values, place: &str) -> Result<Condition, SeccompError> {
     if source.arg > 5 {
-        return Err(wrong(place, &format!("`arg` is {}, and the arguments are 0 to 5", source.arg)));
+        return Err(invalid(place, &format!("`arg` is {}, and the arguments are 0 to 5", source.arg)));
     }
     let (wide, bits) = match source.word {
         None | Some(64) => (true, u64::MAX),
         Some(32) => (false, 0xffff_ffff),
-        Some(other) => return Err(wrong(place, &format!("`word` is {other}, and may be 32 or 64"))),
+        Some(other) => return Err(invalid(place, &format!("`word` is {other}, and may be 32 or 64"))),
     };
     let number = |value: &Value| match value {
         Value::Number(number) => Ok(*number),
         Value::Name(name) => values
             .get(name)
             .copied()
-            .ok_or_else(|| wrong(place, &format!("{name} is not in the table of values"))),
+            .ok_or_else(|| invalid(place, &format!("{name} is not in the table of values"))),
     };
     let mask = match &source.mask {
         None => bits,
@@ -277,14 +280,14 @@ fn condition(source: &ConditionSource, values: &Values, place: &str) -> Result<C
     let (list, negated) = match (&source.is, &source.not) {
         (Some(list), None) => (list, false),
         (None, Some(list)) => (list, true),
-        _ => return Err(wrong(place, "a condition has exactly one of `is` and `not`")),
+        _ => return Err(invalid(place, "a condition has exactly one of `is` and `not`")),
     };
     let listed: Vec<u64> = list.iter().map(number).collect::<Result<_, _>>()?;
     if mask == 0 || listed.is_empty() {
-        return Err(wrong(place, "`mask`, `is` and `not` need at least one value"));
+        return Err(invalid(place, "`mask`, `is` and `not` need at least one value"));
     }
     if mask & !bits != 0 || listed.iter().any(|value| value & !mask != 0) {
-        return Err(wrong(place, "a value has bits outside the mask or the word, so it can never be seen"));
+        return Err(invalid(place, "a value has bits outside the mask or the word, so it can never be seen"));
     }
     Ok(Condition { argument: source.arg, wide, mask, values: listed, negated })
 }
@@ -295,11 +298,11 @@ fn action(name: &str, place: &str) -> Result<Action, SeccompError> {
 
 fn errno(name: &str, place: &str) -> Result<FilterErrno, SeccompError> {
     let unknown =
-        || wrong(place, &format!("the error {name} is unknown; known are {}", FilterErrno::names()));
+        || invalid(place, &format!("the error {name} is unknown; known are {}", FilterErrno::names()));
     FilterErrno::from_name(name).ok_or_else(unknown)
 }
 
-fn wrong(place: &str, reason: &str) -> SeccompError {
+fn invalid(place: &str, reason: &str) -> SeccompError {
     SeccompError::Policy { place: place.to_owned(), reason: reason.to_owned() }
 }
 
@@ -308,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_reported_with_their_place() {
         let check = |text: &str, expected: &str| {
             let text = format!("unlisted = \"ENOSYS\"\n{text}");
             let message = match Policy::parse(&text, Profile::Default) {
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_only_takes_away() {
+    fn profiles_only_restrict() {
         let check = |profile: &str, expected: &str| {
             let text = format!(
                 "unlisted = \"ENOSYS\"\n[[allow]]\nwhy = \"w\"\ncalls = [\"ioctl\"]\n{profile}\nwhy = \"w\"\n"
@@ -366,19 +369,19 @@ mod tests {
         check(&rule("EPERM"), "");
         check(
             &rule("allow"),
-            "the seccomp policy is wrong at w: a profile can only take away, so no rule of it may allow",
+            "invalid seccomp policy at w: a profile can only restrict, so none of its rules may allow",
         );
         check(
             "[[profile.hardened.refuse]]\ncalls = [\"read\"]\nerrno = \"EPERM\"",
-            "the seccomp policy is wrong at read: the base does not list the call",
+            "invalid seccomp policy at read: the base does not list the call",
         );
         check(
             "[[profile.soft.refuse]]\ncalls = [\"ioctl\"]\nerrno = \"EPERM\"",
-            "the seccomp policy is wrong at profile.soft: the profiles are default, hardened, no_network, watched, build, warm and gateway",
+            "invalid seccomp policy at profile.soft: the profiles are default, hardened, no_network, watched, build, warm and gateway",
         );
         check(
             "[[profile.hardened.free]]\ncalls = [\"ioctl\"]",
-            "the seccomp policy is wrong at profile.hardened: only the profiles build and warm may have `free`",
+            "invalid seccomp policy at profile.hardened: only the profiles build and warm may have `free`",
         );
         check("[[profile.hardened.allow]]\ncalls = [\"ioctl\"]", "cannot read the seccomp policy");
     }

@@ -1,4 +1,4 @@
-//! Tests of the policy, the compiler and what is checked in.
+//! Tests of the policy, the compiler and the checked-in files.
 
 mod agreement;
 mod attacks;

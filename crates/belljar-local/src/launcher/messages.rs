@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::Usage;
-use belljar_guest_config::WhenAlone;
+use belljar_guest_config::OnHostLoss;
 use belljar_linux::CgroupLayout;
 use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, NetworkSetup, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
@@ -223,7 +223,7 @@ pub(crate) struct Setup {
     kind: LocalKind,
     mount_policy: MountPolicy,
     cgroup_base: Option<FilePath>,
-    when_alone: WhenAlone,
+    when_alone: OnHostLoss,
     guest: Option<FilePath>,
     /// Told to launchers of generation 4 and later.
     #[serde(default, skip_serializing_if = "is_default")]

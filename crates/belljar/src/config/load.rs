@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_config::{Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, Said, config_candidates, home_dir};
+use belljar_config::{
+    Config, ConfigError, ConfigErrors, ConfigLayers, MAX_FILE_BYTES, config_candidates, home_dir,
+};
 
 use crate::cli::ServiceArgs;
 use crate::input::{InputError, read_text};
@@ -46,7 +48,7 @@ pub(crate) struct Loaded {
     /// The file, if there is one.
     pub(crate) file: Option<PathBuf>,
     /// What was said, and where.
-    pub(crate) said: Said,
+    pub(crate) said: ConfigLayers,
     /// What it means.
     pub(crate) config: Config,
 }
@@ -76,22 +78,22 @@ impl<'a> Sources<'a> {
         };
         let home = self.home()?;
         let file = self.file(&home);
-        let mut said = Said::default();
+        let mut said = ConfigLayers::default();
         if self.background {
             // What is said anywhere wins over this: sandboxes that are made ahead would keep memory for a few commands.
-            said.flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;
+            said.add_flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;
         }
         if let Some(path) = &file {
             let text = read_text("config", path, MAX_FILE_BYTES as u64)?;
-            note(said.file(path, &text));
+            note(said.add_file(path, &text));
         }
-        note(said.environment(std::env::vars_os()));
+        note(said.add_environment(std::env::vars_os()));
         for (name, key, values) in self.args.flags()? {
-            note(said.flag(&name, &key, &values));
+            note(said.add_flag(&name, &key, &values));
         }
         if self.background {
-            said.flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
-            said.flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
+            said.add_flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
+            said.add_flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
         }
         let (config, wrong) = Config::resolve_all(&said, &home);
         errors.extend(wrong);

@@ -49,7 +49,7 @@ impl Reload {
         self.log.change(&new.config.log)?;
         keeper.reconfigure(parts::keeper(&new));
         api.reconfigure(&parts::api(&new));
-        let changed = self.loaded.said.changed(&new.said);
+        let changed = self.loaded.said.changes(&new.said);
         let keys = |reload| {
             let keys: Vec<_> =
                 changed.iter().filter(|change| change.reload == reload).map(|change| change.key).collect();

@@ -1,4 +1,4 @@
-//! The compiled program and the policy answer alike: the program in an interpreter, the policy read directly.
+//! Checks that the compiled program, run in an interpreter, agrees with a direct evaluation of the policy.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::seccomp::interpreter::{Call, Run, run, value};
 use crate::seccomp::policy::{Condition, Entry, Rule};
 use crate::seccomp::{Action, Arch, FilterErrno, Policy, Profile, Program, compile};
 
-/// i386, 32-bit Arm, riscv64, nothing, and each native one with a bit changed (linux/audit.h).
+/// i386, 32-bit Arm, riscv64, zero, all ones, and each native architecture with a bit changed (linux/audit.h).
 const OTHER_ARCHES: [u32; 7] = [0x4000_0003, 0x4000_0028, 0xC000_00F3, 0, u32::MAX, 0x8000_003E, 0x8000_00B7];
 
 /// Numbers beyond every table: x32, sign bits and ends.
@@ -35,14 +35,14 @@ fn assert_agrees(policy: &Policy, program: &Program, arch: Arch, number: u32, ar
     assert_eq!(found, value(expected), "{} {number:#x} {arguments:#x?}: {expected}", arch.name());
 }
 
-/// Values of `argument` around everything that `entry` compares it with.
+/// Returns values of `argument` around all that `entry` compares it with.
 fn boundaries(entry: &Entry, argument: u8) -> Vec<u64> {
     let conditions = entry.rules.iter().flat_map(|rule| &rule.conditions);
     let mut points = BTreeSet::new();
     for condition in conditions.filter(|condition| condition.argument == argument) {
         let bits = if condition.wide { u64::MAX } else { 0xffff_ffff };
         let set: Vec<u64> = (0..64).map(|bit| 1 << bit).filter(|bit| condition.mask & bit != 0).collect();
-        // Each bit of a mask by itself; of a plain comparison, that would be all of them.
+        // Each bit of a mask alone; a plain comparison has no mask, so that would be every bit.
         if condition.mask != bits {
             points.extend(set);
             points.extend([condition.mask, !condition.mask]);
@@ -52,15 +52,15 @@ fn boundaries(entry: &Entry, argument: u8) -> Vec<u64> {
         }
     }
     if points.is_empty() {
-        // Nothing looks at it.
+        // No condition tests this argument.
         return vec![0x5555_5555_5555_5555];
     }
     points.extend([0, u64::MAX]);
     points.into_iter().collect()
 }
 
-/// All six arguments, each from its boundaries, combined in every way, and each of that with the high halves
-/// set: of all arguments, and of one.
+/// Returns all combinations of the six arguments' boundaries, each also with bits set in the high half of all arguments or
+/// of one.
 fn products(entry: &Entry) -> Vec<[u64; 6]> {
     let mut products = vec![[0; 6]];
     for argument in 0..6_u8 {
@@ -87,7 +87,7 @@ fn products(entry: &Entry) -> Vec<[u64; 6]> {
 }
 
 #[test]
-fn every_number_and_every_boundary() {
+fn program_agrees_on_every_number_and_boundary() {
     let fillers = [[0; 6], [u64::MAX; 6], [1, 2, 3, 4, 5, 6], [0x1_0000_0002; 6]];
     for profile in Profile::ALL {
         let policy = Policy::builtin(profile).unwrap();
@@ -107,7 +107,7 @@ fn every_number_and_every_boundary() {
 }
 
 #[test]
-fn only_the_native_entry_is_open() {
+fn foreign_entries_are_refused() {
     let refused = value(Action::Errno(FilterErrno::NOSYS));
     for profile in Profile::ALL {
         for arch in Arch::ALL {
@@ -134,7 +134,7 @@ fn small_and_shallow() {
             let program = compile(policy, arch).unwrap();
             let place = format!("{} {}", profile.name(), arch.name());
             assert!(program.instructions.len() < 420, "{place}: {}", program.instructions.len());
-            // Two loads, the two checks before the search, and the answer are five.
+            // Outside the search there are five: two loads, two checks, and the return.
             for number in (0..=1023).chain(EDGE_NUMBERS) {
                 let found = answer(&program, arch.audit(), number, [0; 6]);
                 assert!(found.saw_argument || found.steps <= 5 + 10, "{place} {number}: {}", found.steps);
@@ -143,10 +143,10 @@ fn small_and_shallow() {
     }
 }
 
-/// The kernel runs the filter once for each number without arguments when it is installed, and never again for
-/// a number that this allows. So what always runs must be decided without a look at an argument.
+/// When the filter is installed, the kernel evaluates it once for each number without arguments, and never again for a
+/// number that this allows. So calls that are always allowed must be decided without loading an argument.
 #[test]
-fn what_always_runs_costs_nothing() {
+fn unconditional_calls_load_no_argument() {
     for profile in Profile::ALL {
         for arch in Arch::ALL {
             let policy = Policy::builtin(profile).unwrap();
@@ -161,7 +161,7 @@ fn what_always_runs_costs_nothing() {
     }
 }
 
-/// Blocks of rules that are longer than an 8-bit jump, so that every kind of bridge is needed.
+/// Uses blocks of rules that are longer than an 8-bit jump, so that every kind of bridge is needed.
 #[test]
 fn far_jumps_are_bridged() {
     let condition =
@@ -199,9 +199,8 @@ fn far_jumps_are_bridged() {
     }
 }
 
-/// A policy too large for the kernel is an error, not a wrong program.
 #[test]
-fn too_large_is_an_error() {
+fn policy_too_large_for_the_kernel_is_an_error() {
     let mut policy = Policy::builtin(Profile::Default).unwrap().clone();
     let values = (0..5000).collect();
     let condition = Condition { argument: 0, wide: false, mask: 0xffff_ffff, values, negated: false };
@@ -244,7 +243,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
     #[test]
-    fn random_arguments(number in 0..520_u32, arguments in any::<[u64; 6]>(), small in any::<[u8; 6]>()) {
+    fn program_agrees_on_random_arguments(
+        number in 0..520_u32,
+        arguments in any::<[u64; 6]>(),
+        small in any::<[u8; 6]>(),
+    ) {
         for profile in Profile::ALL {
             let policy = Policy::builtin(profile).unwrap();
             let program = compile(policy, Arch::NATIVE).unwrap();
@@ -254,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn random_policies(
+    fn program_agrees_on_random_policies(
         entries in prop::collection::btree_map(0..300_usize, any_entry(), 0..40),
         arguments in any::<[u64; 6]>(),
         picks in any::<[usize; 6]>(),

@@ -1,10 +1,10 @@
-//! What the policy is for, call by call: attacks that must get an error, and honest calls beside them that must
-//! run. Written from the kernel's side with `libc` constants, so that a mistake in the policy is not repeated.
+//! The purpose of the policy, call by call: attacks that must fail, and the legitimate calls beside them that must run.
+//! Written with the kernel's constants from `libc`, so that a mistake in the policy is not repeated here.
 
 use crate::seccomp::interpreter::{Call, action, run, value};
 use crate::seccomp::{Arch, Instruction, Profile, explain};
 
-/// The checked-in program of `profile` for each architecture.
+/// Returns the checked-in program of `profile` for each architecture.
 fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
     use crate::seccomp::{generated_aarch64 as arm, generated_x86_64 as x86};
     let (x86, arm) = match profile {
@@ -19,8 +19,8 @@ fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
     [(Arch::X86_64, x86), (Arch::Aarch64, arm)]
 }
 
-/// Checks both architectures and four profiles (`expected` is default, hardened, no_network, watched). `build` is as default, but
-/// for [`a_build_changes_no_owner`], and `warm` but for [`a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes`].
+/// Checks both architectures and four profiles (`expected` is default, hardened, no_network, watched). `build` is as default
+/// except for [`build_cannot_change_owners`], `warm` except for [`warm_parent_may_enter_namespaces_and_become_sandbox_users`].
 fn check(call: &str, arguments: [i64; 6], expected: [&str; 4]) {
     let arguments = arguments.map(i64::cast_unsigned);
     for (profile, expected) in Profile::ALL.into_iter().zip(expected) {
@@ -30,20 +30,19 @@ fn check(call: &str, arguments: [i64; 6], expected: [&str; 4]) {
             let place = format!("{call} {arguments:#x?} {} {}", profile.name(), arch.name());
             assert_eq!(found, value(action(expected)), "{place} is not {expected}");
         }
-        assert!(Arch::ALL.iter().any(|arch| arch.number(call).is_some()), "{call} is no call");
+        assert!(Arch::ALL.iter().any(|arch| arch.number(call).is_some()), "there is no call {call}");
         if let Some(number) = Arch::NATIVE.number(call) {
             assert_eq!(explain(profile, number, &arguments).unwrap().action, action(expected));
         }
     }
 }
 
-/// The same answer in every profile.
+/// Expects the same answer in every profile.
 fn all(call: &str, arguments: [i64; 6], expected: &str) {
     check(call, arguments, [expected; 4]);
 }
 
-/// Three arguments, in full: as a C library passes them, with a sign or garbage in the half that the kernel
-/// drops.
+/// Checks four 32-bit arguments as a C library may pass them: with sign bits or garbage in the half that the kernel drops.
 fn all_spellings(call: &str, arguments: [i32; 4], expected: [&str; 4]) {
     for high in [0, -1 << 32, 1 << 32, 0x7fff_0000_0000_0000] {
         let wide = arguments.map(|argument| i64::from(argument) & 0xffff_ffff | high);
@@ -61,14 +60,14 @@ fn sockets() {
         }
     };
     let internet = ["allow", "allow", "EACCES", "allow"];
-    // Local sockets are in the file system, where only pairs that cannot leave each other stay open to no_network.
+    // Local sockets reach the file system, so no_network allows only pairs that cannot send anywhere else.
     for flags in [0, SOCK_CLOEXEC, SOCK_NONBLOCK | SOCK_CLOEXEC] {
         for kind in [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET] {
             let paired = if kind == SOCK_DGRAM { internet } else { ["allow"; 4] };
             all_spellings("socket", [AF_UNIX, kind | flags, 0, 0], internet);
             all_spellings("socketpair", [AF_UNIX, kind | flags, 0, 0], paired);
         }
-        // The kernel makes a datagram socket of a raw one.
+        // The kernel turns a raw socket into a datagram socket.
         for call in ["socket", "socketpair"] {
             let refused = ["EAFNOSUPPORT", "EAFNOSUPPORT", "EACCES", "EAFNOSUPPORT"];
             all_spellings(call, [AF_UNIX, SOCK_RAW | flags, 0, 0], refused);
@@ -77,7 +76,7 @@ fn sockets() {
     socket(AF_INET, SOCK_STREAM, 0, internet);
     socket(AF_INET, SOCK_STREAM, IPPROTO_TCP, internet);
     socket(AF_INET, SOCK_DGRAM, IPPROTO_UDP, internet);
-    // What getaddrinfo and getifaddrs open.
+    // getaddrinfo and getifaddrs open these.
     socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, internet);
     socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE, internet);
 
@@ -246,7 +245,7 @@ fn out_of_band_data() {
 }
 
 #[test]
-fn properties_of_the_own_process() {
+fn process_properties() {
     use libc::*;
     for option in
         [PR_SET_NAME, PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, 0x53564d41]
@@ -273,9 +272,9 @@ fn properties_of_the_own_process() {
     all_spellings("seccomp", [1, 8 | 1 | 16, 0, 0], ["EPERM"; 4]);
 }
 
-/// Memory that no process has mapped, or has dropped, is not seen where memory is watched.
+/// The memory watcher cannot see memory that no process has mapped, or that all have unmapped.
 #[test]
-fn memory_that_is_resident_nowhere() {
+fn memory_resident_nowhere() {
     use libc::*;
     let watched = |answer| ["allow", "allow", answer, answer];
     all_spellings("memfd_create", [0, 3, 0, 0], watched("ENOSYS"));
@@ -295,9 +294,9 @@ fn memory_that_is_resident_nowhere() {
 
 /// A file of the sandbox on a writable host mount belongs to the mount's owner outside.
 #[test]
-fn no_file_runs_as_its_owner() {
+fn set_id_bits_are_refused() {
     use libc::*;
-    // Each call, with `mode` in its place.
+    // Each call, with `mode` as the argument where it belongs.
     let by_path = |mode: i32| {
         [("chmod", [1, mode, 0, 0]), ("fchmodat", [1, 1, mode, 0]), ("fchmodat2", [1, 1, mode, 0x100])]
     };
@@ -311,7 +310,7 @@ fn no_file_runs_as_its_owner() {
             ("openat", [1, 1, O_WRONLY | O_CREAT | O_CLOEXEC, mode]),
             ("open", [1, O_RDWR | O_TMPFILE, mode, 0]),
             ("openat", [1, 1, O_RDWR | O_TMPFILE, mode]),
-            // Its own bit is enough for the kernel to take the mode.
+            // This bit alone is enough for the kernel to use the mode.
             ("openat", [1, 1, O_RDWR | (O_TMPFILE & !O_DIRECTORY), mode]),
         ]
     };
@@ -334,20 +333,20 @@ fn no_file_runs_as_its_owner() {
     for (call, arguments) in by_path(0o700) {
         all_spellings(call, arguments, ["allow"; 4]);
     }
-    // Nobody sets the mode of a file that is only opened: it is whatever was in the register.
+    // The mode is unset when a file is only opened: the register holds an arbitrary value.
     for flags in [O_RDONLY, O_RDWR | O_TRUNC | O_CLOEXEC, O_PATH, O_DIRECTORY, O_EXCL | O_APPEND] {
-        for rubbish in [0o4755, 0o6000, -1, 0x7fff_fc00] {
-            all_spellings("open", [1, flags, rubbish, 0], ["allow"; 4]);
-            all_spellings("openat", [1, 1, flags, rubbish], ["allow"; 4]);
+        for garbage in [0o4755, 0o6000, -1, 0x7fff_fc00] {
+            all_spellings("open", [1, flags, garbage, 0], ["allow"; 4]);
+            all_spellings("openat", [1, 1, flags, garbage], ["allow"; 4]);
         }
     }
     all("openat2", [0; 6], "ENOSYS");
     all("mkdirat", [1, 1, 0o2755, 0, 0, 0], "allow"); // the kernel drops the bit
 }
 
-/// Without namespaces the host's objects, the user's other files and the user's other processes are in reach.
+/// Without namespaces the host's IPC objects and the user's other files and processes are in reach.
 #[test]
-fn what_namespaces_would_hold() {
+fn no_network_replaces_namespaces() {
     let closed = |errno| ["allow", "allow", errno, "allow"];
     for call in ["shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"] {
         check(call, [0; 6], closed("ENOSYS"));
@@ -359,7 +358,7 @@ fn what_namespaces_would_hold() {
     for call in by_path.into_iter().chain(["removexattrat"]) {
         check(call, [0; 6], closed("EPERM"));
     }
-    // What is open already, the mount tree or Landlock has let through.
+    // The mount tree or Landlock has already allowed files that are open.
     for call in ["fchown", "fsetxattr", "fremovexattr", "getxattr", "lgetxattr", "listxattr", "shmdt"] {
         all(call, [0; 6], "allow");
     }
@@ -394,7 +393,7 @@ fn only_on_x86_64() {
     for code in [0x1001, 0x1002, 0x1003, 0x1004, 0x3001, 0x5001, 0x5005, 0x1022, 0x1023] {
         all_spellings("arch_prctl", [code, 0, 0, 0], ["allow"; 4]);
     }
-    // CPUID faulting, the vDSO, address tags, unlocking a shadow stack, and nonsense.
+    // CPUID faulting, the vDSO, address tags, unlocking a shadow stack, and invalid codes.
     for code in [0x1011, 0x1012, 0x2001, 0x2003, 0x4002, 0x5004, 0, -1] {
         all_spellings("arch_prctl", [code, 0, 0, 0], ["EINVAL"; 4]);
     }
@@ -413,7 +412,7 @@ fn only_on_x86_64() {
 }
 
 #[test]
-fn closed_altogether() {
+fn always_refused_calls() {
     let refused = |errno, calls: &[&str]| {
         for call in calls {
             all(call, [0; 6], errno);
@@ -442,7 +441,7 @@ fn closed_altogether() {
 }
 
 #[test]
-fn open_altogether() {
+fn always_allowed_calls() {
     for call in [
         "read",
         "write",
@@ -475,7 +474,7 @@ fn open_altogether() {
 }
 
 #[test]
-fn a_verdict_has_its_reason() {
+fn verdicts_have_reasons() {
     let number = |call| Arch::NATIVE.number(call).unwrap();
     let why = |call, arguments: [u64; 6]| explain(Profile::Default, number(call), &arguments).unwrap();
     let typed = why("ioctl", [0, libc::TIOCSTI, 0, 0, 0, 0]);
@@ -487,7 +486,7 @@ fn a_verdict_has_its_reason() {
 }
 
 #[test]
-fn a_build_changes_no_owner() {
+fn build_cannot_change_owners() {
     let owners = ["chown", "lchown", "fchown", "fchownat"];
     for (arch, program) in compiled(Profile::Build) {
         let (_, default) = compiled(Profile::Default).into_iter().find(|(other, _)| *other == arch).unwrap();
@@ -506,7 +505,7 @@ fn a_build_changes_no_owner() {
 }
 
 #[test]
-fn a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes() {
+fn warm_parent_may_enter_namespaces_and_become_sandbox_users() {
     let free = ["clone3", "keyctl", "setns"];
     let ids = ["setgid", "setuid", "setregid", "setreuid", "setresgid", "setresuid"];
     for (arch, program) in compiled(Profile::Warm) {
@@ -547,7 +546,7 @@ fn a_warm_parent_may_enter_namespaces_and_become_users_of_sandboxes() {
 }
 
 #[test]
-fn a_gateway_has_sockets_and_memory_and_nothing_else() {
+fn gateway_is_limited_to_sockets_and_memory() {
     let (allow, deny) = (value(action("allow")), value(action("EACCES")));
     for (arch, program) in compiled(Profile::Gateway) {
         let (_, default) = compiled(Profile::Default).into_iter().find(|(other, _)| *other == arch).unwrap();
@@ -578,7 +577,7 @@ fn a_gateway_has_sockets_and_memory_and_nothing_else() {
         for (number, name) in arch.calls() {
             let call = Call { number: *number, arch: arch.audit(), arguments: [0; 6] };
             let is_allowed = run(program, &call).value == allow;
-            assert!(!is_allowed || run(default, &call).value == allow, "{name}: it only takes away");
+            assert!(!is_allowed || run(default, &call).value == allow, "{name}: a profile may only restrict");
             runs += u32::from(is_allowed);
         }
         assert!((30..=45).contains(&runs), "{runs} on {}", arch.name());

@@ -1,5 +1,5 @@
-//! The checked-in arrays and tables are those of the policy. With `BELLJAR_BLESS=1` they are written anew; the
-//! arrays are part of this test, so only the next run sees what was written.
+//! Checks that the checked-in arrays and tables match the policy. With `BELLJAR_BLESS=1` they are regenerated; the
+//! arrays are compiled into this test, so only the next run sees the new ones.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,14 +8,14 @@ use crate::seccomp::{
     Arch, Instruction, Policy, Profile, compile, generated_aarch64, generated_x86_64, program,
 };
 
-fn blessing() -> bool {
+fn is_blessing() -> bool {
     std::env::var_os("BELLJAR_BLESS").is_some_and(|value| value == "1")
 }
 
 /// Compares the file `path` of this crate with `expected`, or writes it.
 fn check(path: &str, expected: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if blessing() {
+    if is_blessing() {
         std::fs::write(&file, expected).unwrap();
         return;
     }
@@ -23,13 +23,13 @@ fn check(path: &str, expected: &str) {
     if let Some(line) = found.lines().zip(expected.lines()).position(|(found, expected)| found != expected) {
         let lines = |text: &str| text.lines().nth(line).map(str::to_owned);
         panic!(
-            "{path} line {} is {:?} and should be {:?}; look at the change, then run the tests with BELLJAR_BLESS=1",
+            "{path} line {} is {:?} and should be {:?}; review the change, then run the tests with BELLJAR_BLESS=1",
             line + 1,
             lines(&found),
             lines(expected)
         );
     }
-    assert_eq!(found, expected, "{path} has lines too many or too few; run the tests with BELLJAR_BLESS=1");
+    assert_eq!(found, expected, "{path} has too many or too few lines; run the tests with BELLJAR_BLESS=1");
 }
 
 fn compiled(profile: Profile, arch: Arch) -> Vec<Instruction> {
@@ -60,8 +60,8 @@ fn generated_files_are_current() {
 }
 
 #[test]
-fn generated_arrays_are_the_policy() {
-    if blessing() {
+fn generated_arrays_match_the_policy() {
+    if is_blessing() {
         return;
     }
     let arrays = [
@@ -92,9 +92,9 @@ fn generated_arrays_are_the_policy() {
 fn verdict_tables_are_current() {
     for arch in Arch::ALL {
         let mut text = format!(
-            "# What becomes of each system call on {}: in the profiles default, hardened, no_network,\n\
-             # watched, build, warm and gateway. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy has no\n\
-             # word on it. Generated from seccomp.toml by the tests; do not edit.\n",
+            "# Outcome of each system call on {} in the profiles default, hardened, no_network, watched, build, warm and\n\
+             # gateway. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy does not list the\n\
+             # call. Generated from seccomp.toml by the tests; do not edit.\n",
             arch.name()
         );
         let mut calls: Vec<(u32, &str)> = arch.calls().to_vec();

@@ -1,4 +1,4 @@
-//! The numbers in the tables and in the policy are those of the `libc` crate, where it has them.
+//! Checks the numbers in the tables and in the policy against the `libc` crate, where it has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn tables_are_sorted_and_unambiguous() {
     }
 }
 
-/// Since 5.1 a new call has the same number everywhere (Documentation/process/adding-syscalls.rst).
+/// Since Linux 5.1 a new call has the same number on all architectures (Documentation/process/adding-syscalls.rst).
 #[test]
 fn new_calls_have_one_number() {
     for (number, name) in Arch::Aarch64.calls().iter().filter(|(number, _)| *number >= 424) {
@@ -41,7 +41,7 @@ fn calls_are_numbered_as_in_libc() {
 
 /// Each name in the policy's table of values has the number of `libc`, or of the header where `libc` lacks it.
 #[test]
-fn values_are_the_kernels() {
+fn values_match_the_kernels() {
     let policy: toml::Table = toml::from_str(include_str!("../../../policy/seccomp.toml")).unwrap();
     let values = policy["values"].as_table().unwrap();
     let mut known = constants! {
