@@ -1,4 +1,4 @@
-//! What engines can do, and which there are.
+//! Capabilities of engines, and the engines of a server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn seconds<S: Serializer>(timeout: &Timeout, serializer: S) -> Result<S::Ok, S::
 }
 
 impl Capabilities {
-    /// What can be done or not, by name, in the order of a table.
+    /// Lists the boolean capabilities by name, in the order in which tables show them.
     #[must_use]
     pub fn list(&self) -> [(&'static str, bool); 9] {
         [
@@ -78,27 +78,27 @@ impl Capabilities {
 /// The engines of a server, by name.
 #[derive(Clone, Default)]
 pub struct Engines {
-    /// The default first.
+    /// The default is first.
     engines: Vec<(Arc<dyn Engine>, Offer)>,
 }
 
-/// Whether an engine makes sandboxes.
+/// Availability of an engine for new sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// For every key.
+    /// New sandboxes are allowed.
     Offered,
-    /// For none: it takes care of sandboxes that were made before the operator took it back.
+    /// No new sandboxes; the engine only manages those created before the operator retired it.
     Retired,
 }
 
 impl Engines {
-    /// One engine, which is the default.
+    /// Creates a set with one engine, which is the default.
     #[must_use]
     pub fn new(default: Arc<dyn Engine>) -> Self {
         Self::default().with(default, Offer::Offered)
     }
 
-    /// The same with another engine; the first is the default. One of a name that is there already is left out.
+    /// Adds an engine, unless one of the same name exists. The first engine is the default.
     #[must_use]
     pub fn with(mut self, engine: Arc<dyn Engine>, offer: Offer) -> Self {
         if self.get(engine.name()).is_none() {
@@ -107,29 +107,29 @@ impl Engines {
         self
     }
 
-    /// The engine that makes a sandbox for which none was asked. There is none where there are no engines.
+    /// Returns the engine for requests that name none; `None` if there are no engines.
     #[must_use]
     pub fn default_engine(&self) -> Option<&Arc<dyn Engine>> {
         self.all().next()
     }
 
-    /// The engine of this name, offered or not.
+    /// Returns the engine of this name, offered or retired.
     #[must_use]
     pub fn get(&self, name: EngineName) -> Option<&Arc<dyn Engine>> {
         self.all().find(|engine| engine.name() == name)
     }
 
-    /// Every engine, the default first.
+    /// Returns all engines, the default first.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
         self.engines.iter().map(|(engine, _)| engine)
     }
 
-    /// Engines that make sandboxes, the default first.
+    /// Returns the engines that create sandboxes, the default first.
     pub fn offered(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
         self.engines.iter().filter(|(_, offer)| *offer == Offer::Offered).map(|(engine, _)| engine)
     }
 
-    /// The names of the engines that make sandboxes, separated by commas.
+    /// Returns the names of the engines that create sandboxes, separated by commas.
     #[must_use]
     pub fn names(&self) -> String {
         self.offered().map(|engine| engine.name().to_string()).collect::<Vec<_>>().join(", ")

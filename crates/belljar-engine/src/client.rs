@@ -1,14 +1,14 @@
-//! The guest as the host sees it. Every answer is bounded in size, and every call but those that stream is bounded in
-//! time: the guest is hostile once user code has run.
+//! The host's client of the guest. Every response is bounded in size, and every non-streaming call in time: the guest
+//! is hostile once user code has run.
 
 mod archive;
-mod ask;
+mod call;
 mod interpreter;
 mod search;
 mod session;
 
-pub use archive::{Archive, unpacked};
-pub use ask::{Ask, Pack, Upload};
+pub use archive::{Archive, unpack_messages};
+pub use call::{GuestCall, Pack, Upload};
 pub use interpreter::{CodeEvent, CodeExecution};
 pub use search::Search;
 
@@ -23,56 +23,57 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// How long a call may take that does not stream.
+/// Timeout of a call that does not stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a process may take to start, the guest's own start included where nobody has waited for that. Until then no time limit runs in the guest that could be enforced.
+/// Timeout for the start of a process, including the guest's own start if nobody has waited for that. Until then the
+/// guest has no timeout that it could enforce.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest text of a guest's error that is passed on, in characters.
+/// Maximum length of a guest's error message, in characters.
 const MAX_ERROR_CHARS: usize = 1024;
 
-/// Size of the pieces in which files and input travel, in bytes.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Size of a chunk of files and input, in bytes.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// What the guest answered instead of a result, or that it did not answer.
+/// Failure of a call to the guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// The guest refused the call and says why.
+    /// The guest refused the call.
     #[error("{message}")]
     Refused {
         /// The kind of refusal.
         code: ErrorCode,
-        /// What the guest says. It is text from inside the sandbox.
+        /// The guest's message, which is text from inside the sandbox.
         message: String,
     },
-    /// The guest refused to read or write what is no regular file.
+    /// The guest refused to read or write a file that is not regular.
     #[error("{message}")]
     NotRegular {
-        /// What the guest says. It is text from inside the sandbox.
+        /// The guest's message, which is text from inside the sandbox.
         message: String,
     },
-    /// The connection broke: the sandbox has ended.
-    #[error("the guest does not answer any more")]
+    /// The connection was lost: the sandbox has ended.
+    #[error("the guest stopped responding")]
     Gone(#[source] Box<belljar_proto::ConnectError>),
     /// The guest broke the protocol.
     #[error("the guest broke the protocol: {what}")]
     Protocol {
-        /// How.
+        /// The violation.
         what: &'static str,
     },
-    /// What was to be sent could not be read.
-    #[error("cannot read what is to be sent to the sandbox")]
+    /// The source of an upload could not be read.
+    #[error("cannot read the data to send to the sandbox")]
     Source(#[source] std::io::Error),
 }
 
 impl GuestError {
-    /// Whether the guest refused with this code.
+    /// Reports whether the guest refused the call with this code.
     #[must_use]
-    pub fn is(&self, wanted: ErrorCode) -> bool {
+    pub fn is(&self, expected: ErrorCode) -> bool {
         match self {
-            Self::Refused { code, .. } => *code == wanted,
-            Self::NotRegular { .. } => wanted == ErrorCode::FailedPrecondition,
+            Self::Refused { code, .. } => *code == expected,
+            Self::NotRegular { .. } => expected == ErrorCode::FailedPrecondition,
             _ => false,
         }
     }
@@ -80,8 +81,8 @@ impl GuestError {
 
 impl From<belljar_proto::ConnectError> for GuestError {
     fn from(mut error: belljar_proto::ConnectError) -> Self {
-        // Also where it is only the source of what is said: its text may be the guest's in each case.
-        error.message = error.message.as_deref().map(printable);
+        // Also if it only becomes a source: its text may be the guest's in any case.
+        error.message = error.message.as_deref().map(sanitize);
         match error.code {
             ErrorCode::Unavailable if error.source_arc().is_some() => Self::Gone(Box::new(error)),
             ErrorCode::Canceled | ErrorCode::Unknown => Self::Gone(Box::new(error)),
@@ -100,14 +101,14 @@ impl From<belljar_proto::ConnectError> for GuestError {
     }
 }
 
-/// Whether the connection broke in the middle of an answer, for which the client library has these words and nothing else.
+/// Reports whether the connection was lost during a response, which the client library reports only by this text.
 /// Held by `conformance::stop_is_shared_and_repeated`.
 fn is_broken_body(message: &str) -> bool {
     message.starts_with("failed to read response body")
 }
 
-/// Text from inside goes to terminals and logs: without control characters, and not too much of it.
-fn printable(text: &str) -> String {
+/// Removes control characters from text of the guest, which may be shown in terminals and logs, and truncates it.
+fn sanitize(text: &str) -> String {
     text.chars()
         .take(MAX_ERROR_CHARS)
         .map(|character| if character.is_control() { '\u{fffd}' } else { character })
@@ -118,7 +119,7 @@ fn printable(text: &str) -> String {
 #[derive(Clone)]
 pub struct GuestClient {
     connection: Connection,
-    /// How calls are made, but for their time limit.
+    /// Configuration of calls, without the timeout.
     config: ClientConfig,
 }
 
@@ -131,19 +132,19 @@ impl std::fmt::Debug for GuestClient {
 type Result<T> = std::result::Result<T, GuestError>;
 
 impl GuestClient {
-    /// Speaks with the guest at the other end of `stream`. Nothing is sent before the first call.
+    /// Creates a client of the guest at the other end of `stream`. Nothing is sent before the first call.
     #[must_use]
     pub fn new<S>(stream: S) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        Self::routed(belljar_proto::connect(stream), belljar_proto::client_config(None))
+        Self::from_connection(belljar_proto::connect(stream), belljar_proto::client_config(None))
     }
 
-    /// Speaks with a guest by way of a server that passes the calls on: `config` has the server's address, and the
+    /// Creates a client of a guest behind a server that forwards the calls: `config` has the server's address, and the
     /// headers that name the sandbox and its user.
     #[must_use]
-    pub fn routed(connection: Connection, config: ClientConfig) -> Self {
+    pub fn from_connection(connection: Connection, config: ClientConfig) -> Self {
         Self { connection, config }
     }
 
@@ -171,23 +172,23 @@ impl GuestClient {
         v1::HealthClient::new(self.connection.clone(), self.config(timeout))
     }
 
-    /// Asks the guest how it is.
+    /// Checks the health of the guest.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn check(&self) -> Result<v1::CheckResponse> {
-        self.ask(v1::CheckRequest::default()).await
+        self.call(v1::CheckRequest::default()).await
     }
 
-    /// What the sandbox uses now, as the guest tells it.
+    /// Returns the current resource usage, as reported by the guest.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn metrics(&self) -> Result<v1::MetricsResponse> {
-        self.ask(v1::MetricsRequest::default()).await
+        self.call(v1::MetricsRequest::default()).await
     }
 
-    /// Moves the deadline at which everything inside ends; `None` takes it away.
+    /// Sets the deadline at which everything inside ends; `None` removes it.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -203,7 +204,7 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn start(&self, request: v1::StartRequest) -> Result<Execution> {
-        self.ask(request).await
+        self.call(request).await
     }
 
     /// Attaches to a running or ended process from the given offsets of stdout, stderr and terminal.
@@ -214,11 +215,11 @@ impl GuestClient {
         let [stdout_offset, stderr_offset, terminal_offset] = offsets;
         let request =
             v1::AttachRequest { id, stdout_offset, stderr_offset, terminal_offset, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// Feeds a process's input until `source` ends, and closes it then if asked to. Ends early, without an error, when
-    /// the process takes no more.
+    /// Feeds a process's input until `source` ends, and then closes it if `close`. Ends early, without an error, if the
+    /// process accepts no more.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -228,17 +229,17 @@ impl GuestClient {
     {
         let message = move |data| v1::InputRequest { id, data, ..Default::default() };
         let last = v1::InputRequest { id, close, ..Default::default() };
-        let pieces = ask::bytes_of(source).map(move |piece| piece.map(message));
-        self.ask(Upload(pieces.chain(futures::stream::iter([Ok(last)])).boxed())).await
+        let pieces = call::bytes_of(source).map(move |piece| piece.map(message));
+        self.call(Upload(pieces.chain(futures::stream::iter([Ok(last)])).boxed())).await
     }
 
-    /// Sends a signal to a process, and with `tree` to all that descends from it. Hands back how many there were.
+    /// Sends a signal to a process, and with `tree` to all its descendants. Returns the number of processes.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn signal(&self, id: u64, signal: i32, tree: bool) -> Result<u32> {
         let request = v1::SignalRequest { id, signal, tree, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
     /// Changes the size of a process's terminal.
@@ -248,7 +249,7 @@ impl GuestClient {
     pub async fn resize(&self, id: u64, rows: u16, columns: u16) -> Result<()> {
         let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
         let request = v1::ResizeRequest { id, terminal: terminal.into(), ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
     /// Lists the processes that the guest has started.
@@ -256,20 +257,20 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn list_processes(&self) -> Result<Vec<v1::ProcessInfo>> {
-        self.ask(v1::ListProcessesRequest::default()).await
+        self.call(v1::ListProcessesRequest::default()).await
     }
 
-    /// Writes a file that is in memory. Missing parents are made.
+    /// Writes a file from memory. Creates missing parent directories.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn write(&self, path: &Path, mode: u32, content: Bytes) -> Result<v1::Entry> {
         let open = v1::WriteOpen { path: path_bytes(path), mode, make_parents: true, ..Default::default() };
         let content = futures::stream::iter([Ok(content)]);
-        self.ask(written(open, content)).await
+        self.call(write_messages(open, content)).await
     }
 
-    /// Writes a file from a stream of bytes, as `open` says.
+    /// Writes a file from a stream of bytes, with the options in `open`.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -277,23 +278,23 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        self.ask(written(open, ask::bytes_of(source))).await
+        self.call(write_messages(open, call::bytes_of(source))).await
     }
 
-    /// Reads a range of a file; length 0 is up to its end.
+    /// Reads a range of a file; length 0 reads to its end.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn read(&self, path: &Path, offset: u64, length: u64, no_follow: bool) -> Result<Download> {
         let request =
             v1::ReadRequest { path: path_bytes(path), offset, length, no_follow, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
     /// Reads a whole file of at most `limit` bytes.
     ///
     /// # Errors
-    /// See [`GuestError`]; a longer file is refused.
+    /// See [`GuestError`]; `OutOfRange` if the file is longer.
     pub async fn read_all(&self, path: &Path, limit: usize) -> Result<Bytes> {
         let mut download = self.read(path, 0, 0, false).await?;
         let mut content = Vec::new();
@@ -307,16 +308,16 @@ impl GuestClient {
         Ok(content.into())
     }
 
-    /// A file's entry.
+    /// Returns a file's entry.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn stat(&self, path: &Path, follow: bool) -> Result<v1::Entry> {
         let request = v1::StatRequest { path: path_bytes(path), follow, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// One page of a directory's entries, and where the next begins if there is one.
+    /// Returns one page of a directory's entries, and the cursor of the next page if there is one.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -328,18 +329,18 @@ impl GuestClient {
         after: Bytes,
     ) -> Result<(Vec<v1::Entry>, Option<Bytes>)> {
         let request = v1::ListRequest { path: path_bytes(path), depth, limit, after, ..Default::default() };
-        let answer = self.ask(request).await?;
+        let answer = self.call(request).await?;
         let next = (!answer.next.is_empty()).then_some(answer.next);
         Ok((answer.entries, next))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn make_dir(&self, path: &Path, parents: bool) -> Result<v1::Entry> {
         let request = v1::MakeDirRequest { path: path_bytes(path), parents, mode: 0, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
     /// Moves a file or directory.
@@ -349,41 +350,41 @@ impl GuestClient {
     pub async fn rename(&self, from: &Path, to: &Path, overwrite: bool) -> Result<v1::Entry> {
         let request =
             v1::MoveRequest { from: path_bytes(from), to: path_bytes(to), overwrite, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// Removes a file, or a directory, with `recursive` with all that is in it.
+    /// Removes a file or a directory; with `recursive` including its content.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn remove(&self, path: &Path, recursive: bool) -> Result<()> {
         let request = v1::RemoveRequest { path: path_bytes(path), recursive, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// Sets permission bits and the time of the last change, each if it is given.
+    /// Sets permission bits and the modification time, each if given.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn set_mode(&self, request: v1::SetModeRequest) -> Result<v1::Entry> {
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// Watches a directory. The first event says that watching has begun.
+    /// Watches a directory. The first event reports that the watch has begun.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn watch(&self, path: &Path, recursive: bool) -> Result<Watch> {
         let request = v1::WatchRequest { path: path_bytes(path), recursive, ..Default::default() };
-        self.ask(request).await
+        self.call(request).await
     }
 
-    /// The TCP ports that programs inside listen on.
+    /// Returns the TCP ports that programs inside listen on.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn list_ports(&self) -> Result<Vec<u16>> {
-        self.ask(v1::ListPortsRequest::default()).await
+        self.call(v1::ListPortsRequest::default()).await
     }
 
     /// Connects to a TCP port that a program inside listens on.
@@ -397,8 +398,8 @@ impl GuestClient {
     }
 }
 
-/// A process whose stream begins with its start.
-async fn begun(stream: EventStream) -> Result<Execution> {
+/// Reads the start event of a process from its stream.
+async fn read_started(stream: EventStream) -> Result<Execution> {
     let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
     match execution.next().await? {
         Some(ProcessEvent::Started { id, pid }) => {
@@ -406,7 +407,7 @@ async fn begun(stream: EventStream) -> Result<Execution> {
             execution.pid = pid;
             Ok(execution)
         }
-        _ => Err(GuestError::Protocol { what: "a process did not begin with its start" }),
+        _ => Err(GuestError::Protocol { what: "the first event of a process was not its start" }),
     }
 }
 
@@ -415,11 +416,11 @@ fn path_bytes(path: &Path) -> Bytes {
 }
 
 fn entry(entry: belljar_proto::MessageField<v1::Entry>) -> Result<v1::Entry> {
-    entry.into_option().ok_or(GuestError::Protocol { what: "an answer about a file came without its entry" })
+    entry.into_option().ok_or(GuestError::Protocol { what: "a response about a file has no entry" })
 }
 
-/// The messages that write a file.
-pub fn written(
+/// Returns the messages that write a file.
+pub fn write_messages(
     open: v1::WriteOpen,
     content: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
 ) -> Upload<v1::WriteRequest> {
@@ -432,40 +433,40 @@ type ReadStream = ServerStream<v1::__buffa::view::ReadResponseView<'static>>;
 type WatchStream = ServerStream<v1::__buffa::view::WatchEventView<'static>>;
 type TunnelStream = BidiStream<v1::TunnelRequest, v1::__buffa::view::TunnelResponseView<'static>>;
 
-/// A process that is attached to.
+/// An attached process.
 pub struct Execution {
     stream: Box<EventStream>,
-    /// Its number in the guest; unlike its pid it is never used again.
+    /// Its id in the guest; unlike its pid it is never reused.
     pub id: u64,
-    /// Its pid inside, 0 when it was attached to later.
+    /// Its pid inside, 0 if attached later.
     pub pid: u32,
 }
 
-/// What happens to a process.
+/// Event of a process.
 #[derive(Debug, Clone)]
 pub enum ProcessEvent {
-    /// It runs.
+    /// The process was started.
     Started {
-        /// Its number in the guest.
+        /// Its id in the guest.
         id: u64,
         /// Its pid inside.
         pid: u32,
     },
-    /// It has written something.
+    /// The process has written output.
     Output {
-        /// Which stream.
+        /// The stream.
         stream: v1::Stream,
-        /// Where in the stream; a jump means that bytes were not kept for this reader.
+        /// Offset in the stream; a gap means that bytes were not kept for this reader.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: Bytes,
     },
-    /// It has ended, and all its output has come.
+    /// The process has exited, and all its output was delivered.
     Exited(v1::Exited),
 }
 
 impl Execution {
-    /// The next event; `None` after the last.
+    /// Returns the next event; `None` after the last.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -485,7 +486,7 @@ impl Execution {
                 data: output.data,
             },
             Some(Event::Exited(exited)) => ProcessEvent::Exited(*exited),
-            None => return Err(GuestError::Protocol { what: "an event without content" }),
+            None => return Err(GuestError::Protocol { what: "an event has no content" }),
         }))
     }
 }
@@ -496,7 +497,7 @@ impl std::fmt::Debug for Execution {
     }
 }
 
-/// A file on its way out.
+/// Download of a file.
 pub struct Download {
     stream: Box<ReadStream>,
     /// The file's entry when it was opened.
@@ -505,7 +506,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -534,7 +535,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` when watching has ended.
+    /// Returns the next event; `None` once the watch has ended.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -566,12 +567,12 @@ impl Tunnel {
         Ok(self.stream.send(v1::TunnelRequest { data, ..Default::default() }).await?)
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending direction.
     pub fn close_send(&mut self) {
         self.stream.close_send();
     }
 
-    /// Both directions, each on its own.
+    /// Splits the tunnel into its two directions.
     #[must_use]
     pub fn into_halves(
         self,
@@ -579,7 +580,7 @@ impl Tunnel {
         self.stream.into_split()
     }
 
-    /// The next bytes; `None` when the other side sends no more.
+    /// Returns the next bytes; `None` once the other side sends no more.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -594,11 +595,11 @@ impl Tunnel {
     }
 }
 
-/// The next bytes of a tunnel whose directions are apart; `None` when the other side sends no more.
+/// Returns the next bytes of a split tunnel; `None` once the other side sends no more.
 ///
 /// # Errors
 /// See [`GuestError`].
-pub async fn received(
+pub async fn receive_from(
     receiver: &mut BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>,
 ) -> Result<Option<Bytes>> {
     match receiver.message::<v1::TunnelResponse>().await? {
@@ -610,7 +611,7 @@ pub async fn received(
     }
 }
 
-/// Events as a [`Stream`], for callers that like those better.
+/// Converts an execution to a [`Stream`] of events.
 pub fn events(execution: Execution) -> impl Stream<Item = Result<ProcessEvent>> {
     futures::stream::try_unfold(execution, |mut execution| async move {
         Ok(execution.next().await?.map(|event| (event, execution)))

@@ -1,4 +1,4 @@
-//! What comes of code that runs in a context, collected within bounds, and what it means.
+//! Bounded collection of the output and results of code in a context, and their interpretation.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::client::CodeEvent;
 use crate::collect::Collector;
 use crate::engine::Usage;
 
-/// The greatest number of a signal on Linux.
+/// Highest signal number on Linux.
 const MAX_SIGNAL: i32 = 64;
 const SIGKILL: i32 = 9;
 
-/// The longest text of a field that is no output and no result, in characters.
+/// Maximum length of a text field other than output and results, in characters.
 const MAX_TEXT_CHARS: usize = 4096;
-/// The longest message of an error, in bytes.
+/// Maximum length of an error message, in bytes.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// The longest traceback, in bytes.
+/// Maximum length of a traceback, in bytes.
 const MAX_TRACEBACK_BYTES: usize = 256 << 10;
 
-/// Collects what one execution prints, shows and raises.
+/// Collects the output, results and error of one execution.
 #[derive(Debug)]
 pub struct CodeCollector {
     started: Option<v1::CodeStarted>,
@@ -31,7 +31,7 @@ pub struct CodeCollector {
 }
 
 impl CodeCollector {
-    /// Keeps the first and the last half of `keep` bytes of each stream.
+    /// Creates a collector that keeps `keep` bytes of each stream: half from the start, half from the end.
     #[must_use]
     pub fn new(keep: u64) -> Self {
         Self {
@@ -43,25 +43,25 @@ impl CodeCollector {
         }
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     pub fn push(&mut self, event: &CodeEvent) {
         match event {
             CodeEvent::Started(started) => self.started = Some(started.clone()),
             CodeEvent::Output { stream: v1::Stream::STREAM_STDERR, data, .. } => self.stderr.push(data),
             CodeEvent::Output { data, .. } => self.stdout.push(data),
-            CodeEvent::Result(result) => self.results.push(shown(result)),
-            CodeEvent::Error(error) => self.error = Some(raised(error)),
+            CodeEvent::Result(result) => self.results.push(to_result(result)),
+            CodeEvent::Error(error) => self.error = Some(to_error(error)),
             CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => {}
         }
     }
 
-    /// The execution's number, once it has begun.
+    /// Returns the id of the execution, once it has started.
     #[must_use]
     pub fn execution(&self) -> Option<u64> {
         self.started.as_ref().map(|started| started.execution)
     }
 
-    /// What came of it.
+    /// Returns the collected execution.
     #[must_use]
     pub fn finish(self, end: CodeEnd) -> CodeExecution {
         let started = self.started.unwrap_or_default();
@@ -88,31 +88,36 @@ impl CodeCollector {
     }
 }
 
-/// How an execution ended.
+/// End of an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeEnd {
-    /// How.
+    /// The status.
     pub status: CodeStatus,
-    /// What has become of the variables.
+    /// State of the variables.
     pub state: Survival,
-    /// Why they are lost, or nobody can tell.
+    /// Reason why they are lost or in an unknown state.
     pub reason: Option<String>,
-    /// What ended the interpreter, by its name in JSON.
+    /// Cause of the interpreter's end, by its name in JSON.
     pub cause: Option<String>,
     /// The interpreter's exit code.
     pub exit_code: Option<i32>,
-    /// The name of the signal that ended the interpreter.
+    /// Name of the signal that terminated the interpreter.
     pub signal: Option<String>,
-    /// From start to end.
+    /// Elapsed time from start to end.
     pub wall: Duration,
     /// Processor time.
     pub cpu: Duration,
 }
 
 impl CodeEnd {
-    /// An end that the guest has not told.
+    /// Creates an end that was not reported by the guest.
     #[must_use]
-    pub fn untold(status: CodeStatus, state: Survival, reason: impl Into<String>, wall: Duration) -> Self {
+    pub fn unreported(
+        status: CodeStatus,
+        state: Survival,
+        reason: impl Into<String>,
+        wall: Duration,
+    ) -> Self {
         Self {
             status,
             state,
@@ -125,13 +130,12 @@ impl CodeEnd {
         }
     }
 
-    /// Judges what the guest tells of an end, from what the sandbox had used before it and after. The guest is not believed an
-    /// end that cannot be.
+    /// Interprets the end reported by the guest, with the sandbox's usage before and after it. Rejects impossible reports.
     #[must_use]
     pub fn judge(ended: &v1::CodeEnded, before: &Usage, after: &Usage) -> Self {
         let wall = Duration::from_micros(ended.wall_us);
-        let nonsense = |what: &str| {
-            Self::untold(CodeStatus::Died, Survival::Unknown, format!("the guest tells {what}"), wall)
+        let invalid = |what: &str| {
+            Self::unreported(CodeStatus::Died, Survival::Unknown, format!("the guest reported {what}"), wall)
         };
         let status = match ended.status.as_known() {
             Some(v1::CodeStatus::CODE_STATUS_OK) => CodeStatus::Ok,
@@ -140,7 +144,7 @@ impl CodeEnd {
             Some(v1::CodeStatus::CODE_STATUS_TIMED_OUT) => CodeStatus::TimedOut,
             Some(v1::CodeStatus::CODE_STATUS_DIED) => CodeStatus::Died,
             Some(v1::CodeStatus::CODE_STATUS_UNSPECIFIED) | None => {
-                return nonsense("no status that is known");
+                return invalid("an unknown status");
             }
         };
         let state = match ended.state.as_known() {
@@ -150,10 +154,10 @@ impl CodeEnd {
         };
         let is_dead = state == Survival::Lost;
         if status == CodeStatus::Died && state == Survival::Preserved {
-            return nonsense("of an interpreter that ended and kept its state");
+            return invalid("an interpreter that ended and kept its state");
         }
         if !(0..=MAX_SIGNAL).contains(&ended.signal) || !(0..=255).contains(&ended.exit_code) {
-            return nonsense("of an end that cannot be");
+            return invalid("an impossible exit status");
         }
         let signal = (ended.signal > 0).then_some(ended.signal);
         let cause = match ended.cause.as_known() {
@@ -166,13 +170,13 @@ impl CodeEnd {
             }
             _ => None,
         };
-        let told = Some(text(&ended.reason)).filter(|reason| !reason.is_empty());
-        let reason = match (cause, told) {
+        let reported = Some(text(&ended.reason)).filter(|reason| !reason.is_empty());
+        let reason = match (cause, reported) {
             (Some("out_of_memory"), _) => {
-                Some("the interpreter was killed because the sandbox's memory ran out".to_owned())
+                Some("the interpreter was killed because the sandbox ran out of memory".to_owned())
             }
             (_, Some(reason)) => Some(reason),
-            (_, None) => (state != Survival::Preserved).then(|| "the guest gives no reason".to_owned()),
+            (_, None) => (state != Survival::Preserved).then(|| "the guest reported no reason".to_owned()),
         };
         Self {
             status,
@@ -188,10 +192,10 @@ impl CodeEnd {
     }
 }
 
-/// A result in its form for JSON.
+/// Converts a result for JSON.
 #[must_use]
-pub fn shown(result: &v1::CodeResult) -> CodeResult {
-    let mut shown = CodeResult {
+pub fn to_result(result: &v1::CodeResult) -> CodeResult {
+    let mut converted = CodeResult {
         main: result.main,
         display_id: Some(text(&result.display_id)).filter(|id| !id.is_empty()),
         update: result.update,
@@ -199,25 +203,25 @@ pub fn shown(result: &v1::CodeResult) -> CodeResult {
         ..CodeResult::default()
     };
     for form in &result.data {
-        shown.add(&form.mime, &form.data);
+        converted.add(&form.mime, &form.data);
     }
     if !result.metadata.is_empty() {
-        shown.set_metadata(&result.metadata);
+        converted.set_metadata(&result.metadata);
     }
-    shown
+    converted
 }
 
-/// An error in its form for JSON.
+/// Converts an error for JSON.
 #[must_use]
-pub fn raised(error: &v1::CodeError) -> CodeError {
+pub fn to_error(error: &v1::CodeError) -> CodeError {
     CodeError {
         name: text(&error.name),
-        value: shortened(&error.value, MAX_ERROR_BYTES),
-        traceback: shortened(&error.traceback, MAX_TRACEBACK_BYTES),
+        value: truncate(&error.value, MAX_ERROR_BYTES),
+        traceback: truncate(&error.traceback, MAX_TRACEBACK_BYTES),
     }
 }
 
-/// A context in its form for JSON.
+/// Converts a context for JSON.
 #[must_use]
 pub fn context(info: &v1::ContextInfo) -> CodeContext {
     let state = match info.state.as_known() {
@@ -244,7 +248,7 @@ pub fn context(info: &v1::ContextInfo) -> CodeContext {
     }
 }
 
-/// Text from inside, on one line and not too much of it.
+/// Sanitizes text from inside the sandbox: replaces control characters, and truncates it.
 #[must_use]
 pub fn text(text: &str) -> String {
     let plain =
@@ -252,8 +256,8 @@ pub fn text(text: &str) -> String {
     text.chars().take(MAX_TEXT_CHARS).map(plain).collect()
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    let mut end = most.min(text.len());
+fn truncate(text: &str, max_bytes: usize) -> String {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -268,33 +272,33 @@ mod tests {
         v1::CodeEnded { status: status.into(), state: state.into(), ..Default::default() }
     }
 
-    fn judged(ended: &v1::CodeEnded, kills: u64) -> CodeEnd {
+    fn judge(ended: &v1::CodeEnded, kills: u64) -> CodeEnd {
         let after = Usage { oom_kills: kills, ..Usage::default() };
         CodeEnd::judge(ended, &Usage::default(), &after)
     }
 
     #[test]
-    fn ends_are_told_as_they_are() {
+    fn possible_ends_are_accepted() {
         use v1::CodeStatus as Status;
         use v1::Survival as State;
-        let end = judged(&ended(Status::CODE_STATUS_OK, State::SURVIVAL_PRESERVED), 0);
+        let end = judge(&ended(Status::CODE_STATUS_OK, State::SURVIVAL_PRESERVED), 0);
         assert_eq!(
             (end.status, end.state, end.reason, end.exit_code),
             (CodeStatus::Ok, Survival::Preserved, None, None)
         );
-        let end = judged(&ended(Status::CODE_STATUS_TIMED_OUT, State::SURVIVAL_PRESERVED), 1);
+        let end = judge(&ended(Status::CODE_STATUS_TIMED_OUT, State::SURVIVAL_PRESERVED), 1);
         assert_eq!((end.state, end.cause, end.signal), (Survival::Preserved, None, None));
         let killed = v1::CodeEnded { signal: 9, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) };
-        let end = judged(&killed, 1);
+        let end = judge(&killed, 1);
         assert_eq!((end.cause.as_deref(), end.signal.as_deref()), (Some("out_of_memory"), Some("SIGKILL")));
-        let end = judged(&killed, 0);
-        assert_eq!((end.cause, end.reason.as_deref()), (None, Some("the guest gives no reason")));
+        let end = judge(&killed, 0);
+        assert_eq!((end.cause, end.reason.as_deref()), (None, Some("the guest reported no reason")));
         let left = v1::CodeEnded { exit_code: 3, ..ended(Status::CODE_STATUS_ERROR, State::SURVIVAL_LOST) };
-        assert_eq!((judged(&left, 0).exit_code, judged(&left, 0).status), (Some(3), CodeStatus::Error));
+        assert_eq!((judge(&left, 0).exit_code, judge(&left, 0).status), (Some(3), CodeStatus::Error));
     }
 
     #[test]
-    fn ends_that_cannot_be_are_not_believed() {
+    fn impossible_ends_are_rejected() {
         use v1::CodeStatus as Status;
         use v1::Survival as State;
         let cases = [
@@ -305,14 +309,14 @@ mod tests {
             v1::CodeEnded { exit_code: 256, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) },
         ];
         for case in cases {
-            let end = judged(&case, 0);
+            let end = judge(&case, 0);
             assert_eq!((end.status, end.state), (CodeStatus::Died, Survival::Unknown), "{case:?}");
-            assert!(end.reason.is_some_and(|reason| reason.starts_with("the guest tells")));
+            assert!(end.reason.is_some_and(|reason| reason.starts_with("the guest reported")));
         }
     }
 
     #[test]
-    fn what_comes_is_collected() {
+    fn events_are_collected() {
         let mut collector = CodeCollector::new(4);
         let context = v1::ContextInfo { id: "py\u{1b}thon".to_owned(), ..Default::default() };
         let started =
@@ -334,7 +338,7 @@ mod tests {
             ..Default::default()
         }));
         assert_eq!(collector.execution(), Some(7));
-        let end = CodeEnd::untold(CodeStatus::Died, Survival::Unknown, "gone", Duration::ZERO);
+        let end = CodeEnd::unreported(CodeStatus::Died, Survival::Unknown, "gone", Duration::ZERO);
         let done = collector.finish(end);
         assert_eq!((done.context.as_str(), done.count), ("py\u{fffd}thon", 2));
         assert_eq!((done.stdout.text.as_deref(), done.stdout.total_bytes), (Some("abef"), 6));

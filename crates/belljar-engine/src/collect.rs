@@ -1,5 +1,5 @@
-//! One output stream on the host: the first and last bytes for the result, the whole of it on disk when that is not
-//! enough.
+//! Collection of one output stream on the host: the first and last bytes for the result, the full stream on disk if it
+//! is longer.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,62 +10,62 @@ use std::sync::Arc;
 use belljar_model::StreamOutput;
 use bytes::Bytes;
 
-use crate::kept::{Kept, KeptFile, Ring, Spill, read};
 use crate::log_dir::LogDir;
+use crate::stored_output::{Ring, Spill, StoredFile, StoredOutput, read};
 
-/// Bytes of a stream that are held in memory before they go to a file, if there is one.
-pub const IN_MEMORY_BYTES: u64 = 64 * 1024;
+/// Maximum length of a stream that is held in memory before it is moved to a file, in bytes.
+pub const MAX_IN_MEMORY_BYTES: u64 = 64 * 1024;
 
-/// Gives a file that so many bytes may be written to; none if there is no room for them.
+/// Opens a file that may grow to the given number of bytes; returns `None` if there is no space.
 pub type OpenSpill = Box<dyn FnOnce(u64) -> Option<Spill> + Send>;
 
 /// Collects one stream within bounds.
 pub struct Collector {
-    held: Held,
+    storage: Storage,
     head_limit: usize,
     tail_limit: usize,
     total: u64,
     log: Log,
-    /// What opens a file once there is more than memory is to hold, and how many bytes it is to keep.
+    /// Opens a file once the stream exceeds its memory, and the number of bytes to keep in it.
     spill: Option<(OpenSpill, u64)>,
 }
 
-/// Where the first and last bytes are.
-enum Held {
+/// Storage of the first and last bytes.
+enum Storage {
     Memory {
         head: Vec<u8>,
-        /// Bytes and not pieces: a guest that sends them one by one must not cost more than one that does not.
+        /// Bytes, not chunks: many tiny chunks from a guest must not take more memory.
         tail: VecDeque<u8>,
     },
     File {
         file: Spill,
         head: usize,
-        /// All bytes that came after the head, of which the last ones are there.
+        /// Number of bytes after the head, of which the last ones are stored.
         after: u64,
-        /// It could not be written any more: only the head counts.
+        /// True after a write error: only the head counts.
         is_broken: bool,
     },
 }
 
-/// Where the whole stream goes once it is more than is kept.
+/// Log of the full stream, for a stream longer than what is kept.
 #[derive(Debug)]
 enum Log {
-    /// Nowhere.
+    /// No log.
     Off,
-    /// To this file, when it comes to that.
-    Waiting { log: LogFile, limit: u64 },
-    /// To this file.
+    /// This file, once needed.
+    Pending { log: LogFile, limit: u64 },
+    /// This file.
     Open { log: LogFile, file: File, rest: u64 },
-    /// It could not be written any more; what is there is kept.
-    Stopped { log: LogFile },
+    /// A write failed; the part written so far is kept.
+    Failed { log: LogFile },
 }
 
-/// A file for a whole stream.
+/// A file for a full stream.
 #[derive(Debug, Clone)]
 pub struct LogFile {
     /// The directory.
     pub dir: LogDir,
-    /// Its name there.
+    /// Its name in the directory.
     pub name: String,
 }
 
@@ -76,55 +76,55 @@ impl std::fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// Keeps the first and the last half of `keep` bytes in memory. `log` names a file for the whole stream, made only if more
-    /// comes, and how many bytes it may hold.
+    /// Creates a collector that keeps `keep` bytes in memory: half from the start, half from the end. `log` is a file
+    /// for the full stream, created only if it is longer, and the file's maximum size.
     #[must_use]
     pub fn new(keep: u64, log: Option<(LogFile, u64)>) -> Self {
         let half = usize::try_from(keep / 2).unwrap_or(usize::MAX);
         Self {
-            held: Held::Memory { head: Vec::new(), tail: VecDeque::new() },
+            storage: Storage::Memory { head: Vec::new(), tail: VecDeque::new() },
             head_limit: half,
             tail_limit: half,
             total: 0,
             log: match log {
-                Some((log, limit)) if limit > 0 => Log::Waiting { log, limit },
+                Some((log, limit)) if limit > 0 => Log::Pending { log, limit },
                 _ => Log::Off,
             },
             spill: None,
         }
     }
 
-    /// Keeps the first and the last half of `keep` bytes: in memory up to [`IN_MEMORY_BYTES`], and in a file when more comes. If none can
-    /// be had, no more than that is kept.
+    /// Creates a collector that keeps `keep` bytes, half from the start and half from the end: in memory up to
+    /// [`MAX_IN_MEMORY_BYTES`], in a file beyond that. If no file can be opened, only what fits into memory is kept.
     #[must_use]
     pub fn spilling(keep: u64, open: OpenSpill) -> Self {
         let mut collector = Self::new(keep, None);
-        if keep > IN_MEMORY_BYTES {
-            // All of it is head until it is clear where it goes.
-            collector.head_limit = usize::try_from(IN_MEMORY_BYTES).unwrap_or(usize::MAX);
+        if keep > MAX_IN_MEMORY_BYTES {
+            // Everything is head until the storage is decided.
+            collector.head_limit = usize::try_from(MAX_IN_MEMORY_BYTES).unwrap_or(usize::MAX);
             collector.tail_limit = 0;
             collector.spill = Some((open, keep));
         }
         collector
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn push(&mut self, data: &Bytes) {
         if self.total + data.len() as u64 > (self.head_limit + self.tail_limit) as u64 {
             self.open_log();
             self.open_spill();
         }
         self.total += data.len() as u64;
-        self.hold(data);
+        self.store(data);
         if let Log::Open { .. } = self.log {
             self.write_log(data);
         }
     }
 
-    fn hold(&mut self, data: &[u8]) {
+    fn store(&mut self, data: &[u8]) {
         let (head_limit, tail_limit) = (self.head_limit, self.tail_limit);
-        match &mut self.held {
-            Held::Memory { head, tail } => {
+        match &mut self.storage {
+            Storage::Memory { head, tail } => {
                 let (first, rest) = data.split_at(data.len().min(head_limit - head.len()));
                 head.extend_from_slice(first);
                 let rest = &rest[rest.len().saturating_sub(tail_limit)..];
@@ -132,7 +132,7 @@ impl Collector {
                 tail.drain(..over);
                 tail.extend(rest);
             }
-            Held::File { file, head, after, is_broken } => {
+            Storage::File { file, head, after, is_broken } => {
                 let (first, rest) = data.split_at(data.len().min(head_limit - *head));
                 let skipped = rest.len().saturating_sub(tail_limit);
                 let begin = *after + skipped as u64;
@@ -144,7 +144,7 @@ impl Collector {
                 let written = file.file.write_all_at(first, *head as u64).and_then(|()| {
                     *head += first.len();
                     let mut rest = &rest[skipped..];
-                    for (place, count) in ring.pieces(begin, rest.len() as u64) {
+                    for (place, count) in ring.parts(begin, rest.len() as u64) {
                         let (piece, later) = rest.split_at(usize::try_from(count).unwrap_or(rest.len()));
                         file.file.write_all_at(piece, place)?;
                         rest = later;
@@ -156,31 +156,33 @@ impl Collector {
         }
     }
 
-    /// Decides where what is more than memory is to hold goes.
+    /// Decides where data beyond the memory limit is stored.
     fn open_spill(&mut self) {
         let Some((open, keep)) = self.spill.take() else { return };
-        let Held::Memory { head, .. } = &mut self.held else { return };
+        let Storage::Memory { head, .. } = &mut self.storage else { return };
         let so_far = std::mem::take(head);
         let half = |bytes: u64| usize::try_from(bytes / 2).unwrap_or(usize::MAX);
         match open(keep) {
             Some(file) => {
                 (self.head_limit, self.tail_limit) = (half(keep), half(keep));
-                self.held = Held::File { file, head: 0, after: 0, is_broken: false };
+                self.storage = Storage::File { file, head: 0, after: 0, is_broken: false };
             }
-            None => (self.head_limit, self.tail_limit) = (half(IN_MEMORY_BYTES), half(IN_MEMORY_BYTES)),
+            None => {
+                (self.head_limit, self.tail_limit) = (half(MAX_IN_MEMORY_BYTES), half(MAX_IN_MEMORY_BYTES))
+            }
         }
-        self.hold(&so_far);
+        self.store(&so_far);
     }
 
-    /// Begins the log with everything that came before, which is all still here.
+    /// Starts the log with everything so far, all of which is still in memory.
     fn open_log(&mut self) {
-        let Log::Waiting { log, limit } = &self.log else { return };
+        let Log::Pending { log, limit } = &self.log else { return };
         let (log, limit) = (log.clone(), *limit);
         match log.dir.create(&log.name) {
             Ok(file) => {
                 self.log = Log::Open { log, file, rest: limit };
-                let kept = self.kept();
-                self.write_log(&kept);
+                let earlier = self.memory_content();
+                self.write_log(&earlier);
             }
             Err(_) => self.log = Log::Off,
         }
@@ -191,52 +193,52 @@ impl Collector {
         let fits = usize::try_from(*rest).unwrap_or(usize::MAX).min(data.len());
         *rest -= fits as u64;
         if file.write_all(&data[..fits]).is_err() {
-            self.log = Log::Stopped { log: log.clone() };
+            self.log = Log::Failed { log: log.clone() };
         }
     }
 
-    /// Everything that is kept in memory, which is everything that came until the first byte is left out.
-    fn kept(&self) -> Vec<u8> {
-        match &self.held {
-            Held::Memory { head, tail } => head.iter().chain(tail).copied().collect(),
-            // A stream with a log has no file besides.
-            Held::File { .. } => Vec::new(),
+    /// Returns everything kept in memory, which is the full stream until the first byte is dropped.
+    fn memory_content(&self) -> Vec<u8> {
+        match &self.storage {
+            Storage::Memory { head, tail } => head.iter().chain(tail).copied().collect(),
+            // A stream with a log has no spill file.
+            Storage::File { .. } => Vec::new(),
         }
     }
 
-    /// Memory that is held for what is kept, in bytes.
+    /// Returns the memory allocated for the kept bytes, in bytes.
     #[cfg(any(test, feature = "fuzzing"))]
     #[doc(hidden)]
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        match &self.held {
-            Held::Memory { head, tail } => head.capacity() + tail.capacity(),
-            Held::File { .. } => 0,
+        match &self.storage {
+            Storage::Memory { head, tail } => head.capacity() + tail.capacity(),
+            Storage::File { .. } => 0,
         }
     }
 
-    /// Whether what is kept is in a file.
+    /// Reports whether the kept bytes are in a file.
     #[must_use]
     pub fn has_file(&self) -> bool {
-        matches!(self.held, Held::File { .. })
+        matches!(self.storage, Storage::File { .. })
     }
 
-    /// All bytes that came, kept or not.
+    /// Returns the number of bytes added, kept or not.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The last bytes that are kept, for a look at what went wrong.
+    /// Returns at most `count` of the last kept bytes, for error messages.
     #[must_use]
     pub fn last(&self, count: usize) -> Vec<u8> {
-        let (head, tail) = match &self.held {
-            Held::Memory { head, tail } => (head, tail),
-            Held::File { file, head, after, is_broken } => {
-                let (ring, tail) = Self::ring_of(self.head_limit, self.tail_limit, *after, *is_broken);
+        let (head, tail) = match &self.storage {
+            Storage::Memory { head, tail } => (head, tail),
+            Storage::File { file, head, after, is_broken } => {
+                let (ring, tail) = Self::tail_ring(self.head_limit, self.tail_limit, *after, *is_broken);
                 let lengths = (*head as u64, tail);
                 let at = (lengths.0 + lengths.1).saturating_sub(count as u64);
-                // It is there for people only.
+                // Only informational.
                 return read(&file.file, lengths, ring, at, count).unwrap_or_default();
             }
         };
@@ -245,41 +247,41 @@ impl Collector {
         head[from_head..].iter().chain(from_tail).copied().collect()
     }
 
-    /// Where the tail is in its file, and how long it is.
-    fn ring_of(head_limit: usize, tail_limit: usize, after: u64, is_broken: bool) -> (Ring, u64) {
+    /// Returns the tail's location in its file, and its length.
+    fn tail_ring(head_limit: usize, tail_limit: usize, after: u64, is_broken: bool) -> (Ring, u64) {
         let after = if is_broken { 0 } else { after };
-        Ring::last(head_limit as u64, tail_limit as u64, after)
+        Ring::after_writing(head_limit as u64, tail_limit as u64, after)
     }
 
-    /// The stream as the result shows it.
+    /// Returns the stream for a result.
     #[must_use]
     pub fn finish(self) -> StreamOutput {
         let log = match &self.log {
-            Log::Open { log, .. } | Log::Stopped { log } => {
+            Log::Open { log, .. } | Log::Failed { log } => {
                 Some(log.dir.path(&log.name).to_string_lossy().into_owned())
             }
-            Log::Off | Log::Waiting { .. } => None,
+            Log::Off | Log::Pending { .. } => None,
         };
-        let (head, tail) = match self.held {
-            Held::Memory { head, tail } => (head, Vec::from(tail)),
-            Held::File { .. } => (Vec::new(), Vec::new()),
+        let (head, tail) = match self.storage {
+            Storage::Memory { head, tail } => (head, Vec::from(tail)),
+            Storage::File { .. } => (Vec::new(), Vec::new()),
         };
         let mut output = StreamOutput::new(&head, &tail, self.total);
         output.log = log;
         output
     }
 
-    /// The stream as it is kept, for a result that is read piece by piece.
+    /// Returns the stored stream, for a result that is read piece by piece.
     #[must_use]
-    pub fn keep(self) -> Kept {
-        let Held::File { file, head, after, is_broken } = self.held else {
-            return Kept::InMemory(self.finish());
+    pub fn keep(self) -> StoredOutput {
+        let Storage::File { file, head, after, is_broken } = self.storage else {
+            return StoredOutput::InMemory(self.finish());
         };
-        let (ring, tail) = Self::ring_of(self.head_limit, self.tail_limit, after, is_broken);
-        match KeptFile::new(file, head as u64, tail, ring, self.total) {
-            Ok(kept) => Kept::InFile(Arc::new(kept)),
-            // What cannot be read is left out, and counts as such.
-            Err(_) => Kept::InMemory(StreamOutput::new(&[], &[], self.total)),
+        let (ring, tail) = Self::tail_ring(self.head_limit, self.tail_limit, after, is_broken);
+        match StoredFile::new(file, head as u64, tail, ring, self.total) {
+            Ok(kept) => StoredOutput::InFile(Arc::new(kept)),
+            // Unreadable output counts as left out.
+            Err(_) => StoredOutput::InMemory(StreamOutput::new(&[], &[], self.total)),
         }
     }
 }
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_whole() {
+    fn short_output_is_kept_in_full() {
         let collector = collect(8, None, &[b"ab", b"cdefg", b"h"]);
         assert_eq!(collector.last(3), b"fgh");
         let output = collector.finish();
@@ -312,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn single_bytes_cost_no_more_than_one_long_piece() {
+    fn single_bytes_take_no_more_memory_than_one_long_chunk() {
         let mut collector = Collector::new(64 << 10, None);
-        // A slice of a message keeps the whole message, so pieces must not be held as they come.
+        // A slice of a message keeps the whole message alive, so chunks must be copied.
         let message = Bytes::from(vec![b'x'; 1 << 20]);
         for at in 0..200_000 {
             collector.push(&message.slice(at..=at));
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_keeps_head_and_tail_and_logs_everything() {
+    fn long_output_keeps_head_and_tail_and_logs_everything() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/stdout");
         let collector = collect(8, log(&path, 1000), &[b"abcdef", b"ghijkl", b"mn"]);
@@ -335,8 +337,8 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"abcdefghijklmn");
     }
 
-    /// What a collector with a file gives, and what one in memory gives.
-    fn both(keep: u64, pieces: &[Vec<u8>]) -> (StreamOutput, StreamOutput) {
+    /// Collects with a file and in memory, and returns both results.
+    fn collect_both(keep: u64, pieces: &[Vec<u8>]) -> (StreamOutput, StreamOutput) {
         let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
         let mut spilling = Collector::spilling(keep, Box::new(open));
         let mut plain = Collector::new(keep, None);
@@ -346,7 +348,7 @@ mod tests {
         }
         assert_eq!(spilling.last(1000), plain.last(1000));
         let kept = spilling.keep();
-        if let Kept::InFile(file) = &kept {
+        if let StoredOutput::InFile(file) = &kept {
             let (mut text, mut at) = (String::new(), 0);
             while let Some((piece, next)) = file.piece(at).unwrap() {
                 text.push_str(&piece);
@@ -354,18 +356,18 @@ mod tests {
             }
             let frame = file.frame();
             let is_text = frame.text.is_some();
-            let told = StreamOutput {
+            let assembled = StreamOutput {
                 text: is_text.then(|| text.clone()),
                 base64: (!is_text).then_some(text),
                 ..frame
             };
-            assert_eq!(told, kept.cut(u64::MAX).unwrap());
+            assert_eq!(assembled, kept.cut(u64::MAX).unwrap());
         }
         (kept.cut(u64::MAX).unwrap(), plain.finish())
     }
 
     #[test]
-    fn a_file_keeps_what_memory_would() {
+    fn file_storage_matches_memory_storage() {
         let text = |bytes: usize| "aäü€😀".bytes().cycle().take(bytes).collect::<Vec<_>>();
         let binary = |bytes: usize| (0..=255).cycle().take(bytes).collect::<Vec<u8>>();
         for keep in [70_000, 100_001, 1 << 20] {
@@ -373,7 +375,7 @@ mod tests {
                 for stream in [text(total), binary(total)] {
                     for piece in [total, 997, 65_536, 70_001] {
                         let pieces: Vec<_> = stream.chunks(piece).map(<[u8]>::to_vec).collect();
-                        let (kept, expected) = both(keep, &pieces);
+                        let (kept, expected) = collect_both(keep, &pieces);
                         assert_eq!(kept, expected, "keep {keep}, total {total}, pieces of {piece}");
                     }
                 }
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_a_file_little_is_kept() {
+    fn without_a_file_only_the_memory_limit_is_kept() {
         let mut collector = Collector::spilling(1 << 20, Box::new(|_| None));
         let stream: Vec<u8> = (0..200_000_u32).map(|at| b'a' + u8::try_from(at / 10_000).unwrap()).collect();
         stream.chunks(1000).for_each(|piece| collector.push(&Bytes::copy_from_slice(piece)));
@@ -394,9 +396,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_can_be_cut() {
+    fn stored_output_can_be_cut() {
         for total in [1000, 100_000, 3_000_000] {
-            let (whole, _) = both(2_000_000, &[vec![b'x'; total]]);
+            let (whole, _) = collect_both(2_000_000, &[vec![b'x'; total]]);
             let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
             let mut collector = Collector::spilling(2_000_000, Box::new(open));
             collector.push(&Bytes::from(vec![b'x'; total]));
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_stops_at_its_limit_and_is_not_made_without_need() {
+    fn log_stops_at_its_limit_and_is_created_only_if_needed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdout");
         let _ = collect(8, log(&path, 10), &[b"abcdefgh"]).finish();

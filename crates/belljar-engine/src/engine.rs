@@ -1,4 +1,4 @@
-//! What an engine is: it builds walls with a guest inside, and hands back a connection to it.
+//! The engine interface: an engine builds walls with a guest inside, and returns a connection to the guest.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,79 +14,80 @@ use crate::capabilities::Capabilities;
 use crate::client::{GuestClient, GuestError};
 use crate::engine_error::EngineError;
 
-/// Builds walls. Everything that a sandbox can do beyond that is the guest's, and so the same in each engine.
+/// Builds walls. Everything else that a sandbox can do is provided by the guest, and is therefore the same in each engine.
 pub trait Engine: Send + Sync {
-    /// The engine's name.
+    /// Returns the engine's name.
     fn name(&self) -> EngineName;
 
-    /// What it can do here. It may change while the process runs, as the machine does.
+    /// Returns the engine's capabilities here. They may change while the process runs, as the machine does.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes a sandbox.
+    /// Creates a sandbox.
     ///
     /// # Errors
-    /// See [`EngineError`]. When this returns an error, nothing of the sandbox is left, unless it says
-    /// [`EngineError::Unreachable`]: then the answer was lost, and [`Engine::survivors`] tells.
+    /// See [`EngineError`]. After an error nothing of the sandbox is left, except after [`EngineError::Unreachable`]:
+    /// then the response was lost, and [`Engine::survivors`] has the outcome.
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>>;
 
-    /// The sandboxes of this engine that live on from earlier or other processes, or have been launched by this one. An
-    /// engine whose sandboxes end with their process has none.
+    /// Returns the sandboxes of this engine that survive from earlier or other processes, or were launched by this one.
+    /// None for an engine whose sandboxes end with their process.
     ///
     /// # Errors
-    /// Whoever holds them cannot be asked.
+    /// Fails if the process that holds them cannot be reached.
     fn survivors(&self) -> BoxFuture<'_, Result<Vec<Survivor>, EngineError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Takes over a survivor, with a fresh connection to its guest. `None` is one that is not there, or not any more.
+    /// Takes over a survivor, with a new connection to its guest. Returns `None` if it does not exist (any more).
     ///
     /// # Errors
-    /// It is there and cannot be reached.
+    /// Fails if it exists but cannot be reached.
     fn adopt<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Sandbox>, EngineError>> {
         let _ = id;
         Box::pin(async { Ok(None) })
     }
 }
 
-/// A sandbox to be made.
+/// Parameters of a new sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct CreateRequest<'a> {
-    /// What it is to be.
+    /// Its specification.
     pub spec: &'a SandboxSpec,
-    /// How long it is to live, and for whom.
+    /// Its lifetime and owner.
     pub life: Life<'a>,
 }
 
-/// How long a sandbox is to live.
+/// Lifetime of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub enum Life<'a> {
-    /// For one run, under an id that the engine chooses. It has one connection, and ends when it is dropped or with this process.
+    /// For one run, with an id chosen by the engine. It has one connection, and ends when it is dropped or with this
+    /// process.
     Run {
-        /// Whether to wait for its guest. If not, what is asked of the guest waits in the connection, so that it finds it there
-        /// when it comes up; a launch that fails then shows as a guest that is gone, and [`Sandbox::explain`] says why.
-        /// [`crate::run`] sees to that itself.
+        /// Wait for its guest. Otherwise calls to the guest are queued in the connection until it is up; a failed
+        /// launch then appears as a guest that is gone, and [`Sandbox::explain`] returns the reason. [`crate::run`]
+        /// does so itself.
         wait: bool,
     },
-    /// Until somebody ends it, under an id that the caller has chosen, and noted before. Its guest takes any number of
-    /// connections ([`Sandbox::connect`]); `limits.timeout` of the spec is only what an execution gets that names no time of its
-    /// own. Where the engine has survivors, the sandbox goes on without this process, also when it is dropped; only
+    /// Until it is ended explicitly, with an id that the caller has chosen and recorded before. Its guest accepts any
+    /// number of connections ([`Sandbox::connect`]); `limits.timeout` of the spec is only the default timeout of
+    /// executions. If the engine has survivors, the sandbox outlives this process and is not ended by dropping it; only
     /// [`Sandbox::stop`], [`Sandbox::kill`] and the deadline end it.
     Long {
         /// Its id.
         id: &'a SandboxId,
-        /// The time after which whoever holds it ends it.
+        /// The time after which the process that holds it ends it.
         deadline: Option<Duration>,
     },
 }
 
 impl<'a> CreateRequest<'a> {
-    /// A sandbox for one run, whose guest is waited for.
+    /// Creates a request for a sandbox for one run, whose guest is waited for.
     #[must_use]
     pub const fn run(spec: &'a SandboxSpec) -> Self {
         Self { spec, life: Life::Run { wait: true } }
     }
 
-    /// A long-lived sandbox.
+    /// Creates a request for a long-lived sandbox.
     #[must_use]
     pub const fn long(id: &'a SandboxId, spec: &'a SandboxSpec, deadline: Option<Duration>) -> Self {
         Self { spec, life: Life::Long { id, deadline } }
@@ -99,29 +100,29 @@ impl<'a> From<&'a SandboxSpec> for CreateRequest<'a> {
     }
 }
 
-/// A sandbox that its engine holds.
+/// A sandbox held by its engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survivor {
     /// Its id.
     pub id: SandboxId,
-    /// Whether everything in it stands still.
+    /// True if it is frozen.
     pub is_frozen: bool,
     /// The time until its deadline, if it has one.
     pub deadline: Option<Duration>,
-    /// How it has ended, if it has: it is then told for the last time, and cannot be adopted.
+    /// The cause of its end, if it has ended: it is then reported for the last time, and cannot be adopted.
     pub ended: Option<String>,
 }
 
-/// A running sandbox. One that was made for one run ([`Life::Run`]) ends when it is dropped as well, but only
-/// [`Sandbox::stop`] tells whether that worked.
+/// A running sandbox. One created for one run ([`Life::Run`]) also ends on drop, but only [`Sandbox::stop`] reports
+/// whether that worked.
 ///
-/// It may be shared. Calls to the guest that are under way when somebody ends it fail as [`GuestError::Gone`].
+/// Sandboxes can be shared. Calls to the guest that are in flight when it is ended fail with [`GuestError::Gone`].
 pub struct Sandbox {
     /// Its id.
     pub id: SandboxId,
-    /// The isolation that is really in force.
+    /// The isolation that is actually enforced.
     pub isolation: Isolation,
-    /// The home directory inside, where files go and programs start.
+    /// The home directory inside, for files and as the working directory of programs.
     pub home: PathBuf,
     guest: GuestClient,
     walls: Box<dyn Walls>,
@@ -137,56 +138,56 @@ impl std::fmt::Debug for Sandbox {
     }
 }
 
-/// Records of a sandbox's network, in their order.
+/// Network records of a sandbox, in order.
 pub type NetworkLog = BoxStream<'static, std::io::Result<NetworkRecord>>;
 
-/// What holds a sandbox from outside.
+/// The host's side of a sandbox.
 pub trait Walls: Send + Sync {
-    /// What the sandbox has used so far, as far as its engine can tell.
+    /// Returns the resource usage so far, as far as the engine knows it.
     fn usage(&self) -> BoxFuture<'_, Usage>;
 
     /// Changes limits that are enforced from outside: all of those named, or none.
     ///
     /// # Errors
-    /// [`EngineError::LimitInUse`], [`EngineError::SetLimit`]; [`EngineError::Unsupported`] where no control group holds them.
+    /// [`EngineError::LimitInUse`], [`EngineError::SetLimit`]; [`EngineError::Unsupported`] without cgroups.
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>>;
 
-    /// Replaces the network policy. Connections that the new one does not allow are cut at once.
+    /// Replaces the network policy. Connections that the new one does not allow are closed immediately.
     ///
     /// # Errors
     /// [`EngineError::NoNetwork`].
     fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>>;
 
-    /// What has been decided about connections, after record `after`, as far as it is kept; with `follow` also what will be.
+    /// Returns the decisions about connections after record `after`, as far as they are retained; with `follow` also
+    /// future ones.
     ///
     /// # Errors
-    /// As [`Walls::set_network`].
+    /// See [`Walls::set_network`].
     fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>>;
 
-    /// Moves the time at which whoever holds the walls ends the sandbox, counted from now; `None` takes it away.
+    /// Sets the deadline at which the process that holds the walls ends the sandbox, counted from now; `None` removes it.
     ///
     /// # Errors
-    /// Whoever holds them cannot be asked.
+    /// Fails if the process that holds them cannot be reached.
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// Makes everything inside stand still, the guest included, and returns when it does. One that stands still already
-    /// stays so.
+    /// Freezes everything inside, including the guest, and returns once it is frozen. No effect if it already is.
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] without control groups; else the kernel's reason. It goes on then.
+    /// [`EngineError::Unsupported`] without cgroups; otherwise the kernel's error. The sandbox keeps running then.
     fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// Lets everything inside go on.
+    /// Thaws everything inside.
     ///
     /// # Errors
-    /// As [`Walls::freeze`].
+    /// See [`Walls::freeze`].
     fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// Has an interpreter that is warm move into the sandbox, for the next context of Python in it: a fork of the one that this
-    /// tenant (`owner`) has ready, with the modules `imports` loaded. Without one, contexts start as any process does.
+    /// Moves a pre-warmed interpreter into the sandbox, for its next Python context: a fork of the parent of this
+    /// tenant (`owner`), with the modules `imports` loaded. Without one, contexts start as plain processes.
     ///
     /// # Errors
-    /// Why there is none, as a sentence.
+    /// Returns the reason why there is none.
     fn offer_interpreter<'a>(
         &'a self,
         owner: &'a str,
@@ -199,52 +200,52 @@ pub trait Walls: Send + Sync {
     /// Opens another connection to the guest.
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] for a sandbox whose guest has one connection and ends with it.
+    /// [`EngineError::Unsupported`] for a sandbox whose guest has a single connection and ends with it.
     fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>>;
 
-    /// Notes that the guest has answered for the first time.
-    fn answered(&self) {}
+    /// Records the first response of the guest.
+    fn record_first_answer(&self) {}
 
-    /// How long each phase of the launch took so far, in order.
+    /// Returns the duration of each phase of the launch so far, in order.
     fn phases(&self) -> Vec<(&'static str, Duration)> {
         Vec::new()
     }
 
-    /// Why there is no guest, when there is none because the launch failed or the sandbox has ended. Waits a moment for
-    /// the reason, which may come after the connection has broken.
-    fn gone(&self) -> BoxFuture<'_, Option<EngineError>>;
+    /// Returns why the guest is gone, if the launch failed or the sandbox has ended. Waits a moment for the reason,
+    /// which may arrive after the loss of the connection.
+    fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>>;
 
-    /// Ends everything in the sandbox and does not wait for that. What was used can still be asked, until
-    /// [`Walls::stop`], which has to follow.
+    /// Kills everything in the sandbox without waiting. The usage is still available until [`Walls::stop`], which has
+    /// to follow.
     fn kill(&self);
 
-    /// Ends everything in the sandbox and removes all that it held. Returns when that is done. May be called again, and by
-    /// several at once.
+    /// Kills everything in the sandbox and removes everything that it held, then returns. May be called repeatedly and
+    /// concurrently.
     fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// Waits until the engine sees the sandbox end, and says how.
-    fn ended(&self) -> BoxFuture<'_, String>;
+    /// Waits for the end of the sandbox; returns how it ended.
+    fn wait_ended(&self) -> BoxFuture<'_, String>;
 }
 
-/// What a sandbox has used. `None` is not known in this engine.
+/// Resource usage of a sandbox. `None` means unknown in this engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Memory in use now, in bytes: files in memory and the cache of files included.
+    /// Current memory usage in bytes, including files in memory and the page cache.
     pub memory_bytes: Option<u64>,
-    /// The most memory in use at once, in bytes.
+    /// Peak memory usage, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// Processes and threads now, the guest's own not counted.
+    /// Current number of processes and threads, without the guest's own.
     pub pids: Option<u32>,
     /// Processor time.
     pub cpu: Option<Duration>,
-    /// Processes that were killed because memory ran out.
+    /// Number of processes killed by the OOM killer.
     pub oom_kills: u64,
-    /// Forks that the process limit refused.
+    /// Number of forks refused by the process limit.
     pub pids_denied: u64,
 }
 
 impl Sandbox {
-    /// Puts together what an engine has built.
+    /// Assembles a sandbox from the parts that an engine has built.
     #[must_use]
     pub fn new(
         id: SandboxId,
@@ -259,7 +260,7 @@ impl Sandbox {
     /// See [`Walls::offer_interpreter`].
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is none.
     pub async fn offer_interpreter(&self, owner: &str, imports: &[String]) -> Result<(), String> {
         self.walls.offer_interpreter(owner, imports).await
     }
@@ -267,15 +268,15 @@ impl Sandbox {
     /// Reads a file of at most `max_bytes`. The path is absolute, or relative to the home directory.
     ///
     /// # Errors
-    /// [`EngineError::Guest`]: there is no such file, or it is larger.
+    /// [`EngineError::Guest`] if the file does not exist or is larger.
     pub async fn read_file(&self, path: impl AsRef<Path>, max_bytes: usize) -> Result<Bytes, EngineError> {
         Ok(self.guest.read_all(path.as_ref(), max_bytes).await?)
     }
 
-    /// Writes a file, with the directories above it. The path is absolute, or relative to the home directory.
+    /// Writes a file, creating its parent directories. The path is absolute, or relative to the home directory.
     ///
     /// # Errors
-    /// [`EngineError::Guest`]: it cannot be written there.
+    /// [`EngineError::Guest`] if it cannot be written there.
     pub async fn write_file(
         &self,
         path: impl AsRef<Path>,
@@ -285,27 +286,28 @@ impl Sandbox {
         Ok(())
     }
 
-    /// The guest, in the messages of its protocol ([`crate::v1`]), which are no part of the embedding API and change with it.
+    /// Returns the client of the guest. Its protocol messages ([`crate::v1`]) are not part of the embedding API and may
+    /// change.
     #[doc(hidden)]
     #[must_use]
     pub fn guest(&self) -> &GuestClient {
         &self.guest
     }
 
-    /// What it has used so far.
+    /// Returns the resource usage so far.
     pub async fn usage(&self) -> Usage {
         self.walls.usage().await
     }
 
-    /// Changes limits while it runs: all of those named, or none.
+    /// Changes limits of the running sandbox: all of those named, or none.
     ///
     /// # Errors
-    /// A limit below what is in use is refused by name; see [`Walls::set_limits`].
+    /// Fails if a limit is below the current usage; see [`Walls::set_limits`].
     pub async fn set_limits(&self, change: &LimitsChange) -> Result<(), EngineError> {
         self.walls.set_limits(change).await
     }
 
-    /// Replaces its network policy, which is not checked against anything here.
+    /// Replaces the network policy, without checking it.
     ///
     /// # Errors
     /// See [`Walls::set_network`].
@@ -313,7 +315,8 @@ impl Sandbox {
         self.walls.set_network(policy).await
     }
 
-    /// What has been decided about its connections, after record `after`; with `follow` also what will be, until it ends.
+    /// Returns the decisions about its connections after record `after`; with `follow` also future ones, until the
+    /// sandbox ends.
     ///
     /// # Errors
     /// See [`Walls::network_log`].
@@ -321,7 +324,8 @@ impl Sandbox {
         self.walls.network_log(after, follow).await
     }
 
-    /// Moves the time at which it is ended from outside, also when this process is gone by then; `None` takes it away.
+    /// Sets the deadline at which the sandbox is ended from outside, even if this process is gone by then; `None`
+    /// removes it.
     ///
     /// # Errors
     /// See [`Walls::set_deadline`].
@@ -329,7 +333,7 @@ impl Sandbox {
         self.walls.set_deadline(after).await
     }
 
-    /// Makes everything inside stand still, the guest included: calls to it wait until [`Sandbox::thaw`].
+    /// Freezes everything inside, including the guest: calls to it wait until [`Sandbox::thaw`].
     ///
     /// # Errors
     /// See [`Walls::freeze`].
@@ -337,7 +341,7 @@ impl Sandbox {
         self.walls.freeze().await
     }
 
-    /// Lets everything inside go on.
+    /// Thaws everything inside.
     ///
     /// # Errors
     /// See [`Walls::thaw`].
@@ -345,7 +349,7 @@ impl Sandbox {
         self.walls.thaw().await
     }
 
-    /// Opens another connection to the guest. One that breaks leaves the others and the sandbox as they are.
+    /// Opens another connection to the guest. A failed connection does not affect the others or the sandbox.
     ///
     /// # Errors
     /// See [`Walls::connect`].
@@ -354,42 +358,42 @@ impl Sandbox {
         self.walls.connect().await
     }
 
-    /// How long each phase of the start took, in order; `guest` is the time until its first answer.
+    /// Returns the duration of each phase of the start, in order; `guest` is the time until its first response.
     #[must_use]
     pub fn timings(&self) -> Vec<(&'static str, Duration)> {
         self.walls.phases()
     }
 
-    /// The guest has answered.
-    pub(crate) fn answered(&self) {
-        self.walls.answered();
+    /// Records the first response of the guest.
+    pub(crate) fn record_first_answer(&self) {
+        self.walls.record_first_answer();
     }
 
-    /// Ends everything inside and does not wait for that; nothing can be asked of the guest any more, but what was used
-    /// still can. [`Sandbox::stop`] has to follow.
+    /// Kills everything inside without waiting; the guest is unreachable afterwards, but the usage is still available.
+    /// [`Sandbox::stop`] has to follow.
     pub fn kill(&self) {
         self.walls.kill();
     }
 
-    /// The better reason for an error, where a sandbox that could not start or has ended is behind it.
+    /// Replaces an error by its cause, if that is a sandbox that failed to start or has ended.
     pub async fn explain(&self, error: EngineError) -> EngineError {
         match error {
             EngineError::Guest(GuestError::Gone(_) | GuestError::Protocol { .. }) => {
-                self.walls.gone().await.unwrap_or(error)
+                self.walls.explain_end().await.unwrap_or(error)
             }
             error => error,
         }
     }
 
-    /// Waits until it ends, by itself or because somebody ended it, and says how.
-    pub async fn ended(&self) -> String {
-        self.walls.ended().await
+    /// Waits until the sandbox ends, by itself or on request; returns how it ended.
+    pub async fn wait_ended(&self) -> String {
+        self.walls.wait_ended().await
     }
 
-    /// Ends it and removes all that it held. May be called again, and by several at once.
+    /// Ends the sandbox and removes everything that it held. May be called repeatedly and concurrently.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// Fails if something could not be removed.
     pub async fn stop(&self) -> Result<(), EngineError> {
         self.walls.stop().await
     }

@@ -1,4 +1,4 @@
-//! Why a sandbox could not be made, used or removed.
+//! Errors of engines.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -7,34 +7,34 @@ use belljar_model::{EngineName, MountRefusal, SandboxId};
 
 use crate::client::GuestError;
 
-/// Why a sandbox could not be made, used or removed. None of these is the fault of the code that was to run.
+/// Failure to create, use or remove a sandbox. None of these is caused by the code that was to run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The specification asks for another engine.
-    #[error("engine: {asked} was asked for, and this is {this}")]
+    /// The specification requests another engine.
+    #[error("engine: {asked} was requested, but this engine is {this}")]
     WrongEngine {
-        /// What the specification says.
+        /// Engine in the specification.
         asked: EngineName,
-        /// What this engine is.
+        /// This engine.
         this: EngineName,
     },
-    /// A wall cannot be built here. There is no sandbox then, and none without it unless asked for by name.
+    /// A wall cannot be built here. No sandbox is created then; one without the wall must be requested by name.
     #[error("cannot enforce {layer}: {reason}\n  to fix it: {fix}")]
     Layer {
         /// The wall.
         layer: Cow<'static, str>,
-        /// What is in the way.
+        /// The obstacle.
         reason: String,
-        /// What to do about it.
+        /// The fix, as a hint.
         fix: String,
     },
     /// A step of the launch failed.
     #[error("cannot {step}")]
     Launch {
-        /// What was tried, on what.
+        /// The operation and its object.
         step: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
@@ -44,101 +44,101 @@ pub enum EngineError {
     /// A mount's source cannot be used.
     #[error("mounts: cannot use {path}")]
     MountSource {
-        /// The source as asked for.
+        /// The requested source.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The guest refused or failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The sandbox ended before its time.
+    /// The sandbox ended prematurely.
     #[error("the sandbox ended unexpectedly: {how}")]
     Ended {
-        /// How, as far as it is known.
+        /// The cause of the end, as far as known.
         how: String,
     },
-    /// Something of the sandbox could not be removed.
+    /// Parts of the sandbox could not be removed.
     #[error("{count} parts of sandbox {id} could not be removed")]
-    Left {
-        /// Which sandbox.
+    Leftovers {
+        /// The sandbox.
         id: SandboxId,
-        /// How many parts.
+        /// Number of parts.
         count: u32,
-        /// The reason for the first.
+        /// The cause for the first one.
         #[source]
         source: std::io::Error,
     },
     /// A file of the host cannot be read or written.
     #[error("cannot {action} {path}")]
     HostFile {
-        /// `read`, `write`.
+        /// `read` or `write`.
         action: Cow<'static, str>,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// This engine, or this set-up of it, cannot do what was asked.
-    #[error("{what}: the engine {engine} cannot do that here: {reason}")]
+    /// This engine, or its configuration, does not support the request.
+    #[error("{what}: not supported by the engine {engine} here: {reason}")]
     Unsupported {
-        /// What was asked.
+        /// The request.
         what: Cow<'static, str>,
         /// The engine.
         engine: EngineName,
-        /// What is in the way.
+        /// The obstacle.
         reason: Cow<'static, str>,
     },
-    /// The sandbox has no gateway, without which nothing leads out of it.
+    /// The sandbox has no gateway, which every connection out of it needs.
     #[error(
-        "network: the sandbox was made without one; make one whose network is whitelist, which may allow nothing at first"
+        "network: the sandbox was created without one; create a sandbox with the network whitelist, which may allow nothing at first"
     )]
     NoNetwork,
-    /// A limit cannot become less than what is in use.
+    /// A limit cannot be lowered below the current usage.
     #[error(
-        "{field}: {value} is less than the {in_use} in use; give more, or end something in the sandbox first"
+        "{field}: {value} is less than the {in_use} in use; set a higher limit, or stop something in the sandbox first"
     )]
     LimitInUse {
         /// The limit: `memory` or `pids`.
         field: Cow<'static, str>,
-        /// What it was to become.
+        /// The requested value.
         value: String,
-        /// What is in use.
+        /// The current usage.
         in_use: String,
     },
-    /// A limit of a running sandbox could not be changed. All limits are as they were before.
+    /// A limit of a running sandbox could not be changed. All limits are unchanged.
     #[error("cannot set {field} of the running sandbox to {value}")]
     SetLimit {
         /// The limit: `memory`, `cpus` or `pids`.
         field: Cow<'static, str>,
-        /// What it was to become.
+        /// The requested value.
         value: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
-    /// Another sandbox has the id that one was to be launched with.
-    #[error("the sandbox {id} already exists; launch with another id, or end that one first")]
+    /// Another sandbox already has the id.
+    #[error("sandbox {id} already exists; launch with another id, or end that sandbox first")]
     IdInUse {
         /// The id.
         id: SandboxId,
     },
-    /// There is no sandbox with this id.
+    /// No sandbox has this id.
     #[error("there is no sandbox {id}")]
     NoSandbox {
         /// The id.
         id: SandboxId,
     },
     /// The process that holds the sandboxes could not be started or reached.
-    #[error("cannot {step}; what it says is in {log}", log = .log.display())]
+    #[error("cannot {step}; see its log {log}", log = .log.display())]
     Unreachable {
-        /// What was tried.
+        /// The operation.
         step: String,
         /// The log of that process.
         log: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },

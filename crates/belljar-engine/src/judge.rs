@@ -1,5 +1,5 @@
-//! How a process ended: what the guest tells, checked against what the kernel can tell and against what control groups
-//! have seen. The guest is not believed an end that cannot be.
+//! Outcome of a process: the guest's report, checked against what the kernel can report and what cgroups have counted.
+//! Impossible reports are rejected.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use crate::engine::{Sandbox, Usage};
 
 const SIGKILL: i32 = 9;
 
-/// The greatest number of a signal on Linux.
+/// Highest signal number on Linux.
 const MAX_SIGNAL: i32 = 64;
 
-/// How a process ended.
+/// Outcome of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Its own exit code, if it ended by itself.
+    /// Its exit code, if it exited by itself.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that terminated it.
     pub signal: Option<i32>,
 }
 
-/// What ended a sandbox with a command in it, and what the sandbox had used by then. `patience` is how long its end is waited for.
-pub async fn judge_lost(sandbox: &Sandbox, before: &Usage, patience: Duration) -> (Outcome, Usage) {
-    let how = tokio::time::timeout(patience, sandbox.ended()).await;
-    // What its end has killed is known then.
+/// Determines what ended a sandbox during a command, and its usage at that time. Waits at most `timeout` for its end.
+pub async fn judge_lost(sandbox: &Sandbox, before: &Usage, timeout: Duration) -> (Outcome, Usage) {
+    let how = tokio::time::timeout(timeout, sandbox.wait_ended()).await;
+    // OOM kills are counted by then.
     let usage = sandbox.usage().await;
     let outcome = if usage.oom_kills > before.oom_kills {
         Outcome::OutOfMemory
@@ -37,7 +37,7 @@ pub async fn judge_lost(sandbox: &Sandbox, before: &Usage, patience: Duration) -
     (outcome, usage)
 }
 
-/// Judges an end, from what the sandbox had used before it and after.
+/// Determines the outcome of a process, from the sandbox's usage before and after it.
 #[must_use]
 pub fn judge(exited: &v1::Exited, before: &Usage, after: &Usage) -> Judgement {
     let is_possible = match exited.signal {
@@ -45,7 +45,7 @@ pub fn judge(exited: &v1::Exited, before: &Usage, after: &Usage) -> Judgement {
         signal => (1..=MAX_SIGNAL).contains(&signal),
     };
     if !is_possible {
-        // The kernel tells no such end: the guest made it up, and nothing else that it says of it counts.
+        // The kernel reports no such status: the guest made it up, and the rest of its report is ignored.
         let cause = "the guest reported an impossible exit status".to_owned();
         return Judgement { outcome: Outcome::Infrastructure { cause }, exit_code: None, signal: None };
     }

@@ -1,5 +1,4 @@
-//! What an engine is, how its guest is spoken with, one run from beginning to end, and the suite that every engine
-//! passes.
+//! The engine interface, the client of the guest, the execution of one run, and the conformance suite of engines.
 
 mod capabilities;
 mod changes;
@@ -11,24 +10,24 @@ pub mod conformance;
 mod engine;
 mod engine_error;
 mod judge;
-mod kept;
 mod log_dir;
 mod run;
+mod stored_output;
 mod tunnel;
 
 pub use capabilities::{Capabilities, Engines, IsolationLevel, Offer};
 pub use client::{
-    Archive, Ask, CodeEvent, CodeExecution, Download, Execution, GuestClient, GuestError, Pack, ProcessEvent,
-    Search, Tunnel, Upload, Watch, events, received, unpacked, written,
+    Archive, CodeEvent, CodeExecution, Download, Execution, GuestCall, GuestClient, GuestError, Pack,
+    ProcessEvent, Search, Tunnel, Upload, Watch, events, receive_from, unpack_messages, write_messages,
 };
-pub use collect::{Collector, IN_MEMORY_BYTES, LogFile, OpenSpill};
+pub use collect::{Collector, LogFile, MAX_IN_MEMORY_BYTES, OpenSpill};
 pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::EngineError;
 pub use judge::{Judgement, judge, judge_lost};
-pub use kept::{Kept, KeptFile, Spill};
 pub use log_dir::LogDir;
 pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
+pub use stored_output::{Spill, StoredFile, StoredOutput};
 pub use tunnel::TunnelIo;
 
-/// Messages of the guest protocol that callers see.
+/// Messages of the guest protocol that are visible to callers.
 pub use belljar_proto::{ErrorCode, v1};

@@ -1,4 +1,4 @@
-//! Where streams go that are more than is kept.
+//! Directory for the logs of streams that exceed the kept output.
 
 use std::fs::File;
 use std::io;
@@ -9,47 +9,48 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const OPEN_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory for logs, made with the first of them. Its path is looked up once, before any code of the user runs:
-/// afterwards a part of it could be another directory, or a link, where the sandbox was given the one above to write to.
+/// A directory for logs, created with the first log. Its path is resolved once, before any user code runs: later, if
+/// the sandbox may write to a parent directory, a component could have been replaced by another directory or a link.
 #[derive(Debug, Clone)]
-pub struct LogDir(Arc<Place>);
+pub struct LogDir(Arc<Location>);
 
 #[derive(Debug)]
-struct Place {
+struct Location {
     path: PathBuf,
-    /// The directory above.
+    /// The parent directory.
     parent: OwnedFd,
     dir: OnceLock<OwnedFd>,
 }
 
 impl LogDir {
-    /// Looks up where `path` belongs. What is above it is made if it is missing.
+    /// Resolves `path`. Creates its parent directories if missing.
     ///
     /// # Errors
-    /// What is above cannot be made or opened.
+    /// Fails if the parent directory cannot be created or opened.
     pub fn find(path: &Path) -> io::Result<Self> {
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(above)?;
-        let parent = rustix::fs::openat(CWD, above, DIRECTORY, Mode::empty())?;
+        let parent_path =
+            path.parent().filter(|parent_path| !parent_path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::create_dir_all(parent_path)?;
+        let parent = rustix::fs::openat(CWD, parent_path, OPEN_FLAGS, Mode::empty())?;
         let dir = OnceLock::new();
-        if let Ok(there) = rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()) {
-            let _ = dir.set(there);
+        if let Ok(existing) = rustix::fs::openat(CWD, path, OPEN_FLAGS, Mode::empty()) {
+            let _ = dir.set(existing);
         }
-        Ok(Self(Arc::new(Place { path: path.to_owned(), parent, dir })))
+        Ok(Self(Arc::new(Location { path: path.to_owned(), parent, dir })))
     }
 
-    /// The path of a log, for people.
+    /// Returns the path of a log, for display.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path.join(name)
     }
 
-    /// Makes a log. A file or a link in its place is replaced, never written to.
+    /// Creates a log. An existing file or link is replaced, never written to.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Fails if it cannot be created.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let dir = self.dir()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -73,8 +74,8 @@ impl LogDir {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let made = rustix::fs::openat(&self.0.parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        Ok(self.0.dir.get_or_init(|| made).as_fd())
+        let created = rustix::fs::openat(&self.0.parent, name, OPEN_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
+        Ok(self.0.dir.get_or_init(|| created).as_fd())
     }
 }
 
@@ -84,15 +85,15 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_that_come_meanwhile_are_not_followed() {
+    fn links_created_later_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("other")).unwrap();
-        std::fs::write(at("victim"), "as it was").unwrap();
+        std::fs::write(at("victim"), "unchanged").unwrap();
         let logs = LogDir::find(&at("logs")).unwrap();
-        assert!(!at("logs").exists(), "it is made with the first log");
+        assert!(!at("logs").exists(), "it is created with the first log");
         symlink(at("other"), at("logs")).unwrap();
-        assert!(logs.create("run.stdout").is_err(), "a link is no directory");
+        assert!(logs.create("run.stdout").is_err(), "a link is not a directory");
         std::fs::remove_file(at("logs")).unwrap();
         logs.create("run.stdout").unwrap();
         std::fs::rename(at("logs"), at("moved")).unwrap();
@@ -102,7 +103,7 @@ mod tests {
         }
         logs.create("run.stderr").unwrap();
         assert!(at("moved/run.stderr").metadata().unwrap().is_file());
-        assert_eq!(std::fs::read(at("victim")).unwrap(), b"as it was");
+        assert_eq!(std::fs::read(at("victim")).unwrap(), b"unchanged");
         assert_eq!(std::fs::read_dir(at("other")).unwrap().count(), 0);
     }
 }

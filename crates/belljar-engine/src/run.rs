@@ -1,4 +1,4 @@
-//! One run of code from beginning to end, in any engine: put files in, compile, run, bring files out, say how it went.
+//! One run of code in any engine: upload files, compile, run, collect output and changed files, return the result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use crate::engine_error::EngineError;
 use crate::judge::{judge, judge_lost};
 use crate::log_dir::LogDir;
 
-/// Time between SIGTERM and SIGKILL when a run has used up its time. Held by `conformance::timeout_kills_after_grace`.
+/// Time between SIGTERM and SIGKILL after a timeout. Held by `conformance::timeout_kills_after_grace`.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// A source up to this size travels with the request that starts it, in bytes.
+/// Maximum size of a source that is sent within the start request, in bytes.
 const MAX_INLINE_BYTES: usize = 1 << 20;
 
-/// How much of stderr is looked at for a hint, in bytes.
+/// Length of the end of stderr that is searched for a hint, in bytes.
 const HINT_BYTES: usize = 8 * 1024;
 
-/// What is to be run: a source in a language, and what its methods add.
+/// A run: a source in a language, and options.
 #[must_use]
 pub struct RunRequest<'a> {
     language: &'a Language,
@@ -45,7 +45,7 @@ pub struct RunRequest<'a> {
 }
 
 impl<'a> RunRequest<'a> {
-    /// Runs `source` under the file name that the language has for it, without arguments, input or files.
+    /// Creates a run of `source` under the language's default file name, without arguments, input or files.
     pub fn new(language: &'a Language, source: impl Into<Bytes>) -> Self {
         Self {
             language,
@@ -61,70 +61,71 @@ impl<'a> RunRequest<'a> {
         }
     }
 
-    /// Names the source's file in the home directory.
+    /// Sets the source's file name in the home directory.
     pub fn source_name(mut self, name: impl Into<PathBuf>) -> Self {
         self.source_name = name.into();
         self
     }
 
-    /// Gives the program arguments.
+    /// Adds arguments of the program.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Feeds the program's standard input, which is empty otherwise.
+    /// Sets the program's standard input, which is empty by default.
     pub fn stdin(mut self, stdin: impl AsyncRead + Send + Unpin + 'static) -> Self {
         self.stdin = Some(Box::new(stdin));
         self
     }
 
-    /// Puts files in before the program starts.
+    /// Adds files to upload before the program starts.
     pub fn files(mut self, files: impl IntoIterator<Item = InputFile>) -> Self {
         self.files.extend(files);
         self
     }
 
-    /// Looks for files that were made and changed, for [`RunResult::files`].
+    /// Sets whether created and changed files are recorded in [`RunResult::files`].
     pub fn track_files(mut self, track: bool) -> Self {
         self.track_files = track;
         self
     }
 
-    /// Writes to this directory what a stream has more than is kept.
+    /// Sets the directory for full logs of streams that exceed the kept output.
     pub fn log_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.log_dir = Some(dir.into());
         self
     }
 
-    /// Says whether nothing follows in this sandbox: it is ended together with the program, and only [`Sandbox::stop`] is left.
+    /// Sets whether this is the last run in the sandbox: it is then killed together with the program, and only
+    /// [`Sandbox::stop`] may follow.
     pub fn last(mut self, last: bool) -> Self {
         self.last = last;
         self
     }
 
-    /// Says how [`RunResult::hint`] names limits; as fields of a specification if not said.
+    /// Sets how [`RunResult::hint`] names limits; by default as fields of a specification.
     pub fn hint_reader(mut self, reader: HintReader) -> Self {
         self.hint_reader = reader;
         self
     }
 }
 
-/// A file to put in.
+/// A file to upload.
 pub struct InputFile {
-    /// Where it goes; relative to the home directory, or absolute.
+    /// Target path; relative to the home directory, or absolute.
     pub target: PathBuf,
     /// Permission bits.
     pub mode: u32,
-    /// Its content.
+    /// Content.
     pub content: Box<dyn AsyncRead + Send + Unpin>,
 }
 
-/// Takes what happens while it happens. A slow taker slows the program down; nothing is lost.
+/// Receives the events of a run as they happen. A slow sink throttles the program; nothing is lost.
 pub trait Sink: Send {
-    /// A phase begins: `compile` or `run`. `id` is the running process's number in the guest.
+    /// Called when a phase begins: `compile` or `run`. `id` is the id of the process in the guest.
     fn phase(&mut self, phase: &'static str, id: u64) -> impl Future<Output = ()> + Send;
-    /// Bytes of a stream.
+    /// Called with bytes of a stream.
     fn output(&mut self, stream: OutputStream, offset: u64, data: &[u8]) -> impl Future<Output = ()> + Send;
 }
 
@@ -137,7 +138,7 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Takes nothing.
+/// A sink that discards everything.
 pub struct Silent;
 
 impl Sink for Silent {
@@ -145,10 +146,10 @@ impl Sink for Silent {
     async fn output(&mut self, _: OutputStream, _: u64, _: &[u8]) {}
 }
 
-/// Runs `request` in `sandbox`, which should be fresh.
+/// Runs `request` in `sandbox`, which should be new.
 ///
 /// # Errors
-/// Only what is not the code's own doing; how the code ended is in the result.
+/// Fails only for reasons other than the code itself, whose outcome is in the result.
 pub async fn run<S: Sink>(
     sandbox: &Sandbox,
     spec: &SandboxSpec,
@@ -181,7 +182,7 @@ async fn run_in<S: Sink>(
     }
     let source_path = sandbox.home.join(&request.source_name);
     let mut inline = None;
-    // Where files are looked for, the source must be there before the first look.
+    // If files are tracked, the source must exist before the first snapshot.
     let is_small = request.source.len() <= MAX_INLINE_BYTES;
     if is_small && request.language.compile.is_none() && !request.track_files {
         inline = Some(v1::InlineFile {
@@ -199,12 +200,12 @@ async fn run_in<S: Sink>(
         spec,
         source_path: &source_path,
         language: request.language,
-        // Without it there is no log, as where it cannot be written.
+        // If it cannot be created, there is no log, as with a log that cannot be written.
         log_dir: request.log_dir.as_deref().and_then(|dir| LogDir::find(dir).ok()),
         last: request.last,
     };
     let mut compile = None;
-    // A fresh sandbox has used nothing yet.
+    // A new sandbox has not used anything yet.
     let mut compiled_usage = Usage::default();
     if let Some(template) = &request.language.compile {
         let time = Instant::now();
@@ -218,7 +219,7 @@ async fn run_in<S: Sink>(
         compiled_usage = phase.usage;
         compile = Some(phase.into_phase_result(Phase::Compile));
     }
-    // What a compiler leaves is not the program's doing.
+    // Files created by the compiler are not attributed to the program.
     let before = if request.track_files { Some(Snapshot::take(guest, &sandbox.home).await?) } else { None };
     let compiled = compile.as_ref().is_none_or(|phase| phase.outcome == Outcome::Exited { code: 0 });
     let phase = if compiled {
@@ -229,12 +230,12 @@ async fn run_in<S: Sink>(
         timings.insert("run".to_owned(), milliseconds(phase.wall));
         phase
     } else {
-        // Nothing ran: the result is the compiler's.
+        // The program did not run: the result is that of the compiler.
         let outcome = compile.as_ref().map_or(Outcome::Exited { code: 1 }, |phase| phase.outcome.clone());
         PhaseRun { usage: compiled_usage, ..PhaseRun::not_run(outcome) }
     };
     let (files, files_truncated) = match before {
-        Some(before) if !phase.gone => changes_since(sandbox, &before).await,
+        Some(before) if !phase.gone => find_changes(sandbox, &before).await,
         _ => (Vec::new(), false),
     };
     timings.insert("total".to_owned(), milliseconds(begin.elapsed()));
@@ -242,7 +243,7 @@ async fn run_in<S: Sink>(
     let hint_text = if compiled {
         phase.stderr.last(HINT_BYTES)
     } else {
-        compile.as_ref().map(compiler_words).unwrap_or_default()
+        compile.as_ref().map(compiler_stderr).unwrap_or_default()
     };
     let usage = phase.usage;
     Ok(RunResult {
@@ -269,7 +270,7 @@ async fn run_in<S: Sink>(
     })
 }
 
-/// Changes the memory limit where it is enforced from outside. Elsewhere the guest watches, by the limit that it was started
+/// Changes the memory limit if it is enforced from outside. Otherwise the guest enforces the limit that it was started
 /// with.
 async fn set_memory(sandbox: &Sandbox, memory: Memory) -> Result<(), EngineError> {
     match sandbox.set_limits(&LimitsChange::memory(memory)).await {
@@ -278,12 +279,12 @@ async fn set_memory(sandbox: &Sandbox, memory: Memory) -> Result<(), EngineError
     }
 }
 
-fn compiler_words(phase: &PhaseResult) -> Vec<u8> {
+fn compiler_stderr(phase: &PhaseResult) -> Vec<u8> {
     phase.stderr.decode().unwrap_or_default()
 }
 
-async fn changes_since(sandbox: &Sandbox, before: &Snapshot) -> (Vec<FileChange>, bool) {
-    // A sandbox that is gone or too full to be listed has no say about the outcome.
+async fn find_changes(sandbox: &Sandbox, before: &Snapshot) -> (Vec<FileChange>, bool) {
+    // Failing to list files, as in a sandbox that is gone or full, does not affect the outcome.
     match Snapshot::take(sandbox.guest(), &sandbox.home).await {
         Ok(after) => before.changes(&after),
         Err(_) => (Vec::new(), true),
@@ -328,13 +329,13 @@ impl Runner<'_> {
         }
     }
 
-    /// A compiler may need more memory than its program is given.
+    /// Returns the memory limit of the compiler, which may need more than the program.
     fn compile_memory(&self) -> Memory {
         let own = self.spec.limits.memory;
-        self.language.limits.compile_memory.map_or(own, |least| own.max(least))
+        self.language.limits.compile_memory.map_or(own, |minimum| own.max(minimum))
     }
 
-    /// A compiler's time is its language's own affair, but never more than the run may take at most.
+    /// Returns the timeout of the compiler: that of the language, or else that of the run.
     fn compile_timeout(&self) -> Duration {
         let own = self.language.limits.compile_timeout.map(belljar_model::Timeout::duration);
         own.unwrap_or_else(|| self.spec.limits.timeout.duration())
@@ -354,18 +355,18 @@ impl Runner<'_> {
         let mut phase = PhaseRun::new(self.spec, self.log_dir.as_ref().map(|dir| (dir, name)));
         let guest = self.sandbox.guest().clone();
         let started = guest.start(command).await;
-        self.sandbox.answered();
+        self.sandbox.record_first_answer();
         let begin = Instant::now();
         let mut execution = match started {
             Ok(execution) => execution,
-            Err(error) => return phase.could_not_start(error),
+            Err(error) => return phase.finish_failed_start(error),
         };
         sink.phase(name, execution.id).await;
         let id = execution.id;
         let feeding = stdin.map(|stdin| tokio::spawn(async move { guest.feed(id, stdin, true).await }));
-        // The guest keeps the time; if it does not, because user code found a way to stop it, the host does.
-        let patience = timeout + STOP_GRACE + HOST_PATIENCE;
-        let collected = tokio::time::timeout(patience, phase.collect(&mut execution, sink)).await;
+        // The guest enforces the timeout; if user code found a way to stop the guest, the host does.
+        let host_timeout = timeout + STOP_GRACE + HOST_GRACE;
+        let collected = tokio::time::timeout(host_timeout, phase.collect(&mut execution, sink)).await;
         if let Some(feeding) = feeding {
             feeding.abort();
         }
@@ -373,14 +374,14 @@ impl Runner<'_> {
         match collected {
             Ok(Ok(Some(exited))) => {
                 if self.last && name == "run" {
-                    // It goes while we look at what it has used.
+                    // It is killed while its usage is read.
                     self.sandbox.kill();
                 }
-                phase.ended(&exited, &before, self.sandbox.usage().await);
+                phase.set_ended(&exited, &before, self.sandbox.usage().await);
             }
             Ok(Ok(None) | Err(_)) => {
                 phase.gone = true;
-                (phase.outcome, phase.usage) = judge_lost(self.sandbox, &before, HOST_PATIENCE).await;
+                (phase.outcome, phase.usage) = judge_lost(self.sandbox, &before, HOST_GRACE).await;
             }
             Err(_) => {
                 phase.gone = true;
@@ -392,10 +393,10 @@ impl Runner<'_> {
     }
 }
 
-/// How much longer than a run's time the host waits for the guest to say that it is over.
-const HOST_PATIENCE: Duration = Duration::from_secs(2);
+/// Extra time that the host waits for the guest to report the end of a run.
+const HOST_GRACE: Duration = Duration::from_secs(2);
 
-/// A phase as it goes along.
+/// State of a running phase.
 struct PhaseRun {
     stdout: Collector,
     stderr: Collector,
@@ -405,9 +406,9 @@ struct PhaseRun {
     wall: Duration,
     cpu: Option<Duration>,
     max_rss: Option<u64>,
-    /// What the sandbox had used when it ended.
+    /// Resource usage of the sandbox at the end.
     usage: Usage,
-    /// The sandbox cannot be asked anything any more.
+    /// True if the sandbox is no longer reachable.
     gone: bool,
 }
 
@@ -451,8 +452,8 @@ impl PhaseRun {
         }
     }
 
-    /// A program that is missing or refused in the sandbox is told as a shell tells it; anything else is ours.
-    fn could_not_start(mut self, error: GuestError) -> Result<Self, EngineError> {
+    /// Reports a missing or refused program as a shell does; any other failure is an error.
+    fn finish_failed_start(mut self, error: GuestError) -> Result<Self, EngineError> {
         use belljar_proto::ErrorCode;
         let code = match &error {
             GuestError::Refused { code: ErrorCode::NotFound, .. } => 127,
@@ -496,7 +497,7 @@ impl PhaseRun {
         Ok(None)
     }
 
-    fn ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
+    fn set_ended(&mut self, exited: &v1::Exited, before: &Usage, after: Usage) {
         self.usage = after;
         let judgement = judge(exited, before, &after);
         self.outcome = judgement.outcome;

@@ -1,4 +1,4 @@
-//! A connection to a port inside as a byte stream, for whoever speaks a protocol over it.
+//! A connection to a port inside the sandbox as a byte stream.
 
 use std::io;
 use std::pin::Pin;
@@ -11,20 +11,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::{GuestError, Tunnel};
 
-/// The most bytes of one message into the tunnel.
-const PIECE_BYTES: usize = 64 * 1024;
+/// Maximum data in one message to the tunnel, in bytes.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 type Sender = BidiSender<v1::TunnelRequest>;
 type Receiver = BidiReceiver<v1::__buffa::view::TunnelResponseView<'static>>;
 
-/// A connection to a port inside, to be read and written. Both directions move on their own. Dropping it closes the
-/// connection.
+/// A connection to a port inside the sandbox, for reading and writing. The two directions are independent. Dropping it
+/// closes the connection.
 pub struct TunnelIo {
     read: Read,
     write: Write,
 }
 
-/// What a wait for bytes ends in: the receiver comes back with them.
+/// Result of waiting for bytes: the receiver and the bytes.
 type Received = (Box<Receiver>, Result<Option<Bytes>, GuestError>);
 
 enum Read {
@@ -38,7 +38,8 @@ enum Write {
     Idle(Box<Sender>),
     Sending(BoxFuture<'static, (Box<Sender>, bool)>),
     Closed,
-    /// The other side takes no more. Why is told to the reader, so a write must not come before it with less.
+    /// The other side accepts no more data. The reader gets the reason, so writes succeed silently instead of failing
+    /// without one.
     Broken,
 }
 
@@ -47,8 +48,8 @@ impl TunnelIo {
         Self { read: Read::Idle(Box::new(receiver)), write: Write::Idle(Box::new(sender)) }
     }
 
-    /// Waits until nothing is on its way any more.
-    fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Waits until no message is in flight.
+    fn poll_in_flight(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Write::Sending(sending) = &mut self.write {
             let (sender, sent) = ready!(sending.as_mut().poll(context));
             self.write = if sent { Write::Idle(sender) } else { Write::Broken };
@@ -57,12 +58,12 @@ impl TunnelIo {
     }
 }
 
-fn broken(error: GuestError) -> io::Error {
+fn connection_error(error: GuestError) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, error)
 }
 
 impl Tunnel {
-    /// The connection as a byte stream.
+    /// Converts the tunnel to a byte stream.
     #[must_use]
     pub fn into_io(self) -> TunnelIo {
         let (sender, receiver) = self.into_halves();
@@ -81,7 +82,7 @@ impl AsyncRead for TunnelIo {
                 Read::Ended => return Poll::Ready(Ok(())),
                 Read::Idle(mut receiver) => {
                     self.read = Read::Waiting(Box::pin(async move {
-                        let received = crate::client::received(&mut receiver).await;
+                        let received = crate::client::receive_from(&mut receiver).await;
                         (receiver, received)
                     }));
                 }
@@ -92,7 +93,7 @@ impl AsyncRead for TunnelIo {
                     }
                     Poll::Ready((receiver, Ok(Some(data)))) => self.read = Read::Has(receiver, data),
                     Poll::Ready((_, Ok(None))) => return Poll::Ready(Ok(())),
-                    Poll::Ready((_, Err(error))) => return Poll::Ready(Err(broken(error))),
+                    Poll::Ready((_, Err(error))) => return Poll::Ready(Err(connection_error(error))),
                 },
                 Read::Has(receiver, mut data) => {
                     let taken = data.split_to(data.len().min(buffer.remaining()));
@@ -117,18 +118,18 @@ impl AsyncWrite for TunnelIo {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_sent(context));
+        ready!(self.poll_in_flight(context));
         match std::mem::replace(&mut self.write, Write::Closed) {
             Write::Idle(mut sender) => {
-                let piece = bytes.get(..bytes.len().min(PIECE_BYTES)).unwrap_or_default();
+                let piece = bytes.get(..bytes.len().min(CHUNK_BYTES)).unwrap_or_default();
                 let length = piece.len();
                 let message = v1::TunnelRequest { data: Bytes::copy_from_slice(piece), ..Default::default() };
                 self.write = Write::Sending(Box::pin(async move {
                     let sent = sender.send(message).await.is_ok();
                     (sender, sent)
                 }));
-                // It begins at once. If it waits, the next write or flush goes on with it.
-                let _ = self.poll_sent(context);
+                // Starts sending now. If that is pending, the next write or flush continues it.
+                let _ = self.poll_in_flight(context);
                 Poll::Ready(Ok(length))
             }
             Write::Broken => {
@@ -143,11 +144,11 @@ impl AsyncWrite for TunnelIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_sent(context).map(Ok)
+        self.poll_in_flight(context).map(Ok)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_sent(context));
+        ready!(self.poll_in_flight(context));
         if let Write::Idle(sender) = &mut self.write {
             sender.close_send();
             self.write = Write::Closed;

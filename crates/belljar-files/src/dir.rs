@@ -1,4 +1,4 @@
-//! Directories and attributes, by descriptor.
+//! Directories and file attributes by descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,27 +6,27 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// A symbolic link in the last place of a path is not followed.
-pub const ITSELF: AtFlags = AtFlags::SYMLINK_NOFOLLOW;
+/// Flag of `statx(2)` and the like: a symbolic link in the last component of a path is not followed.
+pub const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW;
 
 /// Returns the attributes of an open file.
 ///
 /// # Errors
-/// Those of `statx(2)`.
+/// Fails with the error of `statx(2)`.
 pub fn stat_open(file: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
 
-/// Returns what kind of file the attributes are of.
+/// Returns the file type in the attributes.
 #[must_use]
 pub fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// Opens a directory to read its names.
+/// Opens a directory for reading its names.
 ///
 /// # Errors
-/// Those of `open(2)`; without `follow`, `ELOOP` or `ENOTDIR` for a symbolic link.
+/// Fails with the error of `open(2)`: `ELOOP` or `ENOTDIR` for a symbolic link if not `follow`.
 pub fn open_dir(dir: BorrowedFd<'_>, path: impl Arg, follow: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     flags.set(OFlags::NOFOLLOW, !follow);

@@ -1,10 +1,10 @@
-//! What fails with files and archives, in sentences for people.
+//! Errors of operations on files and archives, as messages for users.
 
 use rustix::io::Errno;
 
 use crate::path::show;
 
-/// Why something cannot be done with a file or an archive: one line, without anything that a terminal acts on.
+/// A failed operation on a file or an archive: a message of one line, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
@@ -12,77 +12,80 @@ pub struct FileError {
     message: String,
 }
 
-/// What kind of failure it is.
+/// Category of a [`FileError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request or the archive is not one that can be taken.
+    /// The request or the archive is invalid.
     Invalid,
-    /// A symbolic link of an archive leads out of the directory, or may ([`UnpackOptions::links_may_lead_out`](crate::UnpackOptions)).
+    /// A symbolic link in an archive leads, or may lead, out of the directory
+    /// ([`UnpackOptions::links_may_lead_out`](crate::UnpackOptions)).
     OutwardLink,
     /// There is no such file or directory.
     NotFound,
-    /// Something is there already.
+    /// A file or directory already exists.
     AlreadyExists,
-    /// The caller may not do it.
+    /// The caller lacks the permission.
     PermissionDenied,
-    /// The disk, memory, descriptors or a limit of the request are used up.
+    /// The disk, memory, descriptors or a limit of the request is exhausted.
     Exhausted,
-    /// What is there does not fit the call.
-    Unfit,
-    /// What is there is not a regular file.
+    /// The existing file or directory does not permit the operation.
+    FailedPrecondition,
+    /// The existing file is not a regular file.
     NotRegular,
-    /// Anything else that the kernel says.
+    /// Any other error of the kernel.
     Internal,
 }
 
 impl FileError {
-    /// Makes an error.
+    /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// A request that cannot be taken.
+    /// Creates an error for an invalid request.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// Returns what kind of failure it is.
+    /// Returns the category.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns the sentence.
+    /// Returns the message.
     #[must_use]
     pub fn into_message(self) -> String {
         self.message
     }
 }
 
-/// Returns the error for a call that the kernel refused: `cannot ACTION PATH: reason`.
+/// Creates the error for a failed system call: `cannot ACTION PATH: reason`.
 #[must_use]
 pub fn failure(action: &str, path: &[u8], errno: Errno) -> FileError {
     use ErrorKind as Kind;
     let (kind, why) = match errno {
         Errno::NOENT => (Kind::NotFound, "no such file or directory"),
-        Errno::EXIST => (Kind::AlreadyExists, "it exists already"),
+        Errno::EXIST => (Kind::AlreadyExists, "already exists"),
         Errno::ACCESS | Errno::PERM => (Kind::PermissionDenied, "permission denied"),
         Errno::ROFS => (Kind::PermissionDenied, "the file system is read-only"),
         Errno::NOSPC | Errno::DQUOT => (Kind::Exhausted, "the disk is full"),
         Errno::FBIG => (Kind::Exhausted, "the file would become too large"),
         Errno::MFILE | Errno::NFILE => (Kind::Exhausted, "too many files are open"),
-        Errno::NOMEM => (Kind::Exhausted, "no memory is left"),
-        Errno::NOTDIR => (Kind::Unfit, "it, or a part of its path, is not a directory"),
-        Errno::ISDIR => (Kind::NotRegular, "it is a directory"),
-        Errno::LOOP => (Kind::Unfit, "it is a symbolic link, or its path has too many of them"),
+        Errno::NOMEM => (Kind::Exhausted, "out of memory"),
+        Errno::NOTDIR => (Kind::FailedPrecondition, "the path or a part of it is not a directory"),
+        Errno::ISDIR => (Kind::NotRegular, "is a directory"),
+        Errno::LOOP => (Kind::FailedPrecondition, "is a symbolic link, or its path has too many of them"),
         Errno::NXIO | Errno::NODEV => (Kind::NotRegular, "not a regular file"),
-        Errno::NOTEMPTY => (Kind::Unfit, "the directory is not empty"),
-        Errno::XDEV => (Kind::Unfit, "the two paths are on different file systems; copy it, then remove it"),
-        Errno::BUSY => (Kind::Unfit, "it is in use or something is mounted there"),
-        Errno::TXTBSY => (Kind::Unfit, "it is a program that runs"),
-        Errno::AGAIN => (Kind::Unfit, "another program holds a lease on it"),
-        Errno::NAMETOOLONG => (Kind::Invalid, "its path or its name is too long"),
-        Errno::INVAL => (Kind::Invalid, "the kernel does not allow it"),
+        Errno::NOTEMPTY => (Kind::FailedPrecondition, "the directory is not empty"),
+        Errno::XDEV => {
+            (Kind::FailedPrecondition, "the two paths are on different file systems; copy, then remove")
+        }
+        Errno::BUSY => (Kind::FailedPrecondition, "in use, or a mount point"),
+        Errno::TXTBSY => (Kind::FailedPrecondition, "the program is running"),
+        Errno::AGAIN => (Kind::FailedPrecondition, "another program holds a lease on it"),
+        Errno::NAMETOOLONG => (Kind::Invalid, "path or name too long"),
+        Errno::INVAL => (Kind::Invalid, "invalid argument"),
         other => {
             return FileError::new(Kind::Internal, format!("cannot {action} {}: {other}", show(path)));
         }
@@ -90,8 +93,8 @@ pub fn failure(action: &str, path: &[u8], errno: Errno) -> FileError {
     FileError::new(kind, format!("cannot {action} {}: {why}", show(path)))
 }
 
-/// Returns the error for a call that does not fit what is there.
+/// Creates the error for an operation that the existing file or directory does not permit.
 #[must_use]
-pub fn unfit(action: &str, path: &[u8], why: &str) -> FileError {
-    FileError::new(ErrorKind::Unfit, format!("cannot {action} {}: {why}", show(path)))
+pub fn failed_precondition(action: &str, path: &[u8], why: &str) -> FileError {
+    FileError::new(ErrorKind::FailedPrecondition, format!("cannot {action} {}: {why}", show(path)))
 }

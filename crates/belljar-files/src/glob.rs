@@ -1,46 +1,46 @@
-//! Shell patterns over names of any bytes. Matching takes time in proportion to the pattern and the name, whatever they
-//! are: all ways to match are followed at once.
+//! Glob patterns over names of arbitrary bytes. Matching takes time proportional to pattern length times name length:
+//! all possible matches are followed at once, without backtracking.
 
-/// The longest pattern, in bytes.
-const MAX_BYTES: usize = 1024;
+/// Maximum length of a pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 1024;
 
-/// A pattern: `*`, `?`, `[a-z]`, `[!a-z]`, `**`, and `\` before a byte that shall mean itself.
+/// A glob pattern: `*`, `?`, `[a-z]`, `[!a-z]`, `**`, and `\` to escape a byte.
 #[derive(Debug)]
 pub struct Glob {
     parts: Vec<Part>,
-    /// Whether it speaks of a whole path, not of one name.
+    /// True if the pattern applies to a whole path, not to one name.
     has_slash: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     Byte(u8),
-    /// Any byte but a slash.
+    /// Any byte except a slash.
     Any,
     Class {
         ranges: Vec<(u8, u8)>,
         negated: bool,
     },
-    /// Any number of bytes but slashes.
+    /// Any number of bytes except slashes.
     Star,
     /// Any number of bytes.
     DoubleStar,
-    /// `**/`: nothing, or what `InLevels` takes. It comes in pairs with that.
+    /// `**/`: nothing, or what `InLevels` matches. Always followed by `InLevels`.
     Levels,
     /// Anything that ends in a slash.
     InLevels,
 }
 
 impl Glob {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Returns the reason if the pattern is invalid.
     pub fn new(pattern: &[u8]) -> Result<Self, &'static str> {
         if pattern.is_empty() {
             return Err("the pattern is empty");
         }
-        if pattern.len() > MAX_BYTES {
+        if pattern.len() > MAX_PATTERN_BYTES {
             return Err("the pattern is longer than 1,024 bytes");
         }
         let mut parts = Vec::new();
@@ -67,7 +67,7 @@ impl Glob {
                 b'*' => Part::Star,
                 b'?' => Part::Any,
                 b'[' => {
-                    let (class, after) = class(rest).ok_or("a [ has no ]")?;
+                    let (class, after) = parse_class(rest).ok_or("a [ has no ]")?;
                     rest = after;
                     class
                 }
@@ -83,23 +83,23 @@ impl Glob {
         Ok(Self { parts, has_slash })
     }
 
-    /// Whether a path, relative and with slashes, matches: all of it if the pattern has a slash, else its last name.
+    /// Reports whether a relative path matches: the whole path if the pattern has a slash, else its last component.
     pub fn matches(&self, path: &[u8]) -> bool {
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..]);
         self.matches_all(if self.has_slash { path } else { name })
     }
 
     fn matches_all(&self, text: &[u8]) -> bool {
-        // Places in the pattern that what was read so far may have led to.
+        // The positions in the pattern that the bytes read so far may have led to.
         let mut now = vec![false; self.parts.len() + 1];
         let mut next = now.clone();
         now[0] = true;
-        self.skip(&mut now);
+        self.skip_empty(&mut now);
         for byte in text {
             next.fill(false);
             for (index, part) in self.parts.iter().enumerate().filter(|(index, _)| now[*index]) {
                 match part {
-                    Part::Byte(wanted) => next[index + 1] |= wanted == byte,
+                    Part::Byte(expected) => next[index + 1] |= expected == byte,
                     Part::Any => next[index + 1] |= *byte != b'/',
                     Part::Class { ranges, negated } => {
                         let within = ranges.iter().any(|(low, high)| (low..=high).contains(&byte));
@@ -114,23 +114,23 @@ impl Glob {
                     }
                 }
             }
-            self.skip(&mut next);
+            self.skip_empty(&mut next);
             std::mem::swap(&mut now, &mut next);
         }
         now[self.parts.len()]
     }
 
-    /// Goes on past parts that may stand for nothing.
-    fn skip(&self, places: &mut [bool]) {
+    /// Adds the positions behind parts that may match nothing.
+    fn skip_empty(&self, positions: &mut [bool]) {
         for (index, part) in self.parts.iter().enumerate() {
-            if !places[index] {
+            if !positions[index] {
                 continue;
             }
             match part {
-                Part::Star | Part::DoubleStar => places[index + 1] = true,
+                Part::Star | Part::DoubleStar => positions[index + 1] = true,
                 Part::Levels => {
-                    places[index + 1] = true;
-                    places[index + 2] = true;
+                    positions[index + 1] = true;
+                    positions[index + 2] = true;
                 }
                 _ => {}
             }
@@ -138,8 +138,8 @@ impl Glob {
     }
 }
 
-/// The class behind a `[`, and what follows its `]`.
-fn class(rest: &[u8]) -> Option<(Part, &[u8])> {
+/// Parses the class behind a `[`; returns it and what follows its `]`.
+fn parse_class(rest: &[u8]) -> Option<(Part, &[u8])> {
     let (negated, mut rest) = match rest.first()? {
         b'!' | b'^' => (true, &rest[1..]),
         _ => (false, rest),
@@ -149,7 +149,7 @@ fn class(rest: &[u8]) -> Option<(Part, &[u8])> {
         let (low, after) = rest.split_first()?;
         rest = after;
         match low {
-            // As the first of a class it means itself.
+            // As the first byte of a class, `]` is literal.
             b']' if !ranges.is_empty() => return Some((Part::Class { ranges, negated }, rest)),
             _ => {}
         }
@@ -194,7 +194,7 @@ mod tests {
                 assert!(!glob.matches(path.as_bytes()), "{pattern} matches {path}");
             }
         }
-        assert!(Glob::new(b"?").unwrap().matches(b"\xff"), "names need not be text");
+        assert!(Glob::new(b"?").unwrap().matches(b"\xff"), "names need not be UTF-8");
         for (pattern, why) in [("", "empty"), ("[a", "no ]"), ("a\\", "ends in")] {
             assert!(Glob::new(pattern.as_bytes()).unwrap_err().contains(why), "{pattern}");
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_made_to_take_long_do_not() {
+    fn pathological_patterns_match_in_bounded_time() {
         let begin = std::time::Instant::now();
         let glob = Glob::new("*a".repeat(500).as_bytes()).unwrap();
         assert!(!glob.matches(&vec![b'a'; 400]));

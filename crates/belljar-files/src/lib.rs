@@ -1,6 +1,6 @@
-//! Trees of files and archives, any of which may have been made to trap whoever goes through them: walking, removing, packing,
-//! unpacking, shell patterns. The guest does so with the rights of user code, the host with what comes out of a sandbox.
-//! Nothing here blocks for long: long work yields to the runtime.
+//! File trees and archives that may be hostile: walking, removing, packing, unpacking, glob patterns. The guest uses
+//! them with the rights of user code, the host for what comes out of a sandbox. Nothing here blocks for long: long work
+//! yields to the runtime.
 
 mod archive;
 mod dir;
@@ -15,8 +15,8 @@ pub use archive::{
     CreatedDirs, Format, LinkEntry, PackOptions, PackSummary, Packer, UnpackOptions, UnpackSummary, Unpacker,
     create_dirs, pack_links,
 };
-pub use dir::{ITSELF, kind, open_dir, stat_open};
-pub use error::{ErrorKind, FileError, failure, unfit};
+pub use dir::{NO_FOLLOW, kind, open_dir, stat_open};
+pub use error::{ErrorKind, FileError, failed_precondition, failure};
 pub use glob::Glob;
 pub use path::{check_path, show, split};
 pub use remove::remove_tree;

@@ -1,17 +1,17 @@
-//! Paths of any bytes.
+//! Paths as arbitrary bytes.
 
 use crate::error::FileError;
 
-/// The longest path that a request may hold, in bytes: the kernel takes none that is longer (`PATH_MAX`).
+/// Maximum length of a path in a request, in bytes: the kernel accepts no longer one (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// How much of a path an error shows, in characters.
-const SHOWN_CHARS: usize = 200;
+/// Maximum length of a path in an error message, in characters.
+const MAX_SHOWN_CHARS: usize = 200;
 
-/// Checks the path that the request's `field` holds.
+/// Checks the path in the request field `field`.
 ///
 /// # Errors
-/// It is empty, too long, or holds a NUL byte.
+/// Fails if the path is empty, too long, or contains a NUL byte.
 pub fn check_path(field: &str, path: &[u8]) -> Result<(), FileError> {
     let wrong = |why: String| Err(FileError::invalid(format!("{field}: {why}")));
     if path.is_empty() {
@@ -21,12 +21,12 @@ pub fn check_path(field: &str, path: &[u8]) -> Result<(), FileError> {
         return wrong(format!("it has {} bytes; at most {MAX_PATH_BYTES} are allowed", path.len()));
     }
     if path.contains(&0) {
-        return wrong(format!("{} holds a NUL byte, which no path may", show(path)));
+        return wrong(format!("{} contains a NUL byte", show(path)));
     }
     Ok(())
 }
 
-/// Splits a path into the directory and the name in it; `None` when the path ends in no name (`/`, `.`, `..`).
+/// Splits a path into the directory and the name in it; `None` if the path does not end in a name (`/`, `.`, `..`).
 #[must_use]
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
@@ -39,13 +39,13 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     (name != b"." && name != b"..").then_some((parent, name))
 }
 
-/// Returns a path as text for people: one line, of bounded length.
+/// Returns a path as printable text: one line, of bounded length.
 #[must_use]
 pub fn show(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let mut shown = String::new();
     for (index, char) in text.chars().enumerate() {
-        if index == SHOWN_CHARS {
+        if index == MAX_SHOWN_CHARS {
             shown.push('…');
             break;
         }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_split_into_directory_and_name() {
+    fn split_returns_directory_and_name() {
         type Parts = Option<(&'static [u8], &'static [u8])>;
         let cases: [(&[u8], Parts); 8] = [
             (b"/a/b", Some((b"/a", b"b"))),
@@ -81,9 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_shown_on_one_short_line() {
+    fn show_escapes_and_truncates() {
         assert_eq!(show(b"a\nb"), "a\\nb");
         assert_eq!(show("ü".as_bytes()), "ü");
-        assert_eq!(show(&vec![b'a'; 4000]).chars().count(), SHOWN_CHARS + 1);
+        assert_eq!(show(&vec![b'a'; 4000]).chars().count(), MAX_SHOWN_CHARS + 1);
     }
 }

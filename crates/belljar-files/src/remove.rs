@@ -1,20 +1,20 @@
-//! Removing trees.
+//! Removal of directory trees.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, StatxFlags};
 use rustix::io::Errno;
 
-use crate::dir::{ITSELF, identity, kind, open_dir};
+use crate::dir::{NO_FOLLOW, identity, kind, open_dir};
 
-/// How many names are removed before other work gets its turn.
-const REMOVE_AT_ONCE: usize = 256;
+/// Maximum number of names removed before the task yields.
+const REMOVE_BATCH: usize = 256;
 
-/// Removes a directory with everything in it, while programs may be at work there. It holds one descriptor, whatever the
-/// depth: the way back up is `..`, and must lead to the directory that it came from.
+/// Removes a directory with everything in it, while other programs may be changing it. Holds one descriptor, whatever
+/// the depth: the way back up is `..`, which must lead to the directory that the walk came from.
 ///
 /// # Errors
-/// Those of the kernel; `ESTALE` where a directory was moved away meanwhile.
+/// Fails with the kernel's error, or with `ESTALE` if a directory was moved meanwhile.
 pub async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     let mut current = open_own(parent, name)?;
     let mut above = Vec::new();
@@ -27,7 +27,7 @@ pub async fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errn
             }
             Step::Empty => {
                 let Some(expected) = above.pop() else { break };
-                // The emptied directory goes when the one above it is read again.
+                // The emptied directory is removed when its parent is read again.
                 current = open_dir(current.as_fd(), c"..", false)?;
                 if identity(current.as_fd())? != expected {
                     return Err(Errno::STALE);
@@ -45,11 +45,11 @@ enum Step {
     Into(OwnedFd),
 }
 
-/// Removes names of one directory until one turns out to be a directory that is not empty.
+/// Removes the names in one directory until it meets a subdirectory that is not empty.
 fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
     let mut removed = 0;
-    let mut opened_up = false;
-    // Read from its start each time, because removing moves the position of the rest.
+    let mut made_writable = false;
+    // Reads from the start each time, because removing names shifts the position of the rest.
     let mut names = Dir::read_from(dir)?;
     while let Some(entry) = names.read() {
         let entry = entry?;
@@ -57,12 +57,12 @@ fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
         if name == c"." || name == c".." {
             continue;
         }
-        if removed == REMOVE_AT_ONCE {
+        if removed == REMOVE_BATCH {
             return Ok(Step::More);
         }
         let is_dir = match entry.file_type() {
             FileType::Unknown => {
-                let stat = rustix::fs::statx(dir, name, ITSELF, StatxFlags::TYPE);
+                let stat = rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::TYPE);
                 stat.is_ok_and(|stat| kind(&stat) == FileType::Directory)
             }
             kind => kind == FileType::Directory,
@@ -72,15 +72,15 @@ fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
             Ok(()) | Err(Errno::NOENT) => removed += 1,
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {
                 match open_own(dir, name.to_bytes()) {
-                    // A program has removed it meanwhile.
+                    // Another program has removed it meanwhile.
                     Err(Errno::NOENT) => removed += 1,
                     opened => return opened.map(Step::Into),
                 }
             }
-            Err(Errno::ACCESS) if !opened_up => {
-                // The owner may have taken its own right to change this directory away.
+            Err(Errno::ACCESS) if !made_writable => {
+                // The owner may have revoked its own write permission on this directory.
                 rustix::fs::fchmod(dir, Mode::RWXU)?;
-                opened_up = true;
+                made_writable = true;
                 names.rewind();
             }
             Err(errno) => return Err(errno),
@@ -89,7 +89,7 @@ fn remove_some(dir: BorrowedFd<'_>) -> Result<Step, Errno> {
     Ok(Step::Empty)
 }
 
-/// Opens a directory that its owner may have closed to itself.
+/// Opens a directory whose owner may have revoked its own permissions.
 fn open_own(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     match open_dir(dir, name, false) {
         Err(Errno::ACCESS) => {

@@ -1,41 +1,41 @@
-//! Names under which something is written until it is whole.
+//! Temporary names of files and directories that are not complete yet.
 
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-/// What all of them begin with.
+/// Prefix of all temporary names.
 const PREFIX: &str = ".belljar-";
 
-/// What the names of those end with that are to replace something. Whoever watches the directory can tell by it.
-const REPLACEMENT: &str = "~";
+/// Suffix of temporary names whose file will replace another one. Watchers of the directory recognize a replacement by it.
+const REPLACEMENT_SUFFIX: &str = "~";
 
-/// What is written under such a name.
+/// Kind of a temporary name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temporary {
-    /// There is nothing under the name that it is to have.
+    /// The final name does not exist yet.
     New,
-    /// It is to be in the place of something.
+    /// The final name exists and will be replaced.
     Replacement,
 }
 
 impl Temporary {
-    /// A fresh name.
-    pub fn name(self) -> Result<Vec<u8>, Errno> {
+    /// Generates a random name.
+    pub fn generate_name(self) -> Result<Vec<u8>, Errno> {
         let mut random = [0u8; 8];
         rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
-        let end = if self == Self::Replacement { REPLACEMENT } else { "" };
-        Ok(format!("{PREFIX}{:016x}{end}", u64::from_ne_bytes(random)).into_bytes())
+        let suffix = if self == Self::Replacement { REPLACEMENT_SUFFIX } else { "" };
+        Ok(format!("{PREFIX}{:016x}{suffix}", u64::from_ne_bytes(random)).into_bytes())
     }
 
-    /// What is written under this name, if it is one of these.
-    pub fn named(name: &[u8]) -> Option<Self> {
-        let (digits, end) = name.strip_prefix(PREFIX.as_bytes())?.split_at_checked(16)?;
+    /// Returns the kind of a temporary name, or `None` for any other name.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        let (digits, suffix) = name.strip_prefix(PREFIX.as_bytes())?.split_at_checked(16)?;
         if !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return None;
         }
-        match end {
+        match suffix {
             b"" => Some(Self::New),
-            end if end == REPLACEMENT.as_bytes() => Some(Self::Replacement),
+            suffix if suffix == REPLACEMENT_SUFFIX.as_bytes() => Some(Self::Replacement),
             _ => None,
         }
     }
@@ -46,9 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_others() {
+    fn temporary_names_are_recognized() {
         for kind in [Temporary::New, Temporary::Replacement] {
-            assert_eq!(Temporary::named(&kind.name().unwrap()), Some(kind));
+            assert_eq!(Temporary::from_name(&kind.generate_name().unwrap()), Some(kind));
         }
         for other in [
             "",
@@ -59,7 +59,7 @@ mod tests {
             ".belljar-0123456789abcdef~~",
             "belljar-0123456789abcdef",
         ] {
-            assert_eq!(Temporary::named(other.as_bytes()), None, "{other}");
+            assert_eq!(Temporary::from_name(other.as_bytes()), None, "{other}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Going through a tree of any depth and width, while programs may be at work there. It holds a bounded number of
-//! descriptors: far down, the way back up is `..`, and must lead to the directory that it came from. No symbolic link is
-//! followed. Of a directory only the names of those in it are remembered.
+//! Walks through trees of any depth and width, while other programs may be changing them. A walk holds a bounded number
+//! of descriptors: at great depth, the way back up is `..`, which must lead to the directory that the walk came from.
+//! No symbolic link is followed. Of a directory, only the names of its subdirectories are kept in memory.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,27 +8,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 
-use crate::dir::{ITSELF, identity, kind, open_dir};
+use crate::dir::{NO_FOLLOW, identity, kind, open_dir};
 
-/// Levels whose directories stay open. Also the way out when a directory far down was moved away meanwhile.
-const HELD_LEVELS: usize = 48;
+/// Number of upper levels whose directories stay open. They are also the way out when a directory far down was moved
+/// meanwhile.
+const OPEN_LEVELS: usize = 48;
 
-/// How many names are looked at in one step.
-const LOOK_AT_ONCE: usize = 256;
+/// Maximum number of names read in one step.
+const READ_BATCH: usize = 256;
 
-/// The longest path that is gone into, in bytes.
+/// Maximum path length of directories that are entered, in bytes.
 pub(crate) const MAX_PATH_BYTES: usize = 1 << 20;
 
-/// A walk below one directory.
+/// A walk through the tree below one directory.
 pub struct Walk {
-    /// The path of what was found last, relative to the start.
+    /// Path of the last entry found, relative to the start.
     path: Vec<u8>,
     levels: Vec<Level>,
     listing: Option<Dir>,
     entering: Option<OwnedFd>,
-    /// The file system that is not left.
+    /// Device of the only file system that the walk covers.
     device: Option<(u32, u32)>,
-    /// What could not be gone into, or was lost.
+    /// Number of directories that could not be entered, or were lost.
     pub missed: u64,
 }
 
@@ -36,31 +37,31 @@ struct Level {
     /// Open for the last level and the first few.
     dir: Option<OwnedFd>,
     identity: (u32, u32, u64),
-    /// Names of directories that are still to be gone into, each with a NUL behind it.
+    /// Names of subdirectories still to be entered, each followed by a NUL.
     pending: Vec<u8>,
-    /// Where names of this level begin in the path.
+    /// Offset in the path at which the names of this level begin.
     prefix: usize,
 }
 
-/// What a step has found.
+/// Result of one step.
 pub enum Found {
-    /// Something that is no directory.
+    /// An entry that is not a directory.
     Other(CString),
-    /// A directory. It is gone into by [`Walk::enter`], before the next step.
+    /// A directory. [`Walk::enter`] enters it, if called before the next step.
     Directory,
-    /// One that may not be read.
-    Closed(CString),
-    /// Nothing yet; other work may have its turn.
+    /// A directory without read permission.
+    Unreadable(CString),
+    /// Nothing yet; the caller may yield.
     Nothing,
-    /// There is no more.
+    /// The walk is complete.
     End,
 }
 
 impl Walk {
-    /// Begins in an open directory, whose path is shown as `prefix`: empty, or with a slash at its end.
+    /// Begins a walk in an open directory, whose path is shown as `prefix`: empty, or with a slash at its end.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn new(dir: OwnedFd, prefix: &[u8], one_file_system: bool) -> Result<Self, Errno> {
         let identity = identity(dir.as_fd())?;
         let mut walk = Self {
@@ -75,25 +76,25 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The path of what was found last.
+    /// Returns the path of the last entry found.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The directory that holds what was found last.
+    /// Returns the directory that contains the last entry found.
     #[must_use]
     pub fn dir(&self) -> Option<BorrowedFd<'_>> {
         self.levels.last()?.dir.as_ref().map(AsFd::as_fd)
     }
 
-    /// The directory that was found last, as long as it has not been gone into.
+    /// Returns the directory found last, unless it was already entered.
     #[must_use]
     pub fn found_dir(&self) -> Option<BorrowedFd<'_>> {
         self.entering.as_ref().map(AsFd::as_fd)
     }
 
-    /// Goes into the directory that was found last.
+    /// Enters the directory found last.
     pub fn enter(&mut self) {
         let Some(dir) = self.entering.take() else { return };
         if self.path.len() >= MAX_PATH_BYTES {
@@ -114,7 +115,7 @@ impl Walk {
 
     fn go_down(&mut self, dir: OwnedFd, identity: (u32, u32, u64)) -> Result<(), Errno> {
         let listing = Dir::read_from(&dir)?;
-        if self.levels.len() > HELD_LEVELS
+        if self.levels.len() > OPEN_LEVELS
             && let Some(last) = self.levels.last_mut()
         {
             last.dir = None;
@@ -124,7 +125,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Takes a step of bounded length.
+    /// Takes one step of bounded duration.
     pub fn step(&mut self) -> Found {
         self.entering = None;
         if self.listing.is_some() {
@@ -143,8 +144,8 @@ impl Walk {
                 self.entering = Some(found);
                 Found::Directory
             }
-            Err(Errno::ACCESS | Errno::PERM) => Found::Closed(name),
-            // It is gone, or something else by now.
+            Err(Errno::ACCESS | Errno::PERM) => Found::Unreadable(name),
+            // It was removed or replaced meanwhile.
             Err(_) => {
                 self.missed += 1;
                 Found::Nothing
@@ -152,12 +153,12 @@ impl Walk {
         }
     }
 
-    /// Reads on in the directory: others are handed out, directories come after them.
+    /// Continues to read the directory: other entries are returned at once, directories after them.
     fn list(&mut self) -> Found {
         let (Some(listing), Some(level)) = (&mut self.listing, self.levels.last_mut()) else {
             return Found::Nothing;
         };
-        for _ in 0..LOOK_AT_ONCE {
+        for _ in 0..READ_BATCH {
             let entry = match listing.read() {
                 Some(Ok(entry)) => entry,
                 Some(Err(_)) => {
@@ -185,7 +186,7 @@ impl Walk {
         Found::Nothing
     }
 
-    /// Leaves a directory; also those above it to which there is no way back.
+    /// Leaves a directory, and also the ones above it that cannot be reached any more.
     fn go_up(&mut self) {
         let mut from = self.levels.pop().and_then(|level| level.dir);
         while let Some(level) = self.levels.last_mut() {
@@ -207,22 +208,22 @@ impl Walk {
     }
 }
 
-fn is_dir(level: &Level, name: &CStr, told: FileType) -> bool {
-    match (told, &level.dir) {
+fn is_dir(level: &Level, name: &CStr, listed: FileType) -> bool {
+    match (listed, &level.dir) {
         (FileType::Unknown, Some(dir)) => {
-            let stat = rustix::fs::statx(dir, name, ITSELF, StatxFlags::TYPE);
+            let stat = rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::TYPE);
             stat.is_ok_and(|stat| kind(&stat) == FileType::Directory)
         }
-        (told, _) => told == FileType::Directory,
+        (listed, _) => listed == FileType::Directory,
     }
 }
 
-/// The last of the names, which goes from the list.
+/// Removes the last name from the list and returns it.
 fn take_last(names: &mut Vec<u8>) -> Option<CString> {
     names.pop()?;
     let begin = names.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
     let name = names.split_off(begin);
-    // A large list must not stay in memory when it is used up.
+    // An exhausted large list must not stay in memory.
     if names.is_empty() {
         *names = Vec::new();
     }

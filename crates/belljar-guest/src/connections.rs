@@ -1,13 +1,13 @@
-//! How the host is served: on the one connection that the guest is started with, or, in a sandbox that outlives its runs, on
-//! each that comes over a control socket.
+//! Connections of the host: the one that the guest is started with or, in a long-lived sandbox, any number that arrive
+//! over a control socket.
 //!
 //! ```text
-//! host ── control socket: one descriptor a message ──► guest
-//!   └──── stream 1, stream 2, … ─────────────────────► served apart, until each closes
+//! host ── control socket: one descriptor per message ──► guest
+//!   └──── stream 1, stream 2, … ───────────────────────► served independently, until each closes
 //! ```
 //!
-//! An interpreter that the host has made ready comes the same way: its control socket, and the pipes of what it prints. Only the
-//! host sends descriptors; the guest sends none, and writes nothing to the control socket.
+//! A pre-warmed interpreter arrives the same way: its control socket and its output pipes. Only the host sends
+//! descriptors; the guest sends none, and writes nothing to the control socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,10 +26,10 @@ use crate::guest::Guest;
 use crate::ports::Ports;
 use crate::service::Service;
 
-/// The most connections at once; one more is closed at once.
+/// Maximum number of connections; further ones are closed immediately.
 pub const MAX_CONNECTIONS: usize = 16;
 
-/// What is served on every connection.
+/// The services of every connection.
 #[derive(Clone)]
 pub(crate) struct Services {
     service: Arc<Service>,
@@ -38,7 +38,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn of(guest: &Arc<Guest>) -> Self {
+    pub(crate) fn new(guest: &Arc<Guest>) -> Self {
         Self {
             service: Arc::new(Service { guest: Arc::clone(guest) }),
             files: Arc::new(Files { home: guest.config.home.clone() }),
@@ -58,50 +58,50 @@ impl Services {
     }
 }
 
-/// The most interpreters that wait to be used; one more is let go.
+/// Maximum number of spare interpreters; further ones are dropped.
 const MAX_SPARES: usize = 2;
 
-/// An interpreter that the host has sent: it has moved in, and waits to be told its place.
+/// A pre-warmed interpreter that the host has sent. It is in the sandbox and waits for its context.
 pub(crate) struct Spare {
     pub(crate) socket: OwnedFd,
     pub(crate) streams: [OwnedFd; 2],
 }
 
-/// What has come over the control socket and has not been used.
+/// Streams and interpreters that arrived over the control socket and are not in use yet.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     control: OnceLock<Arc<AsyncFd<OwnedFd>>>,
-    inner: Mutex<Waiting>,
+    inner: Mutex<ArrivalQueues>,
     streams: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct ArrivalQueues {
     spares: VecDeque<Spare>,
     streams: VecDeque<OwnedFd>,
 }
 
 impl Arrivals {
-    fn inner(&self) -> MutexGuard<'_, Waiting> {
+    fn inner(&self) -> MutexGuard<'_, ArrivalQueues> {
         self.inner.lock()
     }
 
-    /// Takes one message from the control socket; false at its end.
+    /// Receives one message from the control socket; returns false at its end.
     fn receive(&self, control: &OwnedFd) -> Result<bool, Errno> {
         let mut byte = [0u8; 1];
         let received = belljar_linux::receive_with(control.as_fd(), &mut byte)?;
         if received.length == 0 {
             return Ok(false);
         }
-        let mut waiting = self.inner();
+        let mut queues = self.inner();
         if byte == [belljar_linux::SPARE] {
             if let Ok([socket, out, err]) = <[OwnedFd; 3]>::try_from(received.descriptors)
-                && waiting.spares.len() < MAX_SPARES
+                && queues.spares.len() < MAX_SPARES
             {
-                waiting.spares.push_back(Spare { socket, streams: [out, err] });
+                queues.spares.push_back(Spare { socket, streams: [out, err] });
             }
         } else {
-            waiting.streams.extend(received.descriptors);
+            queues.streams.extend(received.descriptors);
             self.streams.notify_one();
         }
         Ok(true)
@@ -111,8 +111,8 @@ impl Arrivals {
         self.inner().streams.pop_front()
     }
 
-    /// An interpreter that the host has sent before this was asked.
-    pub(crate) fn spare(&self) -> Option<Spare> {
+    /// Takes a spare interpreter, if the host has sent one before this call.
+    pub(crate) fn take_spare(&self) -> Option<Spare> {
         if let Some(control) = self.control.get() {
             while let Ok(true) | Err(Errno::INTR) = self.receive(control.get_ref()) {}
         }
@@ -135,8 +135,7 @@ impl Connections {
         Ok(Self { control, guest, services, open: JoinSet::new() })
     }
 
-    /// Serves whatever comes until the host closes its end of the control socket. A connection that breaks ends nothing
-    /// but itself.
+    /// Serves connections until the host closes its end of the control socket. A failed connection ends only itself.
     pub(crate) async fn serve(mut self) {
         let (guest, control) = (Arc::clone(&self.guest), Arc::clone(&self.control));
         loop {
@@ -152,7 +151,7 @@ impl Connections {
                         Ok(false) => return,
                         Err(Errno::AGAIN) => ready.clear_ready(),
                         Err(Errno::INTR) => {}
-                        // No descriptor was free: the connection is lost, the next one may do.
+                        // No free descriptor: this connection is lost, the next one may succeed.
                         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {}
                         Err(_) => return,
                     }
@@ -167,18 +166,18 @@ impl Connections {
         if self.open.len() >= MAX_CONNECTIONS {
             return;
         }
-        if let Ok(stream) = stream(descriptor) {
+        if let Ok(stream) = into_stream(descriptor) {
             let router = self.services.router();
             self.open.spawn(async move {
-                // Whether it was closed or broke is the same to us.
+                // A closed and a failed connection are treated alike.
                 let _ = belljar_proto::serve(stream, router).await;
             });
         }
     }
 }
 
-/// A connection's socket, for tokio.
-pub(crate) fn stream(socket: OwnedFd) -> io::Result<tokio::net::UnixStream> {
+/// Converts a connection's socket for tokio.
+pub(crate) fn into_stream(socket: OwnedFd) -> io::Result<tokio::net::UnixStream> {
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
     tokio::net::UnixStream::from_std(socket)

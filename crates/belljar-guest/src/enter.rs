@@ -1,4 +1,4 @@
-//! The way in: a process that was started as a guest becomes one.
+//! Entry point: turns a process that was started as a guest into one.
 
 use belljar_guest_config::{
     GUEST_ARGUMENT, GUEST_FAILED, GUEST_WITHOUT_LANDLOCK, GUEST_WITHOUT_SETUP, WARM_PARENT_ARGUMENT,
@@ -6,8 +6,8 @@ use belljar_guest_config::{
 
 use crate::guest::GuestError;
 
-/// Becomes the guest, and never returns, if this process was started as one. Call it before anything else in `main`: it
-/// starts neither threads nor a runtime unless it has to.
+/// Runs the guest, and never returns, if this process was started as one. Call it first in `main`: it starts neither
+/// threads nor a runtime unless needed.
 pub fn enter() {
     let argument = std::env::args_os().nth(1).unwrap_or_default();
     if argument == WARM_PARENT_ARGUMENT {
@@ -31,7 +31,7 @@ pub fn enter() {
     std::process::exit(status);
 }
 
-/// The guest's standard error leads nowhere in a sandbox; it is for the person who starts one by hand.
+/// Prints an error for a guest that was started by hand; in a sandbox, its standard error is discarded.
 fn report(error: &GuestError) {
     use std::error::Error as _;
     use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Doors to private parsers, for the checks of `belljar-fuzz`. Not part of any release.
+//! Access to private parsers for `belljar-fuzz`. Not part of any release.
 
 use std::path::{Path, PathBuf};
 
@@ -7,28 +7,28 @@ use belljar_proto::v1;
 use crate::files::{archive, path};
 use crate::{ports, tree};
 
-/// A process as `/proc/PID/stat` tells it.
+/// A process as described by `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// Its parent's number.
+    /// Parent's process id.
     pub parent: i32,
-    /// Its session's number.
+    /// Session id.
     pub session: i32,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u32,
-    /// Time in user mode.
+    /// Time in user mode, in ticks.
     pub user_ticks: u64,
-    /// Time in the kernel.
+    /// Time in the kernel, in ticks.
     pub system_ticks: u64,
-    /// Resident memory.
+    /// Resident memory, in pages.
     pub resident_pages: u64,
-    /// Whether it has ended.
+    /// True if the process has ended.
     pub zombie: bool,
 }
 
-/// Reads a line of `/proc/PID/stat`.
+/// Parses a line of `/proc/PID/stat`.
 #[must_use]
 pub fn proc_stat(line: &str) -> Option<Stat> {
     tree::Stat::parse(line).map(|stat| Stat {
@@ -43,49 +43,49 @@ pub fn proc_stat(line: &str) -> Option<Stat> {
     })
 }
 
-/// The path in a request, or why it is refused.
+/// Resolves the path in a request.
 ///
 /// # Errors
-/// The sentence for the host.
+/// Returns the message for the host if the path is invalid.
 pub fn request_path(home: &Path, bytes: &[u8]) -> Result<PathBuf, String> {
     path::resolve(home, "path", bytes).map_err(|error| error.message.unwrap_or_default())
 }
 
-/// The directory and the name of a path.
+/// Splits a path into directory and name.
 #[must_use]
 pub fn split_path(path: &[u8]) -> Option<(&[u8], &[u8])> {
     belljar_files::split(path)
 }
 
-/// A path as text for people.
+/// Returns a path as printable text.
 #[must_use]
 pub fn shown_path(path: &[u8]) -> String {
     belljar_files::show(path)
 }
 
-/// The permission bits in a request; `None` is refused.
+/// Validates the permission bits in a request; `None` if they are refused.
 #[must_use]
 pub fn request_mode(bits: u32, default: u32) -> Option<u32> {
     path::mode(bits, default).ok().map(|mode| mode.as_raw_mode())
 }
 
-/// The port that a line of `/proc/net/tcp` says somebody listens on: at any address, and at one that a tunnel reaches.
+/// Returns the listening port in a line of `/proc/net/tcp`: at any address, and at one that a tunnel reaches.
 #[must_use]
 pub fn listening(line: &str) -> (Option<u16>, Option<u16>) {
-    (ports::listening(line, ports::any), ports::listening(line, ports::takes_ipv4))
+    (ports::listening_port(line, ports::any_address), ports::listening_port(line, ports::is_ipv4_reachable))
 }
 
-/// Unpacks an archive below `home`, as `open` says.
+/// Unpacks an archive below `home` with the options in `open`.
 ///
 /// # Errors
-/// The sentence for the host.
+/// Returns the message for the host if the archive is refused.
 pub fn unpack(home: &Path, open: &v1::UnpackOpen, bytes: &[u8]) -> Result<v1::UnpackResponse, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
     let unpacked = runtime.block_on(archive::unpack_bytes(home, open, bytes));
     unpacked.map_err(|error| error.message.unwrap_or_default())
 }
 
-/// Whether a shell pattern matches a path; `None` where it is no pattern.
+/// Reports whether a glob pattern matches a path; `None` if the pattern is invalid.
 #[must_use]
 pub fn glob_matches(pattern: &[u8], path: &[u8]) -> Option<bool> {
     belljar_files::Glob::new(pattern).ok().map(|glob| glob.matches(path))

@@ -1,5 +1,5 @@
-//! The guest's life: it builds the last walls, serves the host, reaps, keeps the deadline, watches the limits that no
-//! control group keeps, and ends with the host's end of its socket.
+//! Lifecycle of the guest: builds the last walls, serves the host, reaps children, enforces the deadline and the limits
+//! that no cgroup enforces, and exits when the host closes its socket.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,58 +15,58 @@ use tokio::sync::watch;
 
 use crate::connections::{self, Arrivals, Connections, Services};
 use crate::process::Table;
-use crate::spawner::{Spawner, Surroundings};
+use crate::spawner::{ProcessDefaults, Spawner};
 use crate::tree::{Proc, SIGKILL, SIGTERM};
 
-/// How often watched limits are looked at.
+/// Interval at which watched limits are checked.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the last events may take to reach the host after the deadline.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Time for the last events to reach the host after the deadline.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Everything that the services share.
+/// State shared by the services.
 pub(crate) struct Guest {
     pub(crate) config: GuestConfig,
     pub(crate) table: Table,
     pub(crate) proc: Proc,
     pub(crate) spawner: Spawner,
-    /// What a process gets that moves in from outside.
-    pub(crate) terms: Terms,
-    /// Where the host sends connections, and interpreters that are ready.
+    /// Restrictions for a process that enters the sandbox from outside.
+    pub(crate) restrictions: Restrictions,
+    /// Connections and pre-warmed interpreters from the host.
     pub(crate) arrivals: Arrivals,
-    /// Whether user code is in a Landlock domain.
+    /// True if user code is in a Landlock domain.
     has_landlock: bool,
     pub(crate) started: Instant,
     deadline: watch::Sender<Option<Instant>>,
 }
 
-/// What the spawner does to all that it starts, for what it has not started.
-pub(crate) struct Terms {
+/// Restrictions that the spawner applies to its children, for processes that it has not started.
+pub(crate) struct Restrictions {
     /// The ruleset of user code's Landlock domain.
     pub(crate) landlock: Option<OwnedFd>,
     pub(crate) rlimits: Vec<(u32, u64)>,
     pub(crate) umask: u32,
 }
 
-/// Why the guest could not start.
+/// Reason why the guest could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GuestError {
-    /// The argument is not the configuration that this version of the guest knows.
+    /// The configuration is not in the format of this version of the guest.
     #[error("the guest's configuration cannot be read")]
     Config(#[source] serde_json::Error),
-    /// It was not started by an engine.
-    #[error("the guest's connection is not there; it is started by an engine, not by hand")]
+    /// The guest was not started by an engine.
+    #[error("the guest's connection is missing; the guest is started by an engine, not by hand")]
     Connection(#[source] io::Error),
     /// A kernel feature failed.
     #[error("cannot {what}")]
     Setup {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The Landlock domain of user code could not be made.
+    /// The Landlock domain of user code could not be created.
     #[error(transparent)]
     Landlock(#[from] belljar_linux::LandlockError),
 }
@@ -78,7 +78,7 @@ pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) ->
 /// Runs the guest until its connection closes, or its deadline passes.
 ///
 /// # Errors
-/// See [`GuestError`]: a guest that cannot build its walls serves nobody.
+/// See [`GuestError`]: a guest that cannot build its walls does not serve.
 pub(crate) fn run() -> Result<(), GuestError> {
     belljar_linux::reset_fault_handlers();
     let config =
@@ -86,11 +86,11 @@ pub(crate) fn run() -> Result<(), GuestError> {
     let mut text = String::new();
     std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
     let config: GuestConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
-    // Before it is closed to inspection, as its score then is, too.
+    // Before the guest becomes undumpable, which makes its OOM score inaccessible too.
     let proc_dir = Guest::proc_dir(&config)?;
     let oom_mark = config.own_proc.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
     if !config.is_without("dumpable") {
-        belljar_linux::set_dumpable(false).map_err(setup("close the guest to inspection"))?;
+        belljar_linux::set_dumpable(false).map_err(setup("make the guest undumpable"))?;
     }
     let socket =
         belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
@@ -106,7 +106,7 @@ impl Guest {
     fn proc_dir(config: &GuestConfig) -> Result<OwnedFd, GuestError> {
         if config.own_proc {
             return belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD)
-                .map_err(setup("find the guest's /proc"));
+                .map_err(setup("open the guest's /proc"));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(setup("open /proc"))
@@ -114,13 +114,13 @@ impl Guest {
 
     fn new(config: GuestConfig, proc_dir: OwnedFd, oom_mark: Option<OomMark>) -> Result<Self, GuestError> {
         if !config.first_process {
-            belljar_linux::become_subreaper().map_err(setup("become the parent of orphans"))?;
+            belljar_linux::become_subreaper().map_err(setup("become the subreaper"))?;
         }
         let domain = config.landlock.as_ref().filter(|_| !config.is_without("landlock"));
-        let ruleset = domain.map(|domain| rules(domain).build()).transpose()?;
+        let ruleset = domain.map(|domain| landlock_rules(domain).build()).transpose()?;
         if let (Some(domain), true) = (domain, config.confine_guest) {
-            // The guest makes terminals for user code, which gets their descriptors and must not open any itself.
-            let mut own = rules(domain);
+            // The guest opens terminals for user code, which gets their descriptors and must not open any itself.
+            let mut own = landlock_rules(domain);
             own.write.extend(["/dev/ptmx", "/dev/pts"].map(Into::into));
             belljar_linux::restrict_landlock(own.build()?.as_fd())
                 .map_err(|errno| LandlockError::Enter(errno.into()))?;
@@ -129,24 +129,24 @@ impl Guest {
             .then(|| Instant::now() + Duration::from_millis(config.deadline_ms));
         let proc = Proc::new(proc_dir, config.first_process);
         let mut rlimits: Vec<(u32, u64)> = Vec::new();
-        rlimits.extend(config.open_files.map(|most| (belljar_linux::rlimit::RLIMIT_NOFILE, most)));
+        rlimits.extend(config.open_files.map(|limit| (belljar_linux::rlimit::RLIMIT_NOFILE, limit)));
         if let (Some(limits), false) = (config.watched, config.first_process) {
-            // Without a namespace the kernel counts all of the user's processes: a bomb is held by as many more. The
-            // watcher is too slow for one.
-            let most = proc.threads_of_user() + u64::from(limits.pids);
-            rlimits.push((belljar_linux::rlimit::RLIMIT_NPROC, most));
+            // Without a namespace the kernel counts all of the user's processes, so the limit is added to the current
+            // count. The watcher alone is too slow for a fork bomb.
+            let limit = proc.threads_of_user() + u64::from(limits.pids);
+            rlimits.push((belljar_linux::rlimit::RLIMIT_NPROC, limit));
         }
         let has_landlock = ruleset.is_some();
-        let terms = Terms {
+        let restrictions = Restrictions {
             landlock: ruleset
                 .as_ref()
                 .map(OwnedFd::try_clone)
                 .transpose()
-                .map_err(setup("keep the rules of user code"))?,
+                .map_err(setup("duplicate the ruleset of user code"))?,
             rlimits: rlimits.clone(),
             umask: config.umask,
         };
-        let surroundings = Surroundings {
+        let defaults = ProcessDefaults {
             landlock: ruleset,
             oom_mark,
             rlimits,
@@ -155,11 +155,11 @@ impl Guest {
             close_descriptors: !config.is_without("descriptors"),
             allocates: config.is_without("fork-safe-spawn"),
         };
-        let spawner = Spawner::new(surroundings, config.first_process)?;
+        let spawner = Spawner::new(defaults, config.first_process)?;
         Ok(Self {
             proc,
             spawner,
-            terms,
+            restrictions,
             arrivals: Arrivals::default(),
             has_landlock,
             table: Table::default(),
@@ -170,12 +170,12 @@ impl Guest {
     }
 
     async fn serve(self: Arc<Self>, socket: OwnedFd) -> Result<(), GuestError> {
-        let mut children = signal(SignalKind::child()).map_err(setup("listen for the end of children"))?;
+        let mut children = signal(SignalKind::child()).map_err(setup("listen for SIGCHLD"))?;
         let reaper = Arc::clone(&self);
         tokio::spawn(async move {
             loop {
                 while let Some(reaped) = belljar_linux::reap_one() {
-                    reaper.table.reaped(&reaped);
+                    reaper.table.record_reaped(&reaped);
                 }
                 if children.recv().await.is_none() {
                     return;
@@ -185,41 +185,41 @@ impl Guest {
         if let Some(limits) = self.config.watched {
             tokio::spawn(Arc::clone(&self).watch_limits(limits));
         }
-        let services = Services::of(&self);
+        let services = Services::new(&self);
         if self.config.many_connections {
             let connections =
                 Connections::new(socket, services, Arc::clone(&self)).map_err(GuestError::Connection)?;
-            self.until_the_end(connections.serve()).await;
+            self.serve_until_end(connections.serve()).await;
         } else {
-            let socket = connections::stream(socket).map_err(GuestError::Connection)?;
-            self.until_the_end(belljar_proto::serve(socket, services.router())).await;
+            let socket = connections::into_stream(socket).map_err(GuestError::Connection)?;
+            self.serve_until_end(belljar_proto::serve(socket, services.router())).await;
         }
         Ok(())
     }
 
-    /// Serves until the host is gone or the deadline has passed, and ends everything then.
-    async fn until_the_end<T>(self: &Arc<Self>, serving: impl Future<Output = T>) {
-        let deadline = Arc::clone(self).keep_deadline();
+    /// Serves until the host disconnects or the deadline passes, then kills everything.
+    async fn serve_until_end<T>(self: &Arc<Self>, serving: impl Future<Output = T>) {
+        let deadline = Arc::clone(self).enforce_deadline();
         tokio::pin!(serving, deadline);
         tokio::select! {
-            // A broken connection and a closed one are the same to us: the host is gone.
+            // A failed connection and a closed one mean the same: the host is gone.
             _ = &mut serving => if self.config.when_alone == OnHostLoss::Stay {
                 deadline.await;
             },
             () = &mut deadline => {
-                let _ = tokio::time::timeout(LAST_WORDS, serving).await;
+                let _ = tokio::time::timeout(FLUSH_TIMEOUT, serving).await;
             }
         }
         self.proc.signal_all(SIGKILL);
     }
 
-    /// Moves the deadline; `None` is never.
+    /// Sets the deadline; `None` removes it.
     pub(crate) fn set_deadline(&self, after: Option<Duration>) {
         self.deadline.send_replace(after.map(|after| Instant::now() + after));
     }
 
-    /// Returns when the deadline has passed and everything has been ended.
-    async fn keep_deadline(self: Arc<Self>) {
+    /// Returns when the deadline has passed and all processes were terminated.
+    async fn enforce_deadline(self: Arc<Self>) {
         let mut deadline = self.deadline.subscribe();
         loop {
             let until = *deadline.borrow_and_update();
@@ -248,7 +248,7 @@ impl Guest {
         self.proc.signal_all(SIGKILL);
     }
 
-    /// The weaker grade: looks often, and ends everything when more is in use than allowed.
+    /// Enforces limits without cgroups, by polling: kills everything when usage exceeds a limit.
     async fn watch_limits(self: Arc<Self>, limits: WatchedLimits) {
         let mut interval = tokio::time::interval(WATCH_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -258,7 +258,7 @@ impl Guest {
             if running.is_empty() {
                 continue;
             }
-            let cause = match self.proc.sandbox() {
+            let cause = match self.proc.sandbox_processes() {
                 Ok(members) => {
                     let threads: u32 = members.iter().map(|stat| stat.threads).sum();
                     if self.used_memory(&members) > limits.memory_bytes {
@@ -269,7 +269,7 @@ impl Guest {
                         continue;
                     }
                 }
-                // What cannot be watched may not go on.
+                // Processes that cannot be watched must not continue.
                 Err(_) => v1::Cause::CAUSE_STOPPED,
             };
             for process in running {
@@ -279,7 +279,7 @@ impl Guest {
         }
     }
 
-    /// What counts against a watched limit: resident pages, and files in memory.
+    /// Returns the memory that counts against a watched limit: resident pages, and files in memory.
     fn used_memory(&self, members: &[crate::tree::Stat]) -> u64 {
         let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
         members.iter().map(|stat| stat.resident_pages * page_bytes()).sum::<u64>() + in_memory
@@ -296,7 +296,7 @@ impl Guest {
             })
     }
 
-    /// The walls that the guest itself built.
+    /// Returns the walls that the guest itself built.
     pub(crate) fn layers(&self) -> Vec<v1::Layer> {
         let mut layers = Vec::new();
         if self.has_landlock {
@@ -307,7 +307,7 @@ impl Guest {
     }
 
     pub(crate) fn metrics(&self) -> v1::MetricsResponse {
-        let members = self.proc.sandbox().unwrap_or_default();
+        let members = self.proc.sandbox_processes().unwrap_or_default();
         let (reaped_user, reaped_system) = belljar_linux::children_cpu_us();
         let ticks = |ticks: u64| ticks * TICK_US;
         v1::MetricsResponse {
@@ -326,8 +326,8 @@ impl Guest {
     }
 }
 
-/// The rules of a domain.
-fn rules(domain: &Domain) -> LandlockRules {
+/// Converts the configuration of a domain to its rules.
+fn landlock_rules(domain: &Domain) -> LandlockRules {
     let Domain { read, write, tcp, least_abi } = domain.clone();
     LandlockRules { read, write, tcp, least_abi }
 }

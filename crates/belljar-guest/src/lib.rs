@@ -1,6 +1,6 @@
 //! The guest: the agent inside every sandbox. The host starts it as the sandbox's first process and speaks
-//! `proto/belljar/v1` with it over one stream. It holds no secret and no privilege: whatever it may do, user code in the
-//! same sandbox may do as well, so the host believes nothing it says without bounds.
+//! `proto/belljar/v1` with it over one stream. It holds no secret and no privilege: user code in the same sandbox can
+//! do everything that it can, so the host validates and bounds everything it sends.
 
 mod connections;
 mod enter;

@@ -1,17 +1,17 @@
-//! What a process has written to one stream: the first bytes and the last are kept, readers go by offset, and a
-//! process that writes faster than its reader reads is made to wait.
+//! Output log of one stream of a process. It keeps the first and the last bytes, readers read by offset, and a process
+//! that writes faster than its reader reads is throttled.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-/// How far the slowest attached reader may fall behind before the process has to wait, in bytes.
+/// Maximum lag of the slowest attached reader before the process is throttled, in bytes.
 pub(crate) const READ_AHEAD: u64 = 1 << 20;
 
-/// The least that is kept of a stream, so that an attached reader never misses anything.
-const LEAST_KEPT: u64 = 4 * READ_AHEAD;
+/// Minimum size of the tail that is kept, in bytes, so that an attached reader never misses anything.
+const MIN_KEPT: u64 = 4 * READ_AHEAD;
 
-/// One stream's bytes by offset.
+/// Bytes of one stream by offset.
 #[derive(Debug)]
 pub(crate) struct OutputLog {
     head: VecDeque<Chunk>,
@@ -37,13 +37,13 @@ impl Chunk {
 }
 
 impl OutputLog {
-    /// Keeps the first and the last half of `keep` bytes.
+    /// Creates a log that keeps `keep` bytes: half from the start, half from the end.
     pub(crate) fn new(keep: u64) -> Self {
         Self {
             head: VecDeque::new(),
             tail: VecDeque::new(),
             head_limit: keep / 2,
-            tail_limit: (keep / 2).max(LEAST_KEPT),
+            tail_limit: (keep / 2).max(MIN_KEPT),
             tail_bytes: 0,
             total: 0,
             readers: BTreeMap::new(),
@@ -51,23 +51,23 @@ impl OutputLog {
         }
     }
 
-    /// Keeps the last `keep` bytes.
-    pub(crate) fn last(keep: u64) -> Self {
+    /// Creates a log that keeps the last `keep` bytes.
+    pub(crate) fn keep_last(keep: u64) -> Self {
         let mut log = Self::new(0);
         log.tail_limit = keep;
         log
     }
 
-    /// Begins with what was written before it was there. Its readers stay.
-    pub(crate) fn begin_with(&mut self, earlier: Self) {
+    /// Replaces the content with that of an earlier log. Readers stay registered.
+    pub(crate) fn resume_from(&mut self, earlier: Self) {
         let readers = std::mem::take(&mut self.readers);
         *self = Self { readers, ..earlier };
     }
 
-    /// From here on keeps the first and the last half of `keep` bytes.
+    /// From now on keeps `keep` bytes: half from the start, half from the end.
     pub(crate) fn set_keep(&mut self, keep: u64) {
         self.head_limit = keep / 2;
-        self.tail_limit = (keep / 2).max(LEAST_KEPT);
+        self.tail_limit = (keep / 2).max(MIN_KEPT);
     }
 
     pub(crate) fn append(&mut self, data: Bytes) {
@@ -87,7 +87,7 @@ impl OutputLog {
         }
     }
 
-    /// The next bytes at or after `offset`, and where they start. `None` is nothing yet.
+    /// Returns the next bytes at or after `offset` with their offset; `None` if there are none yet.
     pub(crate) fn read(&self, offset: u64) -> Option<(u64, Bytes)> {
         [&self.head, &self.tail].into_iter().find_map(|chunks| {
             let index = chunks.partition_point(|chunk| chunk.end() <= offset);
@@ -101,7 +101,7 @@ impl OutputLog {
         self.total
     }
 
-    /// Bytes that it holds now.
+    /// Returns the number of bytes held in memory.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.head.back().map_or(0, Chunk::end) + self.tail_bytes
     }
@@ -114,16 +114,16 @@ impl OutputLog {
         self.closed
     }
 
-    /// Registers or moves a reader.
-    pub(crate) fn reader_at(&mut self, reader: u64, offset: u64) {
+    /// Registers a reader or updates its offset.
+    pub(crate) fn set_reader(&mut self, reader: u64, offset: u64) {
         self.readers.insert(reader, offset);
     }
 
-    pub(crate) fn reader_gone(&mut self, reader: u64) {
+    pub(crate) fn remove_reader(&mut self, reader: u64) {
         self.readers.remove(&reader);
     }
 
-    /// Whether an attached reader is so far behind that the process must wait.
+    /// Reports whether an attached reader lags so far behind that the process must wait.
     pub(crate) fn must_wait(&self) -> bool {
         self.readers.values().any(|offset| offset + READ_AHEAD < self.total)
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_in_order_from_any_offset() {
+    fn log_is_read_in_order_from_any_offset() {
         let mut log = OutputLog::new(8);
         for piece in ["ab", "cd", "ef", "gh"] {
             log.append(Bytes::from_static(piece.as_bytes()));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_keeps_the_first_and_the_last_bytes() {
+    fn large_output_keeps_the_first_and_the_last_bytes() {
         let mut log = OutputLog::new(2048);
         for index in 0..20_000u32 {
             log.append(Bytes::from(vec![u8::try_from(index % 251).unwrap(); 1024]));
@@ -165,43 +165,43 @@ mod tests {
         assert_eq!(pieces[0].0, 0);
         let gap = pieces.windows(2).find(|pair| pair[0].0 + pair[0].1.len() as u64 != pair[1].0).unwrap();
         assert_eq!(gap[0].0 + gap[0].1.len() as u64, 1024, "the head ends");
-        assert_eq!(log.total() - gap[1].0, LEAST_KEPT, "the tail begins");
+        assert_eq!(log.total() - gap[1].0, MIN_KEPT, "the tail begins");
         let kept: usize = pieces.iter().map(|(_, data)| data.len()).sum();
-        assert_eq!(kept as u64, 1024 + LEAST_KEPT);
+        assert_eq!(kept as u64, 1024 + MIN_KEPT);
     }
 
     #[test]
-    fn a_log_may_begin_with_the_end_of_another() {
-        let mut earlier = OutputLog::last(4);
+    fn log_resumes_from_the_tail_of_another() {
+        let mut earlier = OutputLog::keep_last(4);
         for piece in ["ab", "cd", "ef", "gh"] {
             earlier.append(Bytes::from_static(piece.as_bytes()));
         }
         let mut log = OutputLog::new(0);
-        log.reader_at(1, 0);
-        log.begin_with(earlier);
+        log.set_reader(1, 0);
+        log.resume_from(earlier);
         log.set_keep(1 << 20);
         log.append(Bytes::from_static(b"ij"));
-        assert_eq!(log.read(0).unwrap().0, 4, "what was not kept is a gap");
+        assert_eq!(log.read(0).unwrap().0, 4, "dropped bytes leave a gap");
         assert_eq!(collect(&log, 0).into_iter().flat_map(|(_, data)| data).collect::<Vec<u8>>(), b"efghij");
         assert_eq!((log.total(), log.held_bytes()), (10, 6));
         log.append(Bytes::from(vec![0; usize::try_from(2 * READ_AHEAD).unwrap()]));
-        assert!(log.must_wait(), "its reader is still known");
+        assert!(log.must_wait(), "its reader is still registered");
     }
 
     #[test]
-    fn only_an_attached_reader_that_lags_makes_the_process_wait() {
+    fn only_a_lagging_attached_reader_throttles_the_process() {
         let mut log = OutputLog::new(0);
         for _ in 0..3 {
             log.append(Bytes::from(vec![0; usize::try_from(READ_AHEAD).unwrap()]));
         }
         assert!(!log.must_wait());
-        log.reader_at(1, 0);
+        log.set_reader(1, 0);
         assert!(log.must_wait());
-        log.reader_at(1, 2 * READ_AHEAD);
+        log.set_reader(1, 2 * READ_AHEAD);
         assert!(!log.must_wait());
-        log.reader_at(2, 0);
+        log.set_reader(2, 0);
         assert!(log.must_wait());
-        log.reader_gone(2);
+        log.remove_reader(2);
         assert!(!log.must_wait());
     }
 }

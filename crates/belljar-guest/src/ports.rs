@@ -17,22 +17,22 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// Tunnels that may be open at once.
+/// Maximum number of open tunnels.
 const MAX_TUNNELS: usize = 256;
 
-/// Bytes of one read from the server inside.
+/// Maximum size of one read from the server inside, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How long a server may take to accept; one that has stopped accepting never answers.
+/// Timeout for a server to accept a connection; one that has stopped accepting never answers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of the kernel's table is read, in bytes. User code makes it as long as it may open sockets.
+/// Maximum size of the kernel's socket table that is read, in bytes. User code can make it long by opening sockets.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// The state `LISTEN` in the kernel's table.
+/// Hexadecimal state `LISTEN` in the kernel's table.
 const LISTENING: &str = "0A";
 
-/// The ports of one sandbox.
+/// The `Ports` service of one sandbox.
 pub(crate) struct Ports {
     slots: Arc<Semaphore>,
 }
@@ -50,14 +50,14 @@ impl v1::Ports for Ports {
         mut requests: InboundStream<v1::TunnelRequest>,
     ) -> ServiceResult<ServiceStream<v1::TunnelResponse>> {
         let first = requests.next().await.ok_or_else(|| {
-            ConnectError::invalid_argument("port: it is missing; the first message must name it")
+            ConnectError::invalid_argument("port: missing; the first message must contain it")
         })??;
         let first = first.to_owned_message();
         let port = u16::try_from(first.port).ok().filter(|port| *port > 0).ok_or_else(|| {
             ConnectError::invalid_argument(format!("port: {} is not allowed; give 1 to 65535", first.port))
         })?;
         let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
-            ConnectError::resource_exhausted(format!("{MAX_TUNNELS} tunnels are open, which is the most"))
+            ConnectError::resource_exhausted(format!("tunnel limit of {MAX_TUNNELS} reached"))
         })?;
         let socket = connect(port).await?;
         let (reader, writer) = socket.into_split();
@@ -73,14 +73,15 @@ impl v1::Ports for Ports {
         _: ServiceRequest<'_, v1::ListPortsRequest>,
     ) -> ServiceResult<v1::ListPortsResponse> {
         let mut ports = BTreeSet::new();
-        for (table, reachable) in
-            [("/proc/self/net/tcp", any as fn(&str) -> bool), ("/proc/self/net/tcp6", takes_ipv4)]
-        {
+        for (table, reachable) in [
+            ("/proc/self/net/tcp", any_address as fn(&str) -> bool),
+            ("/proc/self/net/tcp6", is_ipv4_reachable),
+        ] {
             match std::fs::File::open(table) {
                 Ok(file) => {
                     read_table(BufReader::new(file.take(MAX_TABLE_BYTES)), reachable, &mut ports).await
                 }
-                // There is no table where the kernel has no IPv6.
+                // The table is missing if the kernel has no IPv6.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),
             }
@@ -109,13 +110,13 @@ async fn connect(port: u16) -> Result<TcpStream, ConnectError> {
             return Err(ConnectError::unavailable(message));
         }
     };
-    // Only a matter of speed.
+    // Best effort: only affects latency.
     let _ = socket.set_nodelay(true);
     Ok(socket)
 }
 
-/// Carries the client's bytes in. The end of the client's stream is the end of the socket's writing side; a stream that
-/// breaks drops the socket.
+/// Forwards the client's bytes to the server. The end of the client's stream closes the write side of the socket; an
+/// error in the stream drops the socket.
 async fn upload(
     first: Bytes,
     mut requests: InboundStream<v1::TunnelRequest>,
@@ -124,7 +125,7 @@ async fn upload(
 ) {
     let mut data = first;
     loop {
-        // The server inside takes no more; what it still says goes its own way.
+        // The server accepts no more input; its remaining output is forwarded independently.
         if writer.write_all(&data).await.is_err() {
             return writer.forget();
         }
@@ -134,12 +135,12 @@ async fn upload(
             None => break,
         }
     }
-    // It fails when the other side has closed, which is as good.
+    // Fails if the other side has already closed.
     let _ = writer.shutdown().await;
 }
 
-/// The server's bytes on their way out. When the client drops this early, the upload ends as well; after the server's
-/// end of stream the client may still send.
+/// Forwards the server's bytes to the client. If the client drops this early, the upload is aborted as well; after the
+/// server's end of stream the client may still send.
 struct Download {
     port: u16,
     reader: OwnedReadHalf,
@@ -153,7 +154,7 @@ impl Download {
             let mut data = Vec::with_capacity(CHUNK_BYTES);
             match download.reader.read_buf(&mut data).await {
                 Ok(0) => {
-                    // What the client still sends goes on without this.
+                    // The upload continues on its own.
                     drop(download.upload.take());
                     Ok(None)
                 }
@@ -175,14 +176,14 @@ impl Drop for Download {
     }
 }
 
-/// Adds the listening ports of one table whose address is one that `reachable` takes.
+/// Adds the listening ports of one table whose address `reachable` accepts.
 async fn read_table(
     table: impl BufRead,
     reachable: fn(&str) -> bool,
     ports: &mut BTreeSet<u16>,
 ) -> std::io::Result<()> {
     for (index, line) in table.lines().enumerate() {
-        ports.extend(listening(&line?, reachable));
+        ports.extend(listening_port(&line?, reachable));
         if index % 256 == 255 {
             tokio::task::yield_now().await;
         }
@@ -190,19 +191,19 @@ async fn read_table(
     Ok(())
 }
 
-/// The port of a line such as `0: 0100007F:1F90 00000000:0000 0A …`, if it listens.
-pub(crate) fn listening(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
+/// Returns the port of a line such as `0: 0100007F:1F90 00000000:0000 0A …`, if it is in state `LISTEN`.
+pub(crate) fn listening_port(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (address, port) = words.next()?.split_once(':')?;
     (words.nth(1)? == LISTENING && reachable(address)).then(|| u16::from_str_radix(port, 16).ok())?
 }
 
-pub(crate) fn any(_: &str) -> bool {
+pub(crate) fn any_address(_: &str) -> bool {
     true
 }
 
-/// A tunnel goes to an IPv4 address; of the IPv6 sockets it reaches those on `::` and on a mapped IPv4 address.
-pub(crate) fn takes_ipv4(address: &str) -> bool {
+/// Reports whether an IPv6 socket is reachable over IPv4, as a tunnel is: on `::` or on a mapped IPv4 address.
+pub(crate) fn is_ipv4_reachable(address: &str) -> bool {
     let mapped =
         if cfg!(target_endian = "little") { "0000000000000000FFFF0000" } else { "00000000000000000000FFFF" };
     address.bytes().all(|byte| byte == b'0') || address.starts_with(mapped)

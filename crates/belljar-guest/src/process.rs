@@ -1,4 +1,4 @@
-//! One process that the guest started, and the table of all of them.
+//! Processes that the guest started, and the process table.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,14 @@ use tokio::sync::watch;
 
 use crate::output::OutputLog;
 
-/// Ended processes whose output is kept for late readers.
-const ENDED_KEPT: usize = 64;
+/// Maximum number of ended processes whose output is kept for late readers.
+const MAX_ENDED: usize = 64;
 
-/// What they may hold of output in all, in bytes: it is the sandbox's memory. The last one is kept whole in any case.
-const ENDED_BYTES: u64 = 32 << 20;
+/// Maximum total output of ended processes that is kept, in bytes: it is the sandbox's memory. The last one is always
+/// kept in full.
+const MAX_ENDED_BYTES: u64 = 32 << 20;
 
-/// The streams of a process, in the order in which they are shown.
+/// The streams of a process, in display order.
 pub(crate) const STREAMS: [v1::Stream; 3] =
     [v1::Stream::STREAM_STDOUT, v1::Stream::STREAM_STDERR, v1::Stream::STREAM_TERMINAL];
 
@@ -30,10 +31,10 @@ pub(crate) struct Process {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) started: Instant,
     pub(crate) kill_rest: bool,
-    /// The terminal's other side, where it runs on one.
+    /// The master side of the terminal, if it runs on one.
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) stdin: tokio::sync::Mutex<Stdin>,
-    /// Set where it is no process of its own but a command that a session's shell runs; `pid` is the shell's then.
+    /// Set for a command run by a session's shell, which is not a process of its own; `pid` is then that of the shell.
     pub(crate) command: Option<Command>,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
@@ -41,33 +42,33 @@ pub(crate) struct Process {
 
 /// A command of a session.
 pub(crate) struct Command {
-    /// What the shell had started before.
+    /// Processes that the shell had started before, as pid and start time.
     pub(crate) spared: HashSet<(i32, u64)>,
 }
 
-/// Where its input goes.
+/// Destination of the standard input.
 pub(crate) enum Stdin {
-    /// Nowhere (any more).
+    /// None, or closed.
     Closed,
-    /// To a pipe.
+    /// A pipe.
     Pipe(tokio::net::unix::pipe::Sender),
-    /// To its terminal.
+    /// The terminal.
     Terminal(tokio::io::unix::AsyncFd<OwnedFd>),
 }
 
-/// What changes while it runs.
+/// Mutable state of a process.
 pub(crate) struct State {
     pub(crate) logs: [OutputLog; 3],
-    /// Set when it has been reaped; readers are told once its streams are drained.
+    /// Set when the process was reaped; readers see it once its streams are drained.
     pub(crate) ended: Option<v1::Exited>,
-    /// The whole end: ended, drained, and nothing more to come.
+    /// True once the process has ended and its streams are drained.
     pub(crate) finished: bool,
     pub(crate) cause: v1::Cause,
     pub(crate) left_behind: u32,
     next_reader: u64,
 }
 
-/// What a process needs to be put on the table.
+/// Parameters of a new entry in the process table.
 pub(crate) struct NewProcess {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
@@ -111,26 +112,26 @@ impl Process {
         }
     }
 
-    /// The state, for a look or a change that waits for nothing.
+    /// Locks the state. The caller must not block while holding it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // The guest has one thread; a poisoned lock cannot hide a half-made change that matters here.
+        // The guest has one thread; a poisoned lock cannot hide a partial change that matters here.
         self.state.lock()
     }
 
-    /// Changes the state and wakes everybody who waits for a change.
+    /// Changes the state and notifies all watchers.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state());
         self.changed.send_modify(|version| *version = version.wrapping_add(1));
         result
     }
 
-    /// Sees every change made after this call.
+    /// Returns a receiver that sees every change made after this call.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes note of its end, once.
-    pub(crate) fn reaped(&self, reaped: &Reaped) {
+    /// Records the exit of the process, once.
+    pub(crate) fn set_reaped(&self, reaped: &Reaped) {
         let wall_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.change(|state| {
             state.ended.get_or_insert(v1::Exited {
@@ -145,8 +146,8 @@ impl Process {
         });
     }
 
-    /// Takes note of a command's end, when all that it wrote is in the logs.
-    pub(crate) fn command_ended(&self, code: i32, signal: i32, session_state: v1::SessionState) {
+    /// Records the exit of a command, once all its output is in the logs.
+    pub(crate) fn set_command_ended(&self, code: i32, signal: i32, session_state: v1::SessionState) {
         let wall_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.change(|state| {
             state.logs.iter_mut().for_each(OutputLog::close);
@@ -161,27 +162,27 @@ impl Process {
         });
     }
 
-    /// Whether it still runs.
+    /// Reports whether the process still runs.
     pub(crate) fn is_running(&self) -> bool {
         self.state().ended.is_none()
     }
 
-    /// How it ended, with what is known only at the very end.
-    pub(crate) fn exited(&self) -> Option<v1::Exited> {
+    /// Returns the exit status with the final counts, once the process is finished.
+    pub(crate) fn exit_status(&self) -> Option<v1::Exited> {
         let state = self.state();
         if !state.finished {
             return None;
         }
-        let mut exited = state.ended.clone()?;
-        exited.cause = state.cause.into();
-        exited.left_behind = state.left_behind;
-        exited.stdout_bytes = state.logs[0].total();
-        exited.stderr_bytes = state.logs[1].total();
-        exited.terminal_bytes = state.logs[2].total();
-        Some(exited)
+        let mut exit_status = state.ended.clone()?;
+        exit_status.cause = state.cause.into();
+        exit_status.left_behind = state.left_behind;
+        exit_status.stdout_bytes = state.logs[0].total();
+        exit_status.stderr_bytes = state.logs[1].total();
+        exit_status.terminal_bytes = state.logs[2].total();
+        Some(exit_status)
     }
 
-    /// Says why it is being ended; the first reason counts.
+    /// Sets the cause of the termination; the first one wins.
     pub(crate) fn set_cause(&self, cause: v1::Cause) {
         let mut state = self.state();
         if state.cause == v1::Cause::CAUSE_UNSPECIFIED && state.ended.is_none() {
@@ -200,17 +201,17 @@ impl Process {
 }
 
 impl State {
-    pub(crate) fn new_reader(&mut self, offsets: [u64; 3]) -> u64 {
+    pub(crate) fn add_reader(&mut self, offsets: [u64; 3]) -> u64 {
         self.next_reader += 1;
         for (log, offset) in self.logs.iter_mut().zip(offsets) {
-            log.reader_at(self.next_reader, offset);
+            log.set_reader(self.next_reader, offset);
         }
         self.next_reader
     }
 
-    pub(crate) fn reader_gone(&mut self, reader: u64) {
+    pub(crate) fn remove_reader(&mut self, reader: u64) {
         for log in &mut self.logs {
-            log.reader_gone(reader);
+            log.remove_reader(reader);
         }
     }
 
@@ -219,16 +220,16 @@ impl State {
     }
 }
 
-/// Why there is no process with a number.
+/// Reason why no process has an id.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoProcess {
-    /// The number was never given.
+    /// The id was never assigned.
     Never,
-    /// It has ended, and later ones have taken its place.
-    Dropped,
+    /// The process has ended and was evicted by later ones.
+    Evicted,
 }
 
-/// All processes that the guest has started and not forgotten yet.
+/// All processes that the guest has started and not yet evicted.
 #[derive(Default)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
@@ -240,7 +241,7 @@ pub(crate) struct Table {
 struct Inner {
     last_id: u64,
     by_id: HashMap<u64, Arc<Process>>,
-    /// By pid, so without commands of sessions.
+    /// By pid; without commands of sessions.
     running: HashMap<i32, Arc<Process>>,
     ended: std::collections::VecDeque<u64>,
 }
@@ -261,8 +262,8 @@ impl Table {
         process
     }
 
-    /// Takes note of the end of a command of a session.
-    pub(crate) fn command_ended(&self, id: u64) {
+    /// Records the end of a session's command.
+    pub(crate) fn end_command(&self, id: u64) {
         self.inner().keep_ended(id);
     }
 
@@ -270,25 +271,25 @@ impl Table {
         let inner = self.inner();
         match inner.by_id.get(&id) {
             Some(process) => Ok(Arc::clone(process)),
-            None if (1..=inner.last_id).contains(&id) => Err(NoProcess::Dropped),
+            None if (1..=inner.last_id).contains(&id) => Err(NoProcess::Evicted),
             None => Err(NoProcess::Never),
         }
     }
 
-    /// Takes note of a child's end. Children that nobody asked for are orphans that became ours.
-    pub(crate) fn reaped(&self, reaped: &Reaped) {
+    /// Records the exit of a child. Unknown children are orphans that the guest inherited.
+    pub(crate) fn record_reaped(&self, reaped: &Reaped) {
         let mut inner = self.inner();
         let Some(process) = inner.running.remove(&reaped.pid) else { return };
         inner.keep_ended(process.id);
         drop(inner);
-        process.reaped(reaped);
+        process.set_reaped(reaped);
     }
 
     pub(crate) fn running(&self) -> Vec<Arc<Process>> {
         self.inner().running.values().cloned().collect()
     }
 
-    /// In the order in which they were started.
+    /// Returns all processes in the order of their start.
     pub(crate) fn all(&self) -> Vec<Arc<Process>> {
         let mut all: Vec<_> = self.inner().by_id.values().cloned().collect();
         all.sort_by_key(|process| process.id);
@@ -297,10 +298,10 @@ impl Table {
 }
 
 impl Inner {
-    /// Keeps what has ended for late readers, and forgets the oldest that are too many or hold too much.
+    /// Keeps an ended process for late readers, and evicts the oldest beyond the limits.
     fn keep_ended(&mut self, id: u64) {
-        let mut room = ENDED_BYTES;
-        let held = self.ended.iter().rev().take(ENDED_KEPT - 1);
+        let mut room = MAX_ENDED_BYTES;
+        let held = self.ended.iter().rev().take(MAX_ENDED - 1);
         let fitting = held.take_while(|id| {
             let bytes = self.by_id.get(id).map_or(0, |process| process.state().held_bytes());
             let fits = bytes <= room;
@@ -339,21 +340,21 @@ mod tests {
 
     fn end(table: &Table, pid: i32) {
         let reaped = Reaped { pid, code: Some(0), signal: None, user_us: 0, system_us: 0, max_rss: 0 };
-        table.reaped(&reaped);
+        table.record_reaped(&reaped);
     }
 
     #[test]
-    fn the_last_that_ended_are_kept_and_others_are_told_apart() {
+    fn last_ended_processes_are_kept_and_older_ones_evicted() {
         let table = Table::default();
         let running = insert(&table, 1);
         for pid in 2..=100 {
             insert(&table, pid);
             end(&table, pid);
         }
-        assert!(table.get(running.id).is_ok(), "what runs is never forgotten");
-        assert_eq!(table.get(2).err(), Some(NoProcess::Dropped));
+        assert!(table.get(running.id).is_ok(), "running processes are never evicted");
+        assert_eq!(table.get(2).err(), Some(NoProcess::Evicted));
         assert!(table.get(100).is_ok() && table.get(37).is_ok());
-        assert_eq!(table.get(36).err(), Some(NoProcess::Dropped));
+        assert_eq!(table.get(36).err(), Some(NoProcess::Evicted));
         assert_eq!(table.get(101).err(), Some(NoProcess::Never));
         assert_eq!(table.get(0).err(), Some(NoProcess::Never));
         assert_eq!(table.all().len(), 65);
@@ -372,8 +373,8 @@ mod tests {
             end(&table, pid);
         }
         let held: u64 = table.all().iter().map(|process| process.state().held_bytes()).sum();
-        assert!((16 << 20..=ENDED_BYTES + (8 << 20)).contains(&held), "{held}");
+        assert!((16 << 20..=MAX_ENDED_BYTES + (8 << 20)).contains(&held), "{held}");
         assert!(table.get(40).is_ok() && table.get(39).is_ok());
-        assert_eq!(table.get(30).err(), Some(NoProcess::Dropped));
+        assert_eq!(table.get(30).err(), Some(NoProcess::Evicted));
     }
 }

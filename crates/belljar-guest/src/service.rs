@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use crate::guest::Guest;
 use crate::process::{NoProcess, Process, STREAMS, Stdin};
 
-/// `Process` and `Health` over one guest.
+/// The `Process` and `Health` services of one guest.
 pub(crate) struct Service {
     pub(crate) guest: Arc<Guest>,
 }
@@ -25,9 +25,9 @@ impl Service {
     fn find(&self, id: u64) -> Result<Arc<Process>, ConnectError> {
         self.guest.table.get(id).map_err(|reason| {
             ConnectError::not_found(match reason {
-                NoProcess::Never => format!("id: no process has the number {id}"),
-                NoProcess::Dropped => format!(
-                    "id: process {id} has ended and is not kept any more, as others ended after it; attach sooner, \
+                NoProcess::Never => format!("id: process {id} does not exist"),
+                NoProcess::Evicted => format!(
+                    "id: process {id} has ended and was evicted by later ones; attach sooner, \
                      or let it write to a file"
                 ),
             })
@@ -45,7 +45,7 @@ impl v1::Process for Service {
         let kills = request.on_disconnect == v1::OnDisconnect::ON_DISCONNECT_KILL;
         if kills && request.detach {
             return Err(ConnectError::invalid_argument(
-                "on_disconnect: KILL does not go with `detach`, whose stream ends at once",
+                "on_disconnect: KILL cannot be combined with `detach`, whose stream ends immediately",
             ));
         }
         if request.on_disconnect.as_known().is_none() {
@@ -59,10 +59,13 @@ impl v1::Process for Service {
             return Ok(Response::from(Box::pin(first) as ServiceStream<_>));
         }
         let grace = crate::start::grace(&self.guest, request.grace_ms);
-        let leash =
-            kills.then(|| Leash { guest: Arc::clone(&self.guest), process: Arc::clone(&process), grace });
+        let guard = kills.then(|| KillOnDrop {
+            guest: Arc::clone(&self.guest),
+            process: Arc::clone(&process),
+            grace,
+        });
         let rest = events(process, [0; 3]).map(move |event| {
-            let _held = &leash;
+            let _held = &guard;
             event
         });
         Ok(Response::from(Box::pin(first.chain(rest)) as ServiceStream<_>))
@@ -116,7 +119,7 @@ impl v1::Process for Service {
         }
         let process = self.find(request.id)?;
         let signalled = if let Some(command) = &process.command {
-            // Its shell shall live on.
+            // Only the command is signalled, not its shell.
             let is_running = process.is_running();
             if is_running {
                 self.guest.proc.signal_below(process.pid, &command.spared, request.signal)
@@ -162,9 +165,9 @@ impl v1::Process for Service {
         _: RequestContext,
         request: ServiceRequest<'_, v1::ListProcessesRequest>,
     ) -> ServiceResult<v1::ListProcessesResponse> {
-        let wanted = request.to_owned_message().id;
+        let id = request.to_owned_message().id;
         let processes = self.guest.table.all();
-        let processes = processes.iter().filter(|process| wanted == 0 || process.id == wanted);
+        let processes = processes.iter().filter(|process| id == 0 || process.id == id);
         let processes = processes.map(|process| info(process)).collect();
         Response::ok(v1::ListProcessesResponse { processes, ..Default::default() })
     }
@@ -177,7 +180,7 @@ fn info(process: &Process) -> v1::ProcessInfo {
         pid: u32::try_from(process.pid).unwrap_or(0),
         argv: process.argv.iter().map(|word| Bytes::copy_from_slice(word)).collect(),
         running: process.is_running(),
-        exited: process.exited().map(Into::into).unwrap_or_default(),
+        exited: process.exit_status().map(Into::into).unwrap_or_default(),
         stdout_bytes: totals[0],
         stderr_bytes: totals[1],
         terminal_bytes: totals[2],
@@ -189,16 +192,16 @@ pub(crate) fn event(event: impl Into<v1::__buffa::oneof::process_event::Event>) 
     v1::ProcessEvent { event: Some(event.into()), ..Default::default() }
 }
 
-/// Ends a process when the stream that it belongs to is dropped first.
-struct Leash {
+/// Terminates a process if its stream is dropped first.
+struct KillOnDrop {
     guest: Arc<Guest>,
     process: Arc<Process>,
     grace: Duration,
 }
 
-impl Drop for Leash {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Without a runtime the guest itself is at its end, and ends everything.
+        // Without a runtime, the guest itself is exiting and kills everything.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.process.is_running() {
             self.process.set_cause(v1::Cause::CAUSE_STOPPED);
@@ -208,7 +211,7 @@ impl Drop for Leash {
     }
 }
 
-/// A reader of a process's streams; the process stops waiting for it when it is dropped.
+/// A reader of a process's streams. Dropping it stops throttling the process for this reader.
 struct Reader {
     process: Arc<Process>,
     number: u64,
@@ -219,7 +222,7 @@ struct Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.process.change(|state| state.reader_gone(self.number));
+        self.process.change(|state| state.remove_reader(self.number));
     }
 }
 
@@ -228,7 +231,7 @@ pub(crate) fn events(
     offsets: [u64; 3],
 ) -> impl Stream<Item = Result<v1::ProcessEvent, ConnectError>> {
     let changed = process.watch();
-    let number = process.state().new_reader(offsets);
+    let number = process.state().add_reader(offsets);
     let reader = Reader { process, number, offsets, changed, done: false };
     futures::stream::unfold(reader, |mut reader| async move {
         loop {
@@ -239,7 +242,7 @@ pub(crate) fn events(
             if let Some(output) = reader.next_output() {
                 return Some((Ok(event(output)), reader));
             }
-            if let Some(exited) = reader.process.exited() {
+            if let Some(exited) = reader.process.exit_status() {
                 reader.done = true;
                 return Some((Ok(event(exited)), reader));
             }
@@ -256,11 +259,11 @@ impl Reader {
         for (index, stream) in STREAMS.into_iter().enumerate() {
             if let Some((offset, data)) = state.logs[index].read(self.offsets[index]) {
                 self.offsets[index] = offset + data.len() as u64;
-                let waited = state.logs[index].must_wait();
-                state.logs[index].reader_at(self.number, self.offsets[index]);
-                let goes_on = waited && !state.logs[index].must_wait();
+                let was_blocked = state.logs[index].must_wait();
+                state.logs[index].set_reader(self.number, self.offsets[index]);
+                let is_unblocked = was_blocked && !state.logs[index].must_wait();
                 drop(state);
-                if goes_on {
+                if is_unblocked {
                     self.process.change(|_| {});
                 }
                 return Some(v1::Output { stream: stream.into(), offset, data, ..Default::default() });
@@ -270,7 +273,7 @@ impl Reader {
     }
 }
 
-/// Writes to the process's input. False when it takes no more.
+/// Writes to the process's input. Returns false if the process accepts no more.
 async fn feed(process: &Process, data: &[u8]) -> bool {
     let mut stdin = process.stdin.lock().await;
     let mut changed = process.watch();
@@ -315,7 +318,7 @@ async fn write_terminal(terminal: &AsyncFd<OwnedFd>, data: &[u8]) -> std::io::Re
 async fn close_input(process: &Process) {
     let mut stdin = process.stdin.lock().await;
     if let Stdin::Terminal(terminal) = &*stdin {
-        // A terminal has no end of its own; what a person would type for it is Ctrl-D.
+        // A terminal has no end of input; Ctrl-D is what a user would type for it.
         let _ = write_terminal(terminal, b"\x04").await;
         return;
     }

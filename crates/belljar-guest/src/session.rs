@@ -1,15 +1,16 @@
-//! The `Session` service: shells that remember from one command to the next.
+//! The `Session` service: shells that keep their state from one command to the next.
 //!
 //! ```text
-//! Open ──► idle ──Run──► busy ──the shell says so──► idle
-//!            │            │──time-out: SIGINT, SIGTERM, SIGKILL to what it started──► idle, or
-//!            │            └──the shell ends (exit, exec, a kill)──► gone, the command's state is LOST
-//!            └──Close, or the shell ends──► gone
+//! Open ──► idle ──Run──► busy ──the shell reports the end──► idle
+//!            │            │──timeout: SIGINT, SIGTERM, SIGKILL to what it started──► idle, or
+//!            │            └──the shell ends (exit, exec, a kill)──► ended, the command's state is LOST
+//!            └──Close, or the shell ends──► ended
 //! ```
 //!
-//! The shell reads commands from its standard input, so that its own parser decides what is one. The guest wraps each into
-//! an `eval` with an empty input, and has the shell tell the exit code over a descriptor of its own: what a command
-//! writes cannot be mistaken for its end. That a command may tell a wrong code of itself is its own affair.
+//! The shell reads commands from its standard input, so that its own parser decides where a command ends. The guest
+//! wraps each into an `eval` with empty input, and has the shell report the exit code over a separate descriptor, so
+//! that a command's output cannot be mistaken for its end. A command can still forge its own exit code, which harms
+//! only itself.
 
 mod run;
 
@@ -34,14 +35,14 @@ use crate::service::{Service, event, events};
 use crate::start::{Command, non_blocking, output_pipe};
 use crate::tree::SIGKILL;
 
-/// The most sessions at once.
+/// Maximum number of sessions.
 const MAX_SESSIONS: usize = 32;
 
-/// The longest command, in bytes.
+/// Maximum length of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 256 * 1024;
 
-/// How much of a command a list of processes shows, in bytes.
-const SHOWN_BYTES: usize = 1024;
+/// Maximum length of a command in a process list, in bytes.
+const MAX_SHOWN_BYTES: usize = 1024;
 
 /// All sessions of a sandbox.
 #[derive(Default)]
@@ -60,20 +61,20 @@ pub(crate) struct Session {
     id: u64,
     name: Bytes,
     shell: Arc<Process>,
-    orders: mpsc::Sender<Order>,
-    use_: Mutex<Use>,
+    commands: mpsc::Sender<PendingCommand>,
+    activity: Mutex<Activity>,
 }
 
-/// What a session does.
-struct Use {
-    /// The command that runs.
+/// Current activity of a session.
+struct Activity {
+    /// Id of the running command.
     running: Option<u64>,
-    commands: u64,
+    command_count: u64,
     idle_since: Instant,
 }
 
 /// A command for a session's shell.
-pub(crate) struct Order {
+pub(crate) struct PendingCommand {
     process: Arc<Process>,
     text: Bytes,
     timeout: Option<Duration>,
@@ -90,9 +91,9 @@ impl Sessions {
         let inner = self.inner();
         inner.open.get(&id).cloned().ok_or_else(|| {
             ConnectError::not_found(if (1..=inner.last_id).contains(&id) {
-                format!("id: session {id} has ended; open another one")
+                format!("id: session {id} has ended; open a new one")
             } else {
-                format!("id: no session has the number {id}")
+                format!("id: session {id} does not exist")
             })
         })
     }
@@ -103,8 +104,8 @@ impl Sessions {
 }
 
 impl Session {
-    fn state(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock()
+    fn state(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock()
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -115,7 +116,7 @@ impl Session {
         &self.shell
     }
 
-    fn command_ended(&self) {
+    fn set_idle(&self) {
         let mut state = self.state();
         state.running = None;
         state.idle_since = Instant::now();
@@ -143,7 +144,7 @@ impl v1::Session for Service {
         _: RequestContext,
         request: ServiceRequest<'_, v1::SessionRun>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        let process = begin(&self.guest, &request.to_owned_message())?;
+        let process = start_command(&self.guest, &request.to_owned_message())?;
         let pid = u32::try_from(process.pid).unwrap_or(0);
         let started = event(v1::Started { id: process.id, pid, ..Default::default() });
         let first = futures::stream::iter([Ok(started)]);
@@ -171,7 +172,7 @@ impl v1::Session for Service {
         shell.set_cause(v1::Cause::CAUSE_STOPPED);
         crate::start::stop(&self.guest, shell, self.guest.config.grace()).await;
         let mut changed = shell.watch();
-        while shell.exited().is_none() && changed.changed().await.is_ok() {}
+        while shell.exit_status().is_none() && changed.changed().await.is_ok() {}
         self.guest.proc.signal_tree(shell.pid, true, SIGKILL);
         self.guest.table.sessions.forget(session.id);
         Response::ok(v1::SessionClosed::default())
@@ -186,7 +187,7 @@ fn info(session: &Session) -> v1::SessionInfo {
         pid: u32::try_from(session.shell.pid).unwrap_or(0),
         shell: session.name.clone(),
         command: state.running.unwrap_or(0),
-        commands: state.commands,
+        commands: state.command_count,
         idle_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
         ..Default::default()
     }
@@ -197,7 +198,7 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
     let sessions = &guest.table.sessions;
     if sessions.inner().open.len() >= MAX_SESSIONS {
         return Err(ConnectError::resource_exhausted(format!(
-            "{MAX_SESSIONS} sessions are open, which is the most; close one"
+            "session limit of {MAX_SESSIONS} reached; close one"
         )));
     }
     let fail = |error: &dyn std::fmt::Display| {
@@ -210,7 +211,7 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
     let (stderr, stderr_child) = output_pipe().map_err(|errno| fail(&errno))?;
     rustix::fs::fcntl_setfl(&stdin, OFlags::NONBLOCK).map_err(|errno| fail(&errno))?;
     let stdin = tokio::net::unix::pipe::Sender::from_owned_fd(stdin).map_err(|error| fail(&error))?;
-    let reader = |fd| non_blocking(fd).map_err(|_| fail(&"the runtime takes no more descriptors"));
+    let reader = |fd| non_blocking(fd).map_err(|_| fail(&"the runtime accepts no more descriptors"));
     let ends = run::Ends { stdin, streams: [reader(stdout)?, reader(stderr)?], control: reader(control)? };
 
     let child = [stdin_child, stdout_child, stderr_child];
@@ -255,15 +256,16 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
         keep_bytes: 0,
         command: None,
     });
-    // What it writes is its commands' output.
+    // The output of the shell belongs to its commands.
     shell.change(|state| state.logs.iter_mut().for_each(crate::output::OutputLog::close));
     tokio::spawn(crate::start::finish(Arc::clone(guest), Arc::clone(&shell)));
-    let (orders, receiver) = mpsc::channel(1);
-    let state = Use { running: None, commands: 0, idle_since: started };
+    let (commands, receiver) = mpsc::channel(1);
+    let state = Activity { running: None, command_count: 0, idle_since: started };
     let session = {
         let mut inner = sessions.inner();
         inner.last_id += 1;
-        let session = Arc::new(Session { id: inner.last_id, name, shell, orders, use_: Mutex::new(state) });
+        let session =
+            Arc::new(Session { id: inner.last_id, name, shell, commands, activity: Mutex::new(state) });
         inner.open.insert(session.id, Arc::clone(&session));
         session
     };
@@ -272,29 +274,29 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
     Ok(session)
 }
 
-/// Hands a command to a session's shell.
-pub(crate) fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Process>, ConnectError> {
+/// Sends a command to a session's shell.
+pub(crate) fn start_command(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Process>, ConnectError> {
     let session = guest.table.sessions.get(request.id)?;
-    let wrong = |why: String| ConnectError::invalid_argument(format!("command: {why}"));
+    let invalid = |why: String| ConnectError::invalid_argument(format!("command: {why}"));
     if request.command.len() > MAX_COMMAND_BYTES {
         let bytes = request.command.len();
-        return Err(wrong(format!("{bytes} bytes are too many; at most {MAX_COMMAND_BYTES} are allowed")));
+        return Err(invalid(format!("too large: {bytes} bytes > limit {MAX_COMMAND_BYTES}")));
     }
     if request.command.contains(&0) {
-        return Err(wrong("a NUL byte is not allowed".to_owned()));
+        return Err(invalid("a NUL byte is not allowed".to_owned()));
     }
     let pidfd =
         session.shell.pidfd.try_clone().map_err(|error| {
-            ConnectError::resource_exhausted(format!("cannot begin the command: {error}"))
+            ConnectError::resource_exhausted(format!("cannot start the command: {error}"))
         })?;
     let mut state = session.state();
     if let Some(running) = state.running {
         return Err(ConnectError::failed_precondition(format!(
-            "session {} runs command {running}; wait for its end, or signal it",
+            "session {} is running command {running}; wait for it to end or signal it",
             session.id
         )));
     }
-    let shown = request.command.slice(..request.command.len().min(SHOWN_BYTES));
+    let shown = request.command.slice(..request.command.len().min(MAX_SHOWN_BYTES));
     let process = guest.table.insert(NewProcess {
         pid: session.shell.pid,
         pidfd,
@@ -306,7 +308,7 @@ pub(crate) fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Proce
         keep_bytes: request.keep_bytes,
         command: Some(ProcessCommand { spared: guest.proc.below(session.shell.pid) }),
     });
-    let order = Order {
+    let pending = PendingCommand {
         process: Arc::clone(&process),
         text: request.command.clone(),
         timeout: (request.timeout_ms > 0 && !guest.config.is_without("timeout"))
@@ -314,15 +316,12 @@ pub(crate) fn begin(guest: &Guest, request: &v1::SessionRun) -> Result<Arc<Proce
         grace: crate::start::grace(guest, request.grace_ms),
         keep_bytes: request.keep_bytes,
     };
-    if session.orders.try_send(order).is_err() {
-        process.command_ended(0, SIGKILL, v1::SessionState::SESSION_STATE_LOST);
-        guest.table.command_ended(process.id);
-        return Err(ConnectError::not_found(format!(
-            "id: session {} has ended; open another one",
-            session.id
-        )));
+    if session.commands.try_send(pending).is_err() {
+        process.set_command_ended(0, SIGKILL, v1::SessionState::SESSION_STATE_LOST);
+        guest.table.end_command(process.id);
+        return Err(ConnectError::not_found(format!("id: session {} has ended; open a new one", session.id)));
     }
     state.running = Some(process.id);
-    state.commands += 1;
+    state.command_count += 1;
     Ok(process)
 }

@@ -1,10 +1,10 @@
-//! Starting user code, in one Landlock domain for all of a sandbox where that can be.
+//! Starts user code, in one Landlock domain per sandbox where possible.
 //!
-//! A domain is a thread's own (landlock(7)). A thread of the guest enters that of user code once, and all that it starts
-//! inherits it: a sandbox's programs see each other in `/proc`, and can signal each other, as on any machine.
-//! The guest's first thread stays outside, so nothing of the domain may trace the guest. It can be signalled by that other thread's
-//! number, though, so only the first process of a namespace does this, which its namespace cannot kill (pid_namespaces(7)).
-//! Elsewhere each program enters a domain of its own.
+//! A domain belongs to a thread (landlock(7)). A thread of the guest enters the domain of user code once, and
+//! everything it starts inherits the domain: a sandbox's programs see each other in `/proc`, and can signal each other,
+//! as on any machine. The guest's first thread stays outside, so nothing in the domain can trace the guest. The guest
+//! could be signalled through that other thread's id, though, so only the first process of a namespace uses such a
+//! thread: its namespace cannot kill it (pid_namespaces(7)). Elsewhere each program enters a domain of its own.
 
 use std::ffi::CString;
 use std::io;
@@ -15,11 +15,11 @@ use belljar_linux::{CStringArray, LandlockError, OomMark, SpawnError, SpawnPlan,
 
 use crate::guest::{GuestError, setup};
 
-/// The stack of the thread, in bytes; what it starts has one of its own until it execs.
+/// Stack size of the thread, in bytes; a child has a stack of its own until it execs.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// What is the same for all that a sandbox runs.
-pub(crate) struct Surroundings {
+/// Process settings shared by all programs of a sandbox.
+pub(crate) struct ProcessDefaults {
     pub(crate) landlock: Option<OwnedFd>,
     pub(crate) oom_mark: Option<OomMark>,
     pub(crate) rlimits: Vec<(u32, u64)>,
@@ -29,7 +29,7 @@ pub(crate) struct Surroundings {
     pub(crate) allocates: bool,
 }
 
-/// A program to start, in the kernel's terms.
+/// A program to start, prepared for the kernel.
 pub(crate) struct Program {
     pub(crate) candidates: Vec<CString>,
     pub(crate) argv: CStringArray,
@@ -37,7 +37,7 @@ pub(crate) struct Program {
     pub(crate) cwd: CString,
 }
 
-/// One start. Its descriptors are closed on this side when it is done.
+/// A start request. Its descriptors are closed on this side afterwards.
 pub(crate) struct Start {
     pub(crate) program: Arc<Program>,
     pub(crate) streams: [OwnedFd; 3],
@@ -50,22 +50,22 @@ pub(crate) struct Job {
     answer: mpsc::SyncSender<Result<Spawned, SpawnError>>,
 }
 
-/// Who starts it.
+/// The thread that starts programs.
 pub(crate) enum Spawner {
-    /// A thread in the domain of user code.
+    /// A dedicated thread in the domain of user code.
     Thread(mpsc::Sender<Job>),
-    /// Whoever asks; each program enters a domain of its own.
-    Caller(Surroundings),
+    /// The calling thread; each program enters a domain of its own.
+    Caller(ProcessDefaults),
 }
 
 impl Spawner {
-    /// Starts the thread, which enters the domain, for the first process of a namespace.
+    /// Starts the thread, which enters the domain, if this is the first process of a namespace.
     ///
     /// # Errors
-    /// There is no thread, or no domain; nothing must be started then.
-    pub(crate) fn new(surroundings: Surroundings, is_first_process: bool) -> Result<Self, GuestError> {
+    /// Fails if the thread cannot start or enter the domain; nothing may be started then.
+    pub(crate) fn new(defaults: ProcessDefaults, is_first_process: bool) -> Result<Self, GuestError> {
         if !is_first_process {
-            return Ok(Self::Caller(surroundings));
+            return Ok(Self::Caller(defaults));
         }
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::sync_channel(1);
@@ -73,48 +73,50 @@ impl Spawner {
             .name("spawner".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                // The end of a child is the first thread's news. Waking this one for it takes time, and leads nowhere.
-                let ruleset = surroundings.landlock.as_ref();
+                // Child exits are handled by the first thread; waking this one costs time for nothing.
+                let ruleset = defaults.landlock.as_ref();
                 let entered = belljar_linux::block_child_signal().and_then(|()| {
                     ruleset.map_or(Ok(()), |ruleset| belljar_linux::restrict_landlock(ruleset.as_fd()))
                 });
-                let may_go_on = entered.is_ok();
-                if ready.send(entered).is_err() || !may_go_on {
+                let may_continue = entered.is_ok();
+                if ready.send(entered).is_err() || !may_continue {
                     return;
                 }
                 for job in queue {
-                    let result = surroundings.spawn(&job.start, None);
-                    // The ends of its streams are closed before anybody looks at the others.
+                    let result = defaults.spawn(&job.start, None);
+                    // Closes this side of its streams before anyone reads the other.
                     drop(job.start);
                     let _ = job.answer.send(result);
                 }
             })
-            .map_err(setup("start the thread that starts user code"))?;
-        let entered =
-            is_ready.recv().map_err(|_| gone()).map_err(setup("hear of the thread that starts user code"))?;
+            .map_err(setup("start the spawner thread"))?;
+        let entered = is_ready
+            .recv()
+            .map_err(|_| thread_ended())
+            .map_err(setup("get an answer from the spawner thread"))?;
         entered.map_err(|errno| GuestError::Landlock(LandlockError::Enter(errno.into())))?;
         Ok(Self::Thread(jobs))
     }
 
-    /// Starts a program, and returns when it runs or cannot.
+    /// Starts a program and returns once it runs or has failed to start.
     pub(crate) fn spawn(&self, start: Start) -> Result<Spawned, SpawnError> {
         let jobs = match self {
             Self::Thread(jobs) => jobs,
-            Self::Caller(surroundings) => {
-                return surroundings.spawn(&start, surroundings.landlock.as_ref());
+            Self::Caller(defaults) => {
+                return defaults.spawn(&start, defaults.landlock.as_ref());
             }
         };
         let (answer, result) = mpsc::sync_channel(1);
-        jobs.send(Job { start, answer }).map_err(|_| SpawnError::Refused(gone()))?;
-        result.recv().map_err(|_| SpawnError::Refused(gone()))?
+        jobs.send(Job { start, answer }).map_err(|_| SpawnError::Refused(thread_ended()))?;
+        result.recv().map_err(|_| SpawnError::Refused(thread_ended()))?
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::other("the guest's thread for that has ended")
+fn thread_ended() -> io::Error {
+    io::Error::other("the guest's spawner thread has ended")
 }
 
-impl Surroundings {
+impl ProcessDefaults {
     fn spawn(&self, start: &Start, landlock: Option<&OwnedFd>) -> Result<Spawned, SpawnError> {
         belljar_linux::spawn(&SpawnPlan {
             candidates: &start.program.candidates,

@@ -1,4 +1,4 @@
-//! From a request to a running process, and the tasks that go along with it.
+//! Starts processes from requests, with the tasks that serve them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -23,26 +23,26 @@ use crate::process::{NewProcess, Process, Stdin};
 use crate::spawner::{Program, Start};
 use crate::tree::{SIGKILL, SIGTERM};
 
-/// Most bytes of a first input: what a pipe holds without a reader.
-const MAX_FIRST_INPUT: usize = 64 * 1024;
+/// Maximum initial input in bytes: the capacity of a pipe.
+const MAX_INITIAL_INPUT_BYTES: usize = 64 * 1024;
 
-/// Bytes read from a stream at once.
+/// Maximum size of one read from a stream, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What an output pipe holds, in bytes: some reads' worth.
+/// Capacity of an output pipe in bytes: a few reads.
 const PIPE_BYTES: usize = 4 * READ_BYTES;
 
-/// Pieces below this are copied, so that a small piece does not hold a large buffer.
-const COPY_BELOW: usize = READ_BYTES / 4;
+/// Chunks below this size are copied, so that a small chunk does not pin a large buffer.
+const MAX_COPIED_BYTES: usize = READ_BYTES / 4;
 
-/// Most bytes taken from a stream after the process has ended: a pipe's content. What somebody else keeps writing to it
-/// is not waited for.
+/// Maximum number of bytes read from a stream after the process has ended: the content of a pipe. Later output of other
+/// writers is not waited for.
 pub(crate) const DRAIN_BYTES: usize = 1 << 20;
 
-/// Where programs are looked up when the environment does not say.
+/// Search path for programs if the environment has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Starts what `request` asks for.
+/// Starts the process that `request` describes.
 pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
     let command = Command::from_request(guest, request)?;
     write_files(guest, request)?;
@@ -67,17 +67,17 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
     if request.timeout_ms > 0 && !guest.config.is_without("timeout") {
         let grace = grace(guest, request.grace_ms);
         let timeout = Duration::from_millis(request.timeout_ms);
-        tokio::spawn(time_out(Arc::clone(guest), Arc::clone(&process), timeout, grace));
+        tokio::spawn(enforce_timeout(Arc::clone(guest), Arc::clone(&process), timeout, grace));
     }
     Ok(process)
 }
 
-/// Time between SIGTERM and SIGKILL, where 0 is the sandbox's own.
+/// Returns the time between SIGTERM and SIGKILL, where 0 means the sandbox's default.
 pub(crate) fn grace(guest: &Guest, grace_ms: u64) -> Duration {
     if grace_ms > 0 { Duration::from_millis(grace_ms) } else { guest.config.grace() }
 }
 
-/// Makes the process, in the same way for all.
+/// Spawns the process; all kinds of processes start here.
 pub(crate) fn spawn(
     guest: &Guest,
     command: &Command,
@@ -86,18 +86,18 @@ pub(crate) fn spawn(
     control: Option<OwnedFd>,
 ) -> Result<Spawned, ConnectError> {
     let start = Start { program: Arc::clone(&command.program), streams, control, terminal };
-    guest.spawner.spawn(start).map_err(|error| refused(command, &error))
+    guest.spawner.spawn(start).map_err(|error| spawn_error(command, &error))
 }
 
-/// Most bytes of files that travel inside a request.
+/// Maximum total size of files in a request, in bytes.
 const MAX_INLINE_BYTES: usize = 1 << 20;
 
-/// Writes the files that came with the request.
+/// Writes the files in the request.
 fn write_files(guest: &Guest, request: &v1::StartRequest) -> Result<(), ConnectError> {
     let bytes: usize = request.files.iter().map(|file| file.data.len()).sum();
     if bytes > MAX_INLINE_BYTES {
         return Err(invalid(format!(
-            "files: {bytes} bytes are too many for a request; at most {MAX_INLINE_BYTES}"
+            "files: too large for a request: {bytes} bytes > limit {MAX_INLINE_BYTES}"
         )));
     }
     for file in &request.files {
@@ -116,7 +116,7 @@ fn write_files(guest: &Guest, request: &v1::StartRequest) -> Result<(), ConnectE
 }
 
 fn write_file(path: &CString, mode: Mode, data: &[u8]) -> Result<(), Errno> {
-    // A FIFO that user code has put there must not hold the guest up, and a link must not lead it away.
+    // A FIFO created by user code must not block the guest, and a link must not redirect it.
     let flags = OFlags::WRONLY
         | OFlags::CREATE
         | OFlags::TRUNC
@@ -132,7 +132,7 @@ fn write_file(path: &CString, mode: Mode, data: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What to run, in the kernel's terms.
+/// A command line, prepared for the kernel.
 pub(crate) struct Command {
     pub(crate) words: Vec<Vec<u8>>,
     program: Arc<Program>,
@@ -140,10 +140,10 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
-        let words = words(request)?;
+        let words = parse_words(request)?;
         if !request.user.is_empty() && request.user != USER {
             return Err(invalid(format!(
-                "user: \"{}\" is not in this sandbox; leave it out, or say \"{USER}\"",
+                "user: \"{}\" does not exist in this sandbox; omit it or use \"{USER}\"",
                 request.user
             )));
         }
@@ -158,7 +158,7 @@ impl Command {
         }
         for variable in &request.env {
             if variable.name.is_empty() || variable.name.contains(&b'=') {
-                return Err(invalid("env: a name must not be empty or hold \"=\"".to_owned()));
+                return Err(invalid("env: a name must not be empty or contain \"=\"".to_owned()));
             }
             env.insert(variable.name.to_vec(), variable.value.to_vec());
         }
@@ -182,17 +182,17 @@ impl Command {
 }
 
 impl Command {
-    /// Its environment as `NAME=value`, and its directory.
-    pub(crate) fn place(&self) -> (Vec<&[u8]>, &[u8]) {
+    /// Returns the environment as `NAME=value`, and the working directory.
+    pub(crate) fn env_and_cwd(&self) -> (Vec<&[u8]>, &[u8]) {
         let env = self.program.envp.iter().map(std::ffi::CStr::to_bytes).collect();
         (env, self.program.cwd.to_bytes())
     }
 }
 
-/// The one user that processes run as.
+/// Name of the only user.
 const USER: &str = "user";
 
-fn words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError> {
+fn parse_words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError> {
     match (request.argv.first(), request.shell.is_empty()) {
         (Some(program), true) if !program.is_empty() => {
             Ok(request.argv.iter().map(|word| word.to_vec()).collect())
@@ -204,7 +204,7 @@ fn words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError> {
     }
 }
 
-/// The paths that `program` may stand for, as execvp(3) looks it up.
+/// Returns the paths to try for `program`, as execvp(3) does.
 fn candidates(program: &[u8], path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let search: Vec<Vec<u8>> = if program.contains(&b'/') {
         vec![program.to_vec()]
@@ -228,7 +228,7 @@ fn invalid(message: String) -> ConnectError {
     ConnectError::invalid_argument(message)
 }
 
-fn refused(command: &Command, error: &SpawnError) -> ConnectError {
+fn spawn_error(command: &Command, error: &SpawnError) -> ConnectError {
     let program = String::from_utf8_lossy(&command.words[0]).into_owned();
     match error {
         SpawnError::NotFound => ConnectError::not_found(format!("{program}: no such program in the sandbox")),
@@ -238,20 +238,20 @@ fn refused(command: &Command, error: &SpawnError) -> ConnectError {
         )),
         SpawnError::Refused(source) => match source.raw_os_error() {
             Some(libc_errno::EACCES) => {
-                ConnectError::permission_denied(format!("{program}: it may not be executed"))
+                ConnectError::permission_denied(format!("{program}: permission denied: not executable"))
             }
-            Some(libc_errno::EAGAIN) => ConnectError::resource_exhausted(
-                "the sandbox has as many processes as its limit of pids allows".to_owned(),
-            ),
+            Some(libc_errno::EAGAIN) => {
+                ConnectError::resource_exhausted("the sandbox has reached its limit of processes".to_owned())
+            }
             Some(libc_errno::ENOEXEC) => ConnectError::failed_precondition(format!(
-                "{program}: it is no program that this machine can execute; a script needs a #! line"
+                "{program}: not an executable for this machine; a script needs a #! line"
             )),
             _ => ConnectError::failed_precondition(format!("{program}: cannot start it: {source}")),
         },
     }
 }
 
-/// The few error numbers that deserve words of their own (errno(3)).
+/// Error numbers with messages of their own (errno(3)).
 mod libc_errno {
     pub(super) const EAGAIN: i32 = 11;
     pub(super) const EACCES: i32 = 13;
@@ -268,9 +268,9 @@ struct Streams {
 
 impl Streams {
     fn open(request: &v1::StartRequest) -> Result<Self, ConnectError> {
-        if request.stdin.len() > MAX_FIRST_INPUT {
+        if request.stdin.len() > MAX_INITIAL_INPUT_BYTES {
             return Err(invalid(format!(
-                "stdin: at most {MAX_FIRST_INPUT} bytes fit into a request; feed the rest"
+                "stdin: at most {MAX_INITIAL_INPUT_BYTES} bytes fit into a request; feed the rest"
             )));
         }
         let streams = match request.terminal.as_option() {
@@ -325,8 +325,8 @@ impl Streams {
     }
 }
 
-/// A pipe that holds more than the usual, so that a fast writer and the guest change places less often. A kernel that
-/// does not grant it is no failure.
+/// Creates a pipe with more capacity than the default, to reduce context switches between a fast writer and the guest.
+/// Falls back to the default if the kernel refuses.
 pub(crate) fn output_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
@@ -350,7 +350,7 @@ impl From<io::Error> for StreamError {
     }
 }
 
-/// A terminal's size, if it is one.
+/// Converts a terminal size; fails if it is out of range.
 pub(crate) fn window_size(size: &v1::Terminal) -> Result<Winsize, String> {
     let side = |field: &str, value: u32| match u16::try_from(value) {
         Ok(value @ 1..) => Ok(value),
@@ -364,7 +364,7 @@ pub(crate) fn window_size(size: &v1::Terminal) -> Result<Winsize, String> {
     })
 }
 
-/// Watches a descriptor with tokio.
+/// Registers a descriptor with tokio.
 #[expect(
     deprecated,
     reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
@@ -378,7 +378,7 @@ pub(crate) fn non_blocking(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, StreamError>
     Ok(async_fd(fd, tokio::io::Interest::READABLE)?)
 }
 
-/// Carries one stream from its pipe or terminal into the log, until its end or the process's.
+/// Copies one stream from its pipe or terminal into the log, until the end of the stream or of the process.
 async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
     let mut changed = process.watch();
     let mut buffer = Vec::with_capacity(READ_BYTES);
@@ -409,7 +409,7 @@ async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
             Err(Errno::AGAIN) => {
                 tokio::select! {
                     ready = stream.readable() => match ready {
-                        // The next read finds out whether there really is something.
+                        // The next read finds out whether there really is data.
                         Ok(mut guard) => { if is_empty(stream.get_ref()) { guard.clear_ready(); } }
                         Err(_) => break,
                     },
@@ -417,14 +417,14 @@ async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
                 }
             }
             Err(Errno::INTR) => {}
-            // A terminal whose other side is closed reads as EIO.
+            // Reading a terminal whose other side is closed fails with EIO.
             Err(_) => break,
         }
     }
     process.change(|state| state.logs[index].close());
 }
 
-/// Whether a poll finds nothing to read.
+/// Polls a descriptor and reports whether it has nothing to read.
 pub(crate) fn is_empty(fd: &OwnedFd) -> bool {
     let mut polls = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -438,14 +438,14 @@ pub(crate) fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Byt
     if length == 0 {
         return Ok(None);
     }
-    Ok(Some(if length < COPY_BELOW {
+    Ok(Some(if length < MAX_COPIED_BYTES {
         Bytes::copy_from_slice(buffer)
     } else {
         Bytes::from(std::mem::take(buffer))
     }))
 }
 
-/// Waits for the process's end, ends what it leaves behind if asked to, and closes the books.
+/// Waits for the end of the process, kills its leftovers if requested, and marks it as finished.
 pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
     let mut changed = process.watch();
     while process.is_running() {
@@ -454,7 +454,7 @@ pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
         }
     }
     if process.kill_rest {
-        let left_behind = end_rest(&guest, &process);
+        let left_behind = kill_leftovers(&guest, &process);
         process.change(|state| state.left_behind = left_behind);
     }
     loop {
@@ -468,27 +468,27 @@ pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
     }
 }
 
-/// Ends what the process left running; hands back how many there were.
-fn end_rest(guest: &Guest, process: &Process) -> u32 {
-    let alone = guest.table.running().is_empty();
-    if alone && guest.proc.whole_namespace {
+/// Kills the leftover processes; returns their number.
+fn kill_leftovers(guest: &Guest, process: &Process) -> u32 {
+    let is_last = guest.table.running().is_empty();
+    if is_last && guest.proc.whole_namespace {
         if belljar_linux::kill_all(0).is_err() {
             return 0;
         }
-        let left = guest.proc.count_running();
+        let leftovers = guest.proc.count_running();
         let _ = belljar_linux::kill_all(SIGKILL);
-        return left;
+        return leftovers;
     }
-    if alone {
-        let left = guest.proc.count_running();
+    if is_last {
+        let leftovers = guest.proc.count_running();
         guest.proc.signal_all(SIGKILL);
-        return left;
+        return leftovers;
     }
-    // The process itself has been reaped, so its number may not be signalled any more: only its session is.
+    // The process was reaped, so its pid must not be signalled any more: only its session is.
     guest.proc.signal_tree(process.pid, true, SIGKILL)
 }
 
-async fn time_out(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, grace: Duration) {
+async fn enforce_timeout(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, grace: Duration) {
     let mut changed = process.watch();
     let ended = async {
         while process.is_running() {
@@ -505,7 +505,7 @@ async fn time_out(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, g
     stop(&guest, &process, grace).await;
 }
 
-/// SIGTERM to the process's tree, time to act on it, then SIGKILL.
+/// Sends SIGTERM to the process tree, waits for `grace`, then sends SIGKILL.
 pub(crate) async fn stop(guest: &Guest, process: &Process, grace: Duration) {
     let mut changed = process.watch();
     signal(guest, process, SIGTERM);
@@ -537,16 +537,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_up_as_execvp_does() {
-        let look = |program: &str, path: &str| {
+    fn program_lookup_matches_execvp() {
+        let lookup = |program: &str, path: &str| {
             candidates(program.as_bytes(), path.as_bytes())
                 .map(|path| String::from_utf8(path).unwrap())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(look("ls", "/a:/b"), ["/a/ls", "/b/ls"]);
-        assert_eq!(look("./ls", "/a:/b"), ["./ls"]);
-        assert_eq!(look("/x/ls", "/a"), ["/x/ls"]);
-        assert_eq!(look("ls", ":/a:"), ["/a/ls"], "an empty entry is not the current directory");
+        assert_eq!(lookup("ls", "/a:/b"), ["/a/ls", "/b/ls"]);
+        assert_eq!(lookup("./ls", "/a:/b"), ["./ls"]);
+        assert_eq!(lookup("/x/ls", "/a"), ["/x/ls"]);
+        assert_eq!(lookup("ls", ":/a:"), ["/a/ls"], "an empty entry is not the current directory");
     }
 
     #[test]

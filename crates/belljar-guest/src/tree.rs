@@ -1,5 +1,4 @@
-//! Which processes belong together, and ending them. What is read of `/proc` was written by the kernel, but its
-//! names were chosen by user code.
+//! Process trees and their termination. `/proc` is written by the kernel, but the names in it are chosen by user code.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -7,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// A process as `/proc/PID/stat` tells it.
+/// A process as described by `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) pid: i32,
@@ -17,15 +16,15 @@ pub(crate) struct Stat {
     pub(crate) user_ticks: u64,
     pub(crate) system_ticks: u64,
     pub(crate) resident_pages: u64,
-    /// When it was started, in the kernel's ticks: with the number it names a process for ever.
+    /// Start time in the kernel's ticks: together with the pid, it identifies a process uniquely.
     pub(crate) started_ticks: u64,
     pub(crate) zombie: bool,
-    /// Whether it runs, or would if a processor or a disk were free.
+    /// True if the process runs, or would if a processor or a disk were free.
     pub(crate) active: bool,
 }
 
 impl Stat {
-    /// Reads a line of proc_pid_stat(5). The name stands in parentheses and may hold anything, parentheses too.
+    /// Parses a line of proc_pid_stat(5). The name is in parentheses and may contain anything, parentheses too.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (pid, rest) = line.split_once(" (")?;
         let (_, rest) = rest.rsplit_once(") ")?;
@@ -47,10 +46,10 @@ impl Stat {
     }
 }
 
-/// A `/proc` to look at.
+/// A `/proc` directory.
 pub(crate) struct Proc {
     dir: OwnedFd,
-    /// Whether every process in it but this one is of the sandbox.
+    /// True if every process in it except this one belongs to the sandbox.
     pub(crate) whole_namespace: bool,
 }
 
@@ -59,13 +58,13 @@ impl Proc {
         Self { dir, whole_namespace }
     }
 
-    /// Every process in sight.
+    /// Returns all visible processes.
     ///
     /// # Errors
-    /// The kernel's reason, when `/proc` cannot be listed: nothing may then be taken for nobody.
+    /// Fails with the kernel's error if `/proc` cannot be listed, so that this is never mistaken for an empty list.
     pub(crate) fn all(&self) -> Result<Vec<Stat>, Errno> {
         let mut found = Vec::new();
-        // Our own `/proc` is a bare mount, whose descriptor cannot be listed itself.
+        // `dir` is a detached mount, whose descriptor cannot be listed itself.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(&self.dir, c".", flags, Mode::empty())?;
         let mut dir = rustix::fs::Dir::new(dir)?;
@@ -89,16 +88,17 @@ impl Proc {
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 
-    /// Processor time of a process and of the children that it has waited for, in microseconds; 0 if it is gone.
+    /// Returns the processor time of a process and of the children that it has waited for, in microseconds; 0 if it has
+    /// ended.
     pub(crate) fn cpu_us(&self, pid: i32) -> u64 {
         let line = self.read(&format!("{pid}/stat")).unwrap_or_default();
-        // Fields 14 to 17 of proc_pid_stat(5), counted behind the name, which may hold anything.
+        // Fields 14 to 17 of proc_pid_stat(5), counted after the name, which may contain anything.
         let fields = line.rsplit_once(") ").map(|(_, rest)| rest.split_ascii_whitespace().skip(11).take(4));
         let ticks: u64 = fields.into_iter().flatten().filter_map(|field| field.parse::<u64>().ok()).sum();
         ticks.saturating_mul(1_000_000 / TICKS_PER_SECOND)
     }
 
-    /// What is now in the ticks of [`Stat::started_ticks`].
+    /// Returns the current time in the ticks of [`Stat::started_ticks`].
     pub(crate) fn ticks_now() -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -106,11 +106,11 @@ impl Proc {
         seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(rest)
     }
 
-    /// The sandbox's processes without the guest itself.
+    /// Returns the sandbox's processes without the guest itself.
     ///
     /// # Errors
-    /// As [`Self::all`].
-    pub(crate) fn sandbox(&self) -> Result<Vec<Stat>, Errno> {
+    /// Fails as [`Self::all`] does.
+    pub(crate) fn sandbox_processes(&self) -> Result<Vec<Stat>, Errno> {
         let own = std::process::id().cast_signed();
         let all = self.all()?;
         if self.whole_namespace {
@@ -120,7 +120,7 @@ impl Proc {
         Ok(all.into_iter().filter(|stat| stat.pid != own && members.contains(&stat.pid)).collect())
     }
 
-    /// Threads of everything that runs under our user id, in the sandbox or not: what RLIMIT_NPROC counts.
+    /// Returns the number of threads under the guest's user id, inside the sandbox or not: what RLIMIT_NPROC counts.
     pub(crate) fn threads_of_user(&self) -> u64 {
         let own = rustix::process::geteuid().as_raw();
         let is_own = |stat: &&Stat| {
@@ -131,27 +131,29 @@ impl Proc {
         all.iter().filter(is_own).map(|stat| u64::from(stat.threads)).sum()
     }
 
-    /// How many of the sandbox's processes run, as far as they can be counted.
+    /// Returns the number of the sandbox's running processes; `u32::MAX` if they cannot be counted.
     pub(crate) fn count_running(&self) -> u32 {
-        let running = self.sandbox().map(|members| members.iter().filter(|stat| !stat.zombie).count());
+        let running =
+            self.sandbox_processes().map(|members| members.iter().filter(|stat| !stat.zombie).count());
         running.map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// A process, its descendants and everybody in its session. One that has been reaped is left out, and so are those
-    /// whose parent has its number by now: the number stays with the session for as long as anybody is in it.
+    /// Returns a process, its descendants and all members of its session. A reaped process is left out, and so are the
+    /// children of another process that may have its pid by now: the pid stays reserved for the session as long as it
+    /// has members.
     fn tree_of(&self, pid: i32, is_reaped: bool) -> Vec<i32> {
         let root = (!is_reaped).then_some(pid);
         match self.all() {
-            Ok(all) => downwards(&all, root, Some(pid)),
+            Ok(all) => descendants_in_order(&all, root, Some(pid)),
             Err(_) => root.into_iter().collect(),
         }
     }
 
-    /// Sends `signal` to the whole tree of `pid`, parents before their children; hands back how many there were. Those that
-    /// fork meanwhile are caught by looking again until nobody new is there.
+    /// Sends `signal` to the whole tree of `pid`, parents before their children; returns the number of processes.
+    /// Repeats until no new process appears, to catch those that fork meanwhile.
     ///
-    /// A tree that is to be killed is stopped first: a shell whose child has died would go on with its line, if only for as
-    /// long as it takes to come to the shell itself.
+    /// Before SIGKILL, the tree is stopped: otherwise a shell whose child was killed would continue with its command
+    /// line until the shell itself is killed.
     pub(crate) fn signal_tree(&self, pid: i32, is_reaped: bool, signal: i32) -> u32 {
         if signal == SIGKILL {
             self.signal_each(pid, is_reaped, |member| belljar_linux::kill(member, SIGSTOP));
@@ -161,7 +163,7 @@ impl Proc {
             if signal == SIGKILL {
                 return sent;
             }
-            // Stopped processes act on a signal only when they go on.
+            // Stopped processes handle a signal only once they continue.
             sent.and(belljar_linux::kill(member, SIGCONT))
         })
     }
@@ -169,14 +171,14 @@ impl Proc {
     fn signal_each(&self, pid: i32, is_reaped: bool, send: impl Fn(i32) -> Result<(), Errno>) -> u32 {
         let own = std::process::id().cast_signed();
         let mut signalled = HashSet::new();
-        for _ in 0..TREE_PASSES {
+        for _ in 0..MAX_TREE_PASSES {
             let mut fresh = self.tree_of(pid, is_reaped);
             fresh.retain(|member| *member != own && !signalled.contains(member));
             if fresh.is_empty() {
                 break;
             }
             for member in fresh {
-                // One that has ended meanwhile needs none.
+                // Fails for a process that has ended meanwhile.
                 let _ = send(member);
                 signalled.insert(member);
             }
@@ -184,7 +186,7 @@ impl Proc {
         u32::try_from(signalled.len()).unwrap_or(u32::MAX)
     }
 
-    /// Everybody in the tree of a running process but itself, each with the time of its start.
+    /// Returns the pid and start time of all processes in the tree of a running process, without itself.
     pub(crate) fn below(&self, pid: i32) -> HashSet<(i32, u64)> {
         let all = self.all().unwrap_or_default();
         let members = descendants(&all, Some(pid), Some(pid));
@@ -193,11 +195,11 @@ impl Proc {
         all.iter().filter(is_below).map(|stat| (stat.pid, stat.started_ticks)).collect()
     }
 
-    /// Sends `signal` to everybody in the tree of a running process but itself and those in `spared`; hands back how many
-    /// there were. Those that fork meanwhile are caught by looking again until nobody new is there.
+    /// Sends `signal` to all processes in the tree of a running process, without itself and those in `spared`; returns
+    /// their number. Repeats until no new process appears, to catch those that fork meanwhile.
     pub(crate) fn signal_below(&self, pid: i32, spared: &HashSet<(i32, u64)>, signal: i32) -> u32 {
         let mut signalled = HashSet::new();
-        for _ in 0..TREE_PASSES {
+        for _ in 0..MAX_TREE_PASSES {
             let fresh: Vec<(i32, u64)> = self
                 .below(pid)
                 .into_iter()
@@ -208,7 +210,7 @@ impl Proc {
             }
             for member in fresh {
                 let _ = belljar_linux::kill(member.0, signal);
-                // Stopped processes act on a signal only when they go on.
+                // Stopped processes handle a signal only once they continue.
                 let _ = belljar_linux::kill(member.0, SIGCONT);
                 signalled.insert(member);
             }
@@ -216,16 +218,20 @@ impl Proc {
         u32::try_from(signalled.len()).unwrap_or(u32::MAX)
     }
 
-    /// Sends `signal` to every process of the sandbox but the guest.
+    /// Sends `signal` to every process of the sandbox except the guest.
     pub(crate) fn signal_all(&self, signal: i32) {
         if self.whole_namespace {
             let _ = belljar_linux::kill_all(signal);
             let _ = belljar_linux::kill_all(SIGCONT);
             return;
         }
-        for _ in 0..TREE_PASSES {
-            let members: Vec<_> =
-                self.sandbox().unwrap_or_default().into_iter().filter(|stat| !stat.zombie).collect();
+        for _ in 0..MAX_TREE_PASSES {
+            let members: Vec<_> = self
+                .sandbox_processes()
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|stat| !stat.zombie)
+                .collect();
             if members.is_empty() {
                 return;
             }
@@ -240,7 +246,7 @@ impl Proc {
     }
 }
 
-/// Ticks in which `/proc` counts: the kernel shows user space 100 a second (time(7)).
+/// Unit of times in `/proc`: the kernel shows user space 100 ticks a second (time(7)).
 const TICKS_PER_SECOND: u64 = 100;
 
 pub(crate) const SIGINT: i32 = 2;
@@ -249,22 +255,22 @@ pub(crate) const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
-/// Looks at a tree that keeps growing while it is signalled.
-const TREE_PASSES: u32 = 16;
+/// Maximum number of passes over a tree that keeps growing while it is signalled.
+const MAX_TREE_PASSES: u32 = 16;
 
 fn descendants(all: &[Stat], root: Option<i32>, session: Option<i32>) -> HashSet<i32> {
-    downwards(all, root, session).into_iter().collect()
+    descendants_in_order(all, root, session).into_iter().collect()
 }
 
-/// As [`descendants`], parents before their children.
-fn downwards(all: &[Stat], root: Option<i32>, session: Option<i32>) -> Vec<i32> {
+/// Returns the same as [`descendants`], parents before their children.
+fn descendants_in_order(all: &[Stat], root: Option<i32>, session: Option<i32>) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(stat.pid);
     }
     let mut heads: HashSet<i32> = root.into_iter().collect();
     heads.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
-    // Members of the session are mostly below each other.
+    // Members of the session are mostly descendants of each other.
     let is_below: HashSet<i32> =
         all.iter().filter(|stat| heads.contains(&stat.parent)).map(|stat| stat.pid).collect();
     let mut todo: VecDeque<i32> = heads.difference(&is_below).copied().collect();
@@ -283,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_forge_the_fields_behind_it() {
+    fn process_name_cannot_forge_later_fields() {
         let line = "7 (a) R 1 1 (b) S 3 4 5 0 -1 0 0 0 0 0 11 12 0 0 20 0 9 0 100 4096 77 0";
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.pid, stat.parent, stat.session), (7, 3, 5));
@@ -292,13 +298,13 @@ mod tests {
         assert_eq!(Stat::parse("7 (x) R"), None);
     }
 
-    /// A shell that is killed with its tree must not see that its child has died: it would go on with its line.
+    /// A shell that is killed with its tree must not see the death of its child: it would continue with its command line.
     #[test]
-    fn a_shell_does_not_outlive_its_child_in_a_killed_tree() {
+    fn shell_does_not_outlive_its_child_in_a_killed_tree() {
         let dir = tempfile::tempdir().unwrap();
         let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let proc = Proc::new(proc, false);
-        let went_on = (0..300)
+        let continued = (0..300)
             .filter(|number| {
                 let mark = dir.path().join(number.to_string());
                 let mut shell = std::process::Command::new("/bin/sh")
@@ -317,11 +323,11 @@ mod tests {
                 mark.exists()
             })
             .count();
-        assert_eq!(went_on, 0, "of 300 shells went on");
+        assert_eq!(continued, 0, "of 300 shells went on");
     }
 
     #[test]
-    fn a_tree_is_descendants_and_session() {
+    fn tree_consists_of_descendants_and_session() {
         let stat = |pid, parent, session| Stat {
             pid,
             parent,
@@ -335,10 +341,10 @@ mod tests {
             active: false,
         };
         let all = [stat(1, 0, 1), stat(5, 1, 5), stat(6, 5, 5), stat(7, 6, 7), stat(8, 1, 5), stat(9, 1, 9)];
-        let mut tree = downwards(&all, Some(5), Some(5));
-        let place = |pid| tree.iter().position(|member| *member == pid);
-        assert!(place(5) < place(6) && place(6) < place(7), "parents come first: {tree:?}");
+        let mut tree = descendants_in_order(&all, Some(5), Some(5));
+        let position = |pid| tree.iter().position(|member| *member == pid);
+        assert!(position(5) < position(6) && position(6) < position(7), "parents come first: {tree:?}");
         tree.sort_unstable();
-        assert_eq!(tree, [5, 6, 7, 8], "8 was orphaned but is still of the session; 9 is a stranger");
+        assert_eq!(tree, [5, 6, 7, 8], "8 was orphaned but is still in the session; 9 is unrelated");
     }
 }

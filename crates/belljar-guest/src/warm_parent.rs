@@ -1,8 +1,7 @@
-//! The parent of warm interpreters: this program for a moment, and then Python with the kernel's text
-//! (`kernels/python/src/parent.py`).
+//! The parent of pre-warmed interpreters: execs Python with the kernel's source (`kernels/python/src/parent.py`).
 //!
-//! It is no guest: it serves nobody inside, and no user code runs in it. The host asks it over one socket for children that move
-//! into sandboxes.
+//! It is not a guest: it serves no sandbox, and no user code runs in it. Over one socket, the host requests children
+//! that move into sandboxes.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -15,41 +14,40 @@ use rustix::io::FdFlags;
 
 use crate::guest::{GuestError, setup};
 
-/// Becomes the parent. Returns only the reason why not.
+/// Execs Python as the parent. Returns only on failure, with the error.
 #[must_use]
 pub(crate) fn run_warm_parent() -> GuestError {
-    match become_python() {
+    match exec_python() {
         Err(error) => error,
         Ok(error) => setup("start python3")(error),
     }
 }
 
-fn become_python() -> Result<io::Error, GuestError> {
+fn exec_python() -> Result<io::Error, GuestError> {
     let config =
         belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
     let mut text = String::new();
     std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
     let config: WarmParentConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
     let proc_dir =
-        belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD).map_err(setup("find its /proc"))?;
-    // Its children have the mark of all that sandboxes run, and cannot set it themselves.
-    belljar_linux::mark_for_oom(proc_dir.as_fd())
-        .map_err(setup("mark itself for the case that memory runs out"))?;
+        belljar_linux::inherited_fd(belljar_linux::GUEST_PROC_FD).map_err(setup("open its /proc"))?;
+    // Its children inherit the mark of all sandboxed processes, and cannot set it themselves.
+    belljar_linux::mark_for_oom(proc_dir.as_fd()).map_err(setup("mark itself for the OOM killer"))?;
     let socket =
         belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
     rustix::io::fcntl_setfd(&socket, FdFlags::empty()).map_err(setup("keep its connection"))?;
-    // There is no /proc for it; this tells of whatever the process has become.
+    // It has no /proc of its own; this descriptor keeps showing the status of the process after the exec.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
     let status = rustix::fs::openat(&proc_dir, c"self/status", flags, Mode::empty());
     let status = status.map_err(setup("open its own status"))?;
-    let kernel = crate::interpreter::python_kernel().map_err(setup("hand over the kernel's text"))?;
+    let kernel = crate::interpreter::python_kernel().map_err(setup("hand over the kernel's source"))?;
     let start = serde_json::json!({
         "fd": belljar_linux::GUEST_SOCKET_FD,
         "status": status.as_raw_fd(),
         "imports": config.imports,
         "calls": belljar_linux::moving_calls().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     });
-    // Some were ignored on the way here, and Python cannot reach all of them.
+    // Some signals are ignored by now, and Python cannot reset all of them.
     belljar_linux::reset_signals();
     let mut python = Command::new("python3");
     python.env_clear().envs(config.env).env("BELLJAR_WARM", start.to_string());

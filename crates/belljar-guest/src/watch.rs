@@ -1,8 +1,8 @@
-//! Watching a directory, or a whole tree, with inotify.
+//! Watches a directory, or a whole tree, with inotify.
 //!
-//! The kernel watches single directories, so a tree gets one watch a directory, and a new directory gets its own as soon
-//! as its creation is seen. What was made in it before that is found by reading it, so a file can be reported as created
-//! twice but is never missed. A renamed directory keeps its watches; only their paths change.
+//! The kernel watches single directories, so a tree gets one watch per directory, and a new directory gets its own as
+//! soon as its creation is seen. Files created in it before that are found by reading it, so a file can be reported as
+//! created twice but is never missed. A renamed directory keeps its watches; only their paths change.
 
 mod tree;
 
@@ -20,10 +20,11 @@ use tokio::io::unix::AsyncFd;
 use crate::files::failure;
 use tree::{Event, MAX_WATCHES, Tree};
 
-/// How much of the kernel's queue is read at once, in bytes. It bounds what waits here; the rest waits in the kernel.
+/// Maximum size of one read from the kernel's queue, in bytes. It bounds what is buffered here; the rest stays in the
+/// kernel.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Starts to watch. The stream's first event is `READY`; `shown` is the path for errors.
+/// Starts a watch. The first event of the stream is `READY`; `shown` is the path in errors.
 pub(crate) async fn watch(
     path: &Path,
     shown: &[u8],
@@ -61,12 +62,12 @@ async fn next(mut watching: Watching) -> Result<Option<(v1::WatchEvent, Watching
             continue;
         }
         for event in read_events(&tree.inotify).await.map_err(fail)? {
-            tree.take(event).map_err(fail)?;
+            tree.handle(event).map_err(fail)?;
         }
     }
 }
 
-/// Waits for events and reads what fits into the buffer.
+/// Waits for events and reads as many as fit into the buffer.
 async fn read_events(fd: &AsyncFd<OwnedFd>) -> Result<Vec<Event>, Errno> {
     loop {
         let mut ready =
@@ -99,9 +100,9 @@ fn read_ready(fd: &OwnedFd) -> Result<Vec<Event>, Errno> {
 
 fn watch_failure(path: &[u8], errno: Errno) -> ConnectError {
     match errno {
-        // The kernel has a limit of its own, for all that the user watches.
+        // The kernel also has a limit of its own on all watches of the user.
         Errno::NOSPC => ConnectError::resource_exhausted(format!(
-            "cannot watch {}: there are more directories below it than may be watched, which is at most {MAX_WATCHES}",
+            "cannot watch {}: too many directories below it; at most {MAX_WATCHES} can be watched",
             String::from_utf8_lossy(path).escape_debug()
         )),
         errno => failure("watch", path, errno),

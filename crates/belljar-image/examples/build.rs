@@ -10,7 +10,7 @@ use belljar_image::{BuildEvent, BuildInput, Builder, Definition, Layers};
 use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{TemplateStart, TemplateTree, Tree, TreeLayer};
 
-fn say(text: &str) {
+fn print(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
                 text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            say(&text);
+            print(&text);
             ExitCode::FAILURE
         }
     }
@@ -46,10 +46,10 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let path = |text: &String| (text != "-").then(|| PathBuf::from(text));
     let input = BuildInput { mirror: path(mirror), image: path(image), ..BuildInput::default() };
     let begin = Instant::now();
-    let mut tell = |event: BuildEvent| say(&format!("{:6.1} s  {event:?}", begin.elapsed().as_secs_f64()));
+    let mut tell = |event: BuildEvent| print(&format!("{:6.1} s  {event:?}", begin.elapsed().as_secs_f64()));
     let builder = Builder { engine: &engine, layers: &layers, owner: "me", tell: &mut tell };
     let built = builder.build(&definition, &input).await?;
-    say(&format!("{:6.1} s  {built:?}", begin.elapsed().as_secs_f64()));
+    print(&format!("{:6.1} s  {built:?}", begin.elapsed().as_secs_f64()));
     let layer = built.layer.as_ref().map(|layer| TreeLayer {
         path: std::fs::canonicalize(layers.path(&layer.digest)).unwrap_or_default(),
         digest: layer.digest.clone(),
@@ -71,9 +71,9 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         let mut execution = sandbox.guest().start(request).await?;
         while let Some(event) = execution.next().await? {
             match event {
-                ProcessEvent::Output { data, .. } => say(&String::from_utf8_lossy(&data)),
+                ProcessEvent::Output { data, .. } => print(&String::from_utf8_lossy(&data)),
                 ProcessEvent::Exited(exited) => {
-                    say(&format!("exit code {} after {:?}", exited.code, begin.elapsed()));
+                    print(&format!("exit code {} after {:?}", exited.code, begin.elapsed()));
                 }
                 ProcessEvent::Started { .. } => {}
             }

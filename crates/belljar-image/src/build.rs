@@ -1,5 +1,5 @@
-//! A build: from what a template says to its layer. Every step runs in a sandbox, and so does the packing of what came of it, in
-//! another one that no step has touched.
+//! A build: from a definition to a layer. Every step runs in a sandbox, and its result is packed in another sandbox, which no
+//! step has touched.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,114 +15,114 @@ use crate::definition::{Base, CopyStep, Definition, Step, StepKind};
 use crate::error::BuildError;
 use crate::layers::{Layer, Layers};
 use crate::oci;
-use crate::sandbox::{Ended, Job, Log, Room, Wanted};
+use crate::sandbox::{BuildSandbox, BuildSandboxParams, CommandResult, Job, Log};
 use crate::steps::{self, script};
 
-/// The mirror's name in the home directory of a build.
+/// Name of the package mirror in the home directory of a build sandbox.
 pub const MIRROR_NAME: &str = "mirror";
 const IMAGE_NAME: &str = "image";
 const HOME: &str = "/home/user";
-/// Where trees are put together on the machine's own tree.
+/// Directory on the machine's own tree in which trees are assembled.
 const WORK: &str = "/opt/template";
-/// Changes the key of everything that was built before.
+/// Part of every cache key. Changing it invalidates everything that was built before.
 const GENERATION: &str = "belljar template 2";
-/// The most files of a mirror that are looked at.
+/// Limit of files in a folder of the mirror.
 const MAX_MIRROR_FILES: usize = 200_000;
-/// What a tree of its own does not take along.
-const NOT_OF_THE_TREE: &[&str] = &["proc/*", "dev/*", "sys/*", "tmp/*", "run/*", "home/user/*"];
+/// Paths that are excluded from the layer of a separate tree.
+const EXCLUDED_PATHS: &[&str] = &["proc/*", "dev/*", "sys/*", "tmp/*", "run/*", "home/user/*"];
 
-/// What a build is made of besides its definition.
+/// Inputs of a build besides the definition.
 #[derive(Debug, Default)]
 pub struct BuildInput {
-    /// A directory with packages, on this machine.
+    /// The directory with packages, on this machine.
     pub mirror: Option<PathBuf>,
-    /// An OCI image layout, or a tar of one, on this machine.
+    /// The OCI image layout, or a tar of one, on this machine.
     pub image: Option<PathBuf>,
-    /// The template that it starts from, if it is one.
+    /// The template on which this one is based, if any.
     pub base: Option<BaseTemplate>,
-    /// Files for the `copy` steps, by their names, with their permission bits.
+    /// Permission bits and content of the files for `copy` steps, by name.
     pub files: BTreeMap<String, (u32, Bytes)>,
-    /// Whether steps run although they are cached.
+    /// True if cached steps run again.
     pub fresh: bool,
 }
 
-/// A template that another starts from.
+/// A template that is the base of another.
 #[derive(Debug, Clone)]
 pub struct BaseTemplate {
-    /// What its layer lies on.
+    /// The tree below its layer.
     pub base: TreeBase,
     /// Its layer.
     pub layer: Option<Layer>,
-    /// Its limits and environment.
+    /// Limits and environment of its sandboxes.
     pub spec: SpecFile,
-    /// What it starts in each sandbox.
+    /// Commands that it starts in each sandbox.
     pub start: TemplateStart,
-    /// Modules that its warm interpreters have imported.
+    /// Modules that its warm interpreters import in advance.
     pub warm: Vec<String>,
 }
 
-/// What a build says while it goes on.
+/// A progress event of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildEvent {
-    /// A step begins, or is known from before.
+    /// A step starts, or its result is cached.
     Step {
-        /// Its number, from 1; 0 is the base.
+        /// The number of the step, from 1; 0 is the base.
         number: usize,
-        /// How many there are.
+        /// The number of steps.
         total: usize,
-        /// What kind it is.
+        /// The kind of the step.
         kind: &'static str,
-        /// What it does.
+        /// A one-line summary.
         summary: String,
-        /// Whether what came of it is known from before.
+        /// True if the result is cached.
         cached: bool,
     },
     /// A line of a step's output.
     Log {
-        /// The step's number.
+        /// The number of the step.
         number: usize,
         /// The line, without control characters.
         line: String,
     },
-    /// A step has ended, and what came of it is a layer.
+    /// A step has finished and produced a layer.
     Layer {
-        /// The step's number.
+        /// The number of the step.
         number: usize,
         /// SHA-256 of the layer.
         digest: String,
-        /// Its size, in bytes.
+        /// The size of the layer in bytes.
         bytes: u64,
     },
 }
 
-/// What came of a build.
+/// The result of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Built {
-    /// What the layer lies on.
+    /// The tree below the layer.
     pub base: TreeBase,
-    /// The files.
+    /// The layer with the template's files, if there are any.
     pub layer: Option<Layer>,
     /// Limits and environment of sandboxes.
     pub spec: SpecFile,
-    /// What is started in each sandbox.
+    /// Commands that are started in each sandbox.
     pub start: TemplateStart,
-    /// Modules that warm interpreters have imported.
+    /// Modules that warm interpreters import in advance.
     pub warm: Vec<String>,
 }
 
-/// Makes layers.
+/// Builds templates and imports bundles.
 pub struct Builder<'a> {
-    /// What makes the sandboxes.
+    /// The engine that creates the sandboxes.
     pub engine: &'a dyn Engine,
-    /// Where layers are kept.
+    /// The store of layers.
     pub layers: &'a Layers,
-    /// Whose the template is.
+    /// The owner of the template.
     pub owner: &'a str,
-    /// Is told what happens.
+    /// Receives the events of the build.
     pub tell: &'a mut (dyn FnMut(BuildEvent) + Send),
 }
 
-/// Where a build stands.
+/// State of a build: the result of its base and of the steps so far.
 struct State {
     base: TreeBase,
     layer: Option<Layer>,
@@ -131,8 +131,8 @@ struct State {
     workdir: Option<String>,
 }
 
-/// What came of the steps. What the definition does not say, its base does.
-fn built(definition: &Definition, base: Option<&BaseTemplate>, state: State) -> Built {
+/// Combines the result of the steps with the definition; the base supplies what the definition does not set.
+fn assemble(definition: &Definition, base: Option<&BaseTemplate>, state: State) -> Built {
     let mut spec = definition.spec.clone();
     let mut warm = Vec::new();
     let (mut command, mut ready) = (definition.start.clone(), definition.ready.clone());
@@ -154,30 +154,30 @@ impl Builder<'_> {
     /// Builds a template.
     ///
     /// # Errors
-    /// See [`BuildError`]. What earlier steps have made stays in the cache; nothing else is left.
+    /// See [`BuildError`]. Layers of earlier steps stay in the cache; nothing else is left behind.
     pub async fn build(mut self, definition: &Definition, input: &BuildInput) -> Result<Built, BuildError> {
         check_input(definition, input)?;
-        let mut state = self.base(definition, input).await?;
-        let mut room: Option<Room> = None;
+        let mut state = self.prepare_base(definition, input).await?;
+        let mut sandbox: Option<BuildSandbox> = None;
         let total = definition.steps.len();
-        let mut failed = None;
+        let mut failure = None;
         for step in &definition.steps {
-            let result = self.step(definition, input, &mut state, &mut room, step.number, total).await;
+            let result = self.step(definition, input, &mut state, &mut sandbox, step.number, total).await;
             if let Err(error) = result {
-                failed = Some(error);
+                failure = Some(error);
                 break;
             }
         }
-        if let Some(room) = room {
-            let closed = room.close().await;
-            if failed.is_none() {
+        if let Some(sandbox) = sandbox {
+            let closed = sandbox.close().await;
+            if failure.is_none() {
                 closed?;
             }
         }
-        if let Some(error) = failed {
+        if let Some(error) = failure {
             return Err(error);
         }
-        Ok(built(definition, input.base.as_ref(), state))
+        Ok(assemble(definition, input.base.as_ref(), state))
     }
 
     async fn step(
@@ -185,7 +185,7 @@ impl Builder<'_> {
         definition: &Definition,
         input: &BuildInput,
         state: &mut State,
-        room: &mut Option<Room>,
+        sandbox: &mut Option<BuildSandbox>,
         number: usize,
         total: usize,
     ) -> Result<(), BuildError> {
@@ -213,56 +213,56 @@ impl Builder<'_> {
             }
             _ => {}
         }
-        if room.is_none()
+        if sandbox.is_none()
             && !input.fresh
-            && let Some(layer) = self.layers.cached(&state.key).await
+            && let Some(layer) = self.layers.find_cached(&state.key).await
         {
             (self.tell)(begin(true));
             state.layer = Some(layer);
             return Ok(());
         }
         (self.tell)(begin(false));
-        if room.is_none() {
-            *room = Some(self.room(definition, input, state).await?);
+        if sandbox.is_none() {
+            *sandbox = Some(self.open_step_sandbox(definition, input, state).await?);
         }
-        let Some(inside) = room.as_ref() else { return Ok(()) };
-        self.carry_out(inside, state, input, step, total).await?;
-        let layer = self.pack(inside, state, definition, kind, number, total).await?;
-        self.layers.note(&state.key, &layer).await?;
+        let Some(sandbox) = sandbox.as_ref() else { return Ok(()) };
+        self.run_step(sandbox, state, input, step, total).await?;
+        let layer = self.pack_layer(sandbox, state, definition, kind, number, total).await?;
+        self.layers.record(&state.key, &layer).await?;
         (self.tell)(BuildEvent::Layer { number, digest: layer.digest.clone(), bytes: layer.bytes });
         state.layer = Some(layer);
         Ok(())
     }
 
-    /// The sandbox in which steps run.
-    async fn room(
+    /// Opens the sandbox in which the steps run.
+    async fn open_step_sandbox(
         &mut self,
         definition: &Definition,
         input: &BuildInput,
         state: &State,
-    ) -> Result<Room, BuildError> {
-        let wanted = Wanted {
+    ) -> Result<BuildSandbox, BuildError> {
+        let params = BuildSandboxParams {
             base: state.base,
             layer: state.layer.as_ref(),
             owner: self.owner,
-            shown: shown(MIRROR_NAME, input.mirror.as_deref()),
+            shown: show_dir(MIRROR_NAME, input.mirror.as_deref()),
             limits: &definition.build,
             network: if definition.steps.iter().any(Step::has_network) {
-                nowhere()?
+                no_egress_policy()?
             } else {
                 NetworkPolicy::default()
             },
         };
-        Room::open(self.engine, self.layers, wanted).await
+        BuildSandbox::open(self.engine, self.layers, params).await
     }
 
-    /// A sandbox that no step has touched, on the machine's own tree.
-    async fn workshop(
+    /// Opens a sandbox on the machine's own tree that no step has touched.
+    async fn open_workshop(
         &mut self,
         definition_limits: &LimitsFile,
         shown: Vec<ShownDir>,
-    ) -> Result<Room, BuildError> {
-        let wanted = Wanted {
+    ) -> Result<BuildSandbox, BuildError> {
+        let params = BuildSandboxParams {
             base: TreeBase::Host,
             layer: None,
             owner: self.owner,
@@ -270,12 +270,12 @@ impl Builder<'_> {
             limits: definition_limits,
             network: NetworkPolicy::default(),
         };
-        Room::open(self.engine, self.layers, wanted).await
+        BuildSandbox::open(self.engine, self.layers, params).await
     }
 
-    async fn carry_out(
+    async fn run_step(
         &mut self,
-        room: &Room,
+        sandbox: &BuildSandbox,
         state: &State,
         input: &BuildInput,
         step: &Step,
@@ -284,7 +284,7 @@ impl Builder<'_> {
         let on_host = state.base == TreeBase::Host;
         let (kind, number) = (&step.kind, step.number);
         if let StepKind::Copy(copy) = kind {
-            return copy_files(room, copy, input).await;
+            return copy_files(sandbox, copy, input).await;
         }
         let Some(line) = steps::command(step, on_host) else { return Ok(()) };
         let tell = &mut self.tell;
@@ -292,25 +292,25 @@ impl Builder<'_> {
         let env: Vec<(String, String)> = state.env.clone().into_iter().collect();
         let cwd = state.workdir.as_deref().unwrap_or(if on_host { WORK } else { "/" });
         if step.has_network() {
-            room.reach(&step.network).await?;
+            sandbox.set_network(&step.network).await?;
         }
-        let mut ended = room.run(Job { script: &line, env, cwd }, &mut log).await?;
-        if ended.is_good() {
-            // What finishes the tree, and the next step, have none.
-            return if step.has_network() { room.reach(&nowhere()?).await } else { Ok(()) };
+        let mut result = sandbox.run(Job { script: &line, env, cwd }, &mut log).await?;
+        if result.is_success() {
+            // Finishing the tree, and the next step, have no network.
+            return if step.has_network() { sandbox.set_network(&no_egress_policy()?).await } else { Ok(()) };
         }
         if step.has_network() {
-            // The failure itself is told also where the log cannot be read.
-            let denials = room.denials().await.unwrap_or_default();
-            denials.iter().for_each(|reason| ended.how.push_str(&format!("; network: {reason}")));
+            // The failure itself is reported even if the log cannot be read.
+            let denials = sandbox.denials().await.unwrap_or_default();
+            denials.iter().for_each(|reason| result.how.push_str(&format!("; network: {reason}")));
         }
-        Err(failure(ended, number, total, kind.name(), kind.summary()))
+        Err(step_error(result, number, total, kind.name(), kind.summary()))
     }
 
-    /// Makes a layer of what is in the room now.
-    async fn pack(
+    /// Makes a layer of the sandbox's current tree.
+    async fn pack_layer(
         &mut self,
-        room: &Room,
+        sandbox: &BuildSandbox,
         state: &State,
         definition: &Definition,
         kind: &StepKind,
@@ -324,23 +324,23 @@ impl Builder<'_> {
         if !on_host {
             line = format!("( {line}\n)\n{}", script(steps::FINISH, &[""]));
         }
-        let ended = room.run(Job { script: &line, env: Vec::new(), cwd: "/" }, &mut log).await?;
-        if !ended.is_good() {
-            return Err(failure(ended, number, total, kind.name(), "finishing the tree".to_owned()));
+        let result = sandbox.run(Job { script: &line, env: Vec::new(), cwd: "/" }, &mut log).await?;
+        if !result.is_success() {
+            return Err(step_error(result, number, total, kind.name(), "finishing the tree".to_owned()));
         }
-        let (base, exclude) = if on_host { (WORK, &[][..]) } else { ("/", NOT_OF_THE_TREE) };
-        let tar = room.pack(base, exclude).await?;
-        let workshop = self.workshop(&definition.build, Vec::new()).await?;
-        let made = self.squash_tar(&workshop, tar, number, total).await;
+        let (base, exclude) = if on_host { (WORK, &[][..]) } else { ("/", EXCLUDED_PATHS) };
+        let tar = sandbox.pack(base, exclude).await?;
+        let workshop = self.open_workshop(&definition.build, Vec::new()).await?;
+        let result = self.squash_tar(&workshop, tar, number, total).await;
         let closed = workshop.close().await;
-        let layer = made?;
+        let layer = result?;
         closed?;
         Ok(layer)
     }
 
     async fn squash_tar<R>(
         &mut self,
-        workshop: &Room,
+        workshop: &BuildSandbox,
         tar: R,
         number: usize,
         total: usize,
@@ -351,17 +351,22 @@ impl Builder<'_> {
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
         let line = format!("mkdir {WORK}/tree && exec tar -x -p --no-same-owner -f - -C {WORK}/tree");
-        let ended = workshop.feed(&line, tar, &mut log).await?;
-        if !ended.is_good() {
-            return Err(failure(ended, number, total, "layer", "packing the tree".to_owned()));
+        let result = workshop.feed(&line, tar, &mut log).await?;
+        if !result.is_success() {
+            return Err(step_error(result, number, total, "layer", "packing the tree".to_owned()));
         }
         self.squash(workshop, number, total).await
     }
 
-    /// Makes a layer of the tree in a workshop.
-    async fn squash(&mut self, workshop: &Room, number: usize, total: usize) -> Result<Layer, BuildError> {
+    /// Packs the tree in a workshop into a layer.
+    async fn squash(
+        &mut self,
+        workshop: &BuildSandbox,
+        number: usize,
+        total: usize,
+    ) -> Result<Layer, BuildError> {
         let (tree, file) = (format!("{WORK}/tree"), format!("{WORK}/layer"));
-        self.in_workshop(
+        self.run_in_workshop(
             workshop,
             &script(steps::SQUASH, &[&tree, &file]),
             number,
@@ -369,12 +374,12 @@ impl Builder<'_> {
             "packing the tree",
         )
         .await?;
-        workshop.take(&file, self.layers).await
+        workshop.save_layer(&file, self.layers).await
     }
 
-    async fn in_workshop(
+    async fn run_in_workshop(
         &mut self,
-        workshop: &Room,
+        workshop: &BuildSandbox,
         line: &str,
         number: usize,
         total: usize,
@@ -382,16 +387,20 @@ impl Builder<'_> {
     ) -> Result<(), BuildError> {
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
-        let ended = workshop.run(Job { script: line, env: Vec::new(), cwd: "/" }, &mut log).await?;
-        if ended.is_good() {
+        let result = workshop.run(Job { script: line, env: Vec::new(), cwd: "/" }, &mut log).await?;
+        if result.is_success() {
             return Ok(());
         }
         let kind = if number == 0 { "base" } else { "layer" };
-        Err(failure(ended, number, total, kind, doing.to_owned()))
+        Err(step_error(result, number, total, kind, doing.to_owned()))
     }
 
-    /// What the template starts from.
-    async fn base(&mut self, definition: &Definition, input: &BuildInput) -> Result<State, BuildError> {
+    /// Prepares the base of the template.
+    async fn prepare_base(
+        &mut self,
+        definition: &Definition,
+        input: &BuildInput,
+    ) -> Result<State, BuildError> {
         let total = definition.steps.len();
         let mut state = State {
             base: TreeBase::Own,
@@ -414,8 +423,8 @@ impl Builder<'_> {
                 state.workdir = base.start.workdir.clone();
                 state.layer = base.layer.clone();
                 let digest = base.layer.as_ref().map_or("", |layer| layer.digest.as_str());
-                let around = format!("{:?} {:?}", state.env, state.workdir);
-                let text = format!("template {} {digest} {around}", base.base.as_str());
+                let settings = format!("{:?} {:?}", state.env, state.workdir);
+                let text = format!("template {} {digest} {settings}", base.base.as_str());
                 state.key = next_key(GENERATION, &text);
             }
             Base::Debian { suite } => {
@@ -424,104 +433,118 @@ impl Builder<'_> {
                 let text = format!("debian {suite} {scripts} {}", mirror_digest(mirror, "apt")?);
                 state.key = next_key(GENERATION, &text);
                 let summary = format!("debian {suite}");
-                if self.known(&mut state, input, total, summary).await {
+                if self.find_cached_base(&mut state, input, total, summary).await {
                     return Ok(state);
                 }
-                let workshop = self.workshop(&definition.build, shown(MIRROR_NAME, mirror)).await?;
-                let made = self.unpacked(&workshop, suite, total).await;
+                let workshop = self.open_workshop(&definition.build, show_dir(MIRROR_NAME, mirror)).await?;
+                let result = self.extract_debian(&workshop, suite, total).await;
                 let closed = workshop.close().await;
-                state.layer = Some(made?);
+                state.layer = Some(result?);
                 closed?;
-                let room = self.room(definition, input, &state).await?;
-                let made = self.configured(&room, &state, definition, total).await;
-                self.settle(room, made, &mut state).await?;
+                let sandbox = self.open_step_sandbox(definition, input, &state).await?;
+                let result = self.configure_debian(&sandbox, &state, definition, total).await;
+                self.finish_base(sandbox, result, &mut state).await?;
             }
             Base::Oci { reference, .. } => {
-                let workshop =
-                    self.workshop(&definition.build, shown(IMAGE_NAME, input.image.as_deref())).await?;
-                let made = self.image(&workshop, reference.as_deref(), input, &mut state, total).await;
-                match made {
+                let workshop = self
+                    .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref()))
+                    .await?;
+                let result =
+                    self.unpack_image(&workshop, reference.as_deref(), input, &mut state, total).await;
+                match result {
                     Ok(None) => workshop.close().await?,
-                    Ok(Some(layer)) => self.settle(workshop, Ok(layer), &mut state).await?,
-                    Err(error) => self.settle(workshop, Err(error), &mut state).await?,
+                    Ok(Some(layer)) => self.finish_base(workshop, Ok(layer), &mut state).await?,
+                    Err(error) => self.finish_base(workshop, Err(error), &mut state).await?,
                 }
             }
         }
         Ok(state)
     }
 
-    /// Tells that the base begins, and whether it is known from before.
-    async fn known(&mut self, state: &mut State, input: &BuildInput, total: usize, summary: String) -> bool {
-        let cached = if input.fresh { None } else { self.layers.cached(&state.key).await };
-        let known = cached.is_some();
-        (self.tell)(BuildEvent::Step { number: 0, total, kind: "base", summary, cached: known });
+    /// Looks up the base in the cache, emits its `Step` event, and reports whether it was found.
+    async fn find_cached_base(
+        &mut self,
+        state: &mut State,
+        input: &BuildInput,
+        total: usize,
+        summary: String,
+    ) -> bool {
+        let cached = if input.fresh { None } else { self.layers.find_cached(&state.key).await };
+        let is_cached = cached.is_some();
+        (self.tell)(BuildEvent::Step { number: 0, total, kind: "base", summary, cached: is_cached });
         state.layer = cached;
-        known
+        is_cached
     }
 
-    /// Ends a workshop, and keeps what came of it.
-    async fn settle(
+    /// Closes the sandbox of a base, and records the resulting layer in the cache.
+    async fn finish_base(
         &mut self,
-        workshop: Room,
-        made: Result<Layer, BuildError>,
+        workshop: BuildSandbox,
+        result: Result<Layer, BuildError>,
         state: &mut State,
     ) -> Result<(), BuildError> {
         let closed = workshop.close().await;
-        let layer = made?;
+        let layer = result?;
         closed?;
-        self.layers.note(&state.key, &layer).await?;
+        self.layers.record(&state.key, &layer).await?;
         (self.tell)(BuildEvent::Layer { number: 0, digest: layer.digest.clone(), bytes: layer.bytes });
         state.layer = Some(layer);
         Ok(())
     }
 
-    /// The packages of a Debian tree, in their places, with none of them run.
-    async fn unpacked(&mut self, workshop: &Room, suite: &str, total: usize) -> Result<Layer, BuildError> {
+    /// Extracts the packages of a Debian tree without running any of their scripts.
+    async fn extract_debian(
+        &mut self,
+        workshop: &BuildSandbox,
+        suite: &str,
+        total: usize,
+    ) -> Result<Layer, BuildError> {
         let tree = format!("{WORK}/tree");
         let line = script(steps::DEBIAN, &[&tree, suite]);
-        self.in_workshop(workshop, &line, 0, total, "making a Debian tree").await?;
+        self.run_in_workshop(workshop, &line, 0, total, "making a Debian tree").await?;
         self.squash(workshop, 0, total).await
     }
 
-    /// The packages of a Debian tree installed, by the tree itself.
-    async fn configured(
+    /// Configures the packages of a Debian tree inside the tree itself.
+    async fn configure_debian(
         &mut self,
-        room: &Room,
+        sandbox: &BuildSandbox,
         state: &State,
         definition: &Definition,
         total: usize,
     ) -> Result<Layer, BuildError> {
-        self.in_workshop(room, steps::CONFIGURE, 0, total, "installing the packages of a Debian tree")
+        self.run_in_workshop(sandbox, steps::CONFIGURE, 0, total, "installing the packages of a Debian tree")
             .await?;
         let kind = StepKind::Apt(Vec::new());
-        self.pack(room, state, definition, &kind, 0, total).await
+        self.pack_layer(sandbox, state, definition, &kind, 0, total).await
     }
 
-    /// The tree of an OCI image; `None` when it is known from before.
-    async fn image(
+    /// Unpacks an OCI image into a layer; `None` if the base is cached.
+    async fn unpack_image(
         &mut self,
-        workshop: &Room,
+        workshop: &BuildSandbox,
         reference: Option<&str>,
         input: &BuildInput,
         state: &mut State,
         total: usize,
     ) -> Result<Option<Layer>, BuildError> {
-        let shown = format!("{HOME}/{IMAGE_NAME}");
+        let image = format!("{HOME}/{IMAGE_NAME}");
         let unpack = format!(
-            "mkdir {WORK}/tree && if [ -d {shown} ]; then ln -s {shown} {WORK}/layout; else mkdir {WORK}/layout && \
-             tar -x --no-same-owner -f {shown} -C {WORK}/layout; fi"
+            "mkdir {WORK}/tree && if [ -d {image} ]; then ln -s {image} {WORK}/layout; else mkdir {WORK}/layout && \
+             tar -x --no-same-owner -f {image} -C {WORK}/layout; fi"
         );
-        self.in_workshop(workshop, &unpack, 0, total, "opening the image").await?;
-        let text = document(workshop, "index.json").await?;
+        self.run_in_workshop(workshop, &unpack, 0, total, "opening the image").await?;
+        let text = read_document(workshop, "index.json").await?;
         let mut chosen = oci::choose(&text, reference)?;
         if let oci::Chosen::Index(index) = &chosen {
-            let text = document(workshop, &format!("blobs/sha256/{}", index.hex()?)).await?;
+            let text = read_document(workshop, &format!("blobs/sha256/{}", index.hex()?)).await?;
             chosen = oci::choose(&text, None)?;
         }
         let (oci::Chosen::Manifest(found) | oci::Chosen::Index(found)) = chosen;
-        let text = document(workshop, &format!("blobs/sha256/{}", found.hex()?)).await?;
-        let (config, layers) = oci::manifest(&text)?;
-        let config = oci::config(&document(workshop, &format!("blobs/sha256/{}", config.hex()?)).await?)?;
+        let text = read_document(workshop, &format!("blobs/sha256/{}", found.hex()?)).await?;
+        let (config, layers) = oci::parse_manifest(&text)?;
+        let config =
+            oci::parse_config(&read_document(workshop, &format!("blobs/sha256/{}", config.hex()?)).await?)?;
         for line in config.env.unwrap_or_default() {
             let variable: belljar_model::EnvVar = line
                 .parse()
@@ -536,24 +559,25 @@ impl Builder<'_> {
         }
         state.workdir = config.working_dir.filter(|dir| dir.starts_with('/') && dir.len() <= 1024);
         state.key = next_key(GENERATION, &format!("oci {} {}", found.digest, steps::LAYER));
-        if self.known(state, input, total, format!("oci {}", found.digest)).await {
+        if self.find_cached_base(state, input, total, format!("oci {}", found.digest)).await {
             return Ok(None);
         }
         let tree = format!("{WORK}/tree");
         for layer in layers {
             let file = format!("{WORK}/layout/blobs/sha256/{}", layer.hex()?);
             let line = script(steps::LAYER, &[&tree, &file, layer.hex()?, layer.tar_option()?]);
-            self.in_workshop(workshop, &line, 0, total, &format!("unpacking the layer {}", layer.digest))
+            self.run_in_workshop(workshop, &line, 0, total, &format!("unpacking the layer {}", layer.digest))
                 .await?;
         }
-        self.in_workshop(workshop, &script(steps::FINISH, &[&tree]), 0, total, "finishing the tree").await?;
+        self.run_in_workshop(workshop, &script(steps::FINISH, &[&tree]), 0, total, "finishing the tree")
+            .await?;
         Ok(Some(self.squash(workshop, 0, total).await?))
     }
 
-    /// Takes the layer of a template's file that came from elsewhere: it is unpacked and packed anew in a sandbox.
+    /// Imports the layer of a bundle from elsewhere by unpacking and repacking it in a sandbox.
     ///
     /// # Errors
-    /// See [`BuildError`]; a layer that is not what the head says is refused.
+    /// See [`BuildError`]; a layer that does not match the header is refused.
     pub async fn import<R>(
         mut self,
         header: &BundleHeader,
@@ -563,9 +587,9 @@ impl Builder<'_> {
         R: AsyncRead + Send + Unpin + 'static,
     {
         use tokio::io::AsyncReadExt as _;
-        let wrong = |reason: String| BuildError::Bundle { reason };
-        let Some(promised) = &header.layer else { return Ok(None) };
-        // Written to disk first, so that a file that is cut off or changed is refused before anything looks at it.
+        let invalid = |reason: String| BuildError::Bundle { reason };
+        let Some(expected) = &header.layer else { return Ok(None) };
+        // Written to disk first, so that a truncated or modified file is refused before anything parses it.
         let mut part = self.layers.begin().await?;
         let mut buffer = vec![0u8; 256 << 10];
         let mut bytes = 0u64;
@@ -573,67 +597,73 @@ impl Builder<'_> {
             let read = source
                 .read(&mut buffer)
                 .await
-                .map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+                .map_err(|error| invalid(format!("it cannot be read: {error}")))?;
             let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
             bytes += piece.len() as u64;
-            if bytes > promised.bytes {
-                return Err(wrong(format!(
-                    "its layer is longer than the {} bytes that it says",
-                    promised.bytes
+            if bytes > expected.bytes {
+                return Err(invalid(format!(
+                    "its layer is longer than the {} bytes in its header",
+                    expected.bytes
                 )));
             }
             part.write(piece).await?;
         }
-        if bytes != promised.bytes || part.digest() != promised.digest {
-            return Err(wrong(format!(
-                "its layer is not what it says: {bytes} bytes, SHA-256 {}; it was cut off or changed",
+        if bytes != expected.bytes || part.digest() != expected.digest {
+            return Err(invalid(format!(
+                "its layer does not match its header: {bytes} bytes, SHA-256 {}; it was truncated or modified",
                 part.digest()
             )));
         }
-        let workshop = self.workshop(&LimitsFile::default(), Vec::new()).await?;
-        let made = self.repack(&workshop, part.path()).await;
+        let workshop = self.open_workshop(&LimitsFile::default(), Vec::new()).await?;
+        let result = self.repack(&workshop, part.path()).await;
         let closed = workshop.close().await;
         drop(part);
-        let layer = made?;
+        let layer = result?;
         closed?;
         Ok(Some(layer))
     }
 
-    async fn repack(&mut self, workshop: &Room, part: &Path) -> Result<Layer, BuildError> {
+    async fn repack(&mut self, workshop: &BuildSandbox, part: &Path) -> Result<Layer, BuildError> {
         let opened = tokio::fs::File::open(part).await;
         let file =
             opened.map_err(|source| BuildError::File { action: "open", path: part.to_owned(), source })?;
         let mut quiet = |_: &str| {};
         let line = format!("exec cat > {WORK}/foreign");
         let log: Log<'_> = &mut quiet;
-        let ended = workshop.feed(&line, file, log).await?;
-        if !ended.is_good() {
-            return Err(failure(ended, 0, 0, "import", "receiving the layer".to_owned()));
+        let result = workshop.feed(&line, file, log).await?;
+        if !result.is_success() {
+            return Err(step_error(result, 0, 0, "import", "receiving the layer".to_owned()));
         }
         let (foreign, tree) = (format!("{WORK}/foreign"), format!("{WORK}/tree"));
         let line = format!("{}\nrm -f {foreign}", script(steps::UNSQUASH, &[&foreign, &tree]));
-        self.in_workshop(workshop, &line, 0, 0, "unpacking the layer").await?;
+        self.run_in_workshop(workshop, &line, 0, 0, "unpacking the layer").await?;
         self.squash(workshop, 0, 0).await
     }
 }
 
-fn failure(ended: Ended, number: usize, total: usize, kind: &'static str, command: String) -> BuildError {
-    let Ended { code, how, last_lines } = ended;
+fn step_error(
+    result: CommandResult,
+    number: usize,
+    total: usize,
+    kind: &'static str,
+    command: String,
+) -> BuildError {
+    let CommandResult { code, how, last_lines } = result;
     BuildError::Step { number, total, kind, command, how, code, last_lines }
 }
 
-fn shown(name: &str, source: Option<&Path>) -> Vec<ShownDir> {
+fn show_dir(name: &str, source: Option<&Path>) -> Vec<ShownDir> {
     source.map(|source| ShownDir { source: source.to_owned(), name: name.to_owned() }).into_iter().collect()
 }
 
-async fn document(workshop: &Room, name: &str) -> Result<Bytes, BuildError> {
+async fn read_document(workshop: &BuildSandbox, name: &str) -> Result<Bytes, BuildError> {
     let path = format!("{WORK}/layout/{name}");
     let read = workshop.sandbox.guest().read_all(Path::new(&path), oci::MAX_DOCUMENT_BYTES).await;
-    read.map_err(|error| BuildError::input("image", format!("it has no {name} that can be read: {error}")))
+    read.map_err(|error| BuildError::input("image", format!("cannot read {name}: {error}")))
 }
 
-/// Writes the files of a `copy` step to their place.
-async fn copy_files(room: &Room, copy: &CopyStep, input: &BuildInput) -> Result<(), BuildError> {
+/// Writes the files of a `copy` step into the sandbox.
+async fn copy_files(sandbox: &BuildSandbox, copy: &CopyStep, input: &BuildInput) -> Result<(), BuildError> {
     let below = format!("{}/", copy.from);
     for (name, (mode, content)) in &input.files {
         let place = match name.strip_prefix(&below) {
@@ -641,19 +671,19 @@ async fn copy_files(room: &Room, copy: &CopyStep, input: &BuildInput) -> Result<
             None if *name == copy.from => copy.to.clone(),
             None => continue,
         };
-        let write = room.sandbox.guest().write(Path::new(&place), *mode, content.clone());
+        let write = sandbox.sandbox.guest().write(Path::new(&place), *mode, content.clone());
         write.await.map_err(BuildError::guest("copying a file"))?;
     }
     Ok(())
 }
 
-/// The policy between steps: a gateway that lets nothing through.
-fn nowhere() -> Result<NetworkPolicy, BuildError> {
-    let nowhere = NetworkFile::from("whitelist").resolve();
-    nowhere.map_err(|error| BuildError::input("build.network", error.to_string()))
+/// Returns the policy between steps: a gateway that allows no connections.
+fn no_egress_policy() -> Result<NetworkPolicy, BuildError> {
+    let policy = NetworkFile::from("whitelist").resolve();
+    policy.map_err(|error| BuildError::input("build.network", error.to_string()))
 }
 
-/// Checks that all is there that the steps need, before anything starts.
+/// Checks that all inputs of the steps exist, before anything starts.
 fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildError> {
     if let (Base::Debian { .. }, None) = (&definition.base, &input.mirror) {
         return Err(BuildError::input(
@@ -662,7 +692,7 @@ fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildE
         ));
     }
     let from_mirror =
-        definition.steps.iter().find(|step| folder(&step.kind).is_some() && !step.has_network());
+        definition.steps.iter().find(|step| mirror_folder(&step.kind).is_some() && !step.has_network());
     if let (Some(step), None) = (from_mirror, &input.mirror) {
         return Err(BuildError::input(
             format!("step.{}.{}", step.number, step.kind.name()),
@@ -679,8 +709,8 @@ fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildE
     for step in &definition.steps {
         if let StepKind::Copy(copy) = &step.kind {
             let below = format!("{}/", copy.from);
-            let there = input.files.keys().any(|name| *name == copy.from || name.starts_with(&below));
-            if !there {
+            let exists = input.files.keys().any(|name| *name == copy.from || name.starts_with(&below));
+            if !exists {
                 let field = format!("step.{}.copy.from", step.number);
                 return Err(BuildError::input(
                     field,
@@ -701,7 +731,7 @@ fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildE
     Ok(())
 }
 
-/// The key of what comes after `key` by what `text` says.
+/// Returns the key of the result of applying `text` to the result with key `key`.
 fn next_key(key: &str, text: &str) -> String {
     let mut hash = Sha256::new();
     hash.update((key.len() as u64).to_le_bytes());
@@ -710,8 +740,8 @@ fn next_key(key: &str, text: &str) -> String {
     hex::encode(hash.finalize())
 }
 
-/// The folder of the mirror with a step's packages, which has the name of the kind, and the script that installs them.
-fn folder(kind: &StepKind) -> Option<(&'static str, &'static str)> {
+/// Returns the folder of the mirror for a kind of step, named after the kind, and the script that installs its packages.
+fn mirror_folder(kind: &StepKind) -> Option<(&'static str, &'static str)> {
     match kind {
         StepKind::Apt(_) => Some(("apt", steps::APT)),
         StepKind::Pip(_) => Some(("pip", steps::PIP)),
@@ -720,12 +750,12 @@ fn folder(kind: &StepKind) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// All that decides what a step makes of what is there. Of a network that is the policy: what came of more is not what comes of
-/// less. What registries have at the time is not known beforehand, and `fresh` asks them again.
+/// Returns everything that determines the result of a step. A network contributes its policy, so that a result from a wider
+/// policy is not reused with a narrower one. The content of registries is unknown beforehand; `fresh` fetches it again.
 fn step_text(step: &Step, input: &BuildInput) -> Result<String, BuildError> {
     let kind = &step.kind;
     let mut text = format!("{kind:?}");
-    if let Some((folder, script)) = folder(kind) {
+    if let Some((folder, script)) = mirror_folder(kind) {
         text = format!("{text} {script}");
         if !step.has_network() {
             text = format!("{text} {}", mirror_digest(input.mirror.as_deref(), folder)?);
@@ -745,25 +775,25 @@ fn step_text(step: &Step, input: &BuildInput) -> Result<String, BuildError> {
     Ok(format!("{text} {} {}", steps::FINISH, steps::COMPILE))
 }
 
-/// What is in a folder of a mirror: names and sizes. Packages of one name and version do not change.
+/// Returns a digest of the names and sizes in a folder of the mirror. Packages of one name and version do not change.
 fn mirror_digest(mirror: Option<&Path>, folder: &str) -> Result<String, BuildError> {
     let Some(mirror) = mirror else { return Ok(String::new()) };
-    let mut found = BTreeMap::new();
-    let mut left = vec![mirror.join(folder)];
-    while let Some(dir) = left.pop() {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![mirror.join(folder)];
+    while let Some(dir) = pending.pop() {
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
-            // The step itself says what is missing.
+            // The step itself reports the missing folder.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(source) => return Err(BuildError::File { action: "list", path: dir, source }),
         };
         for entry in entries.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
-                left.push(entry.path());
+                pending.push(entry.path());
             }
-            found.insert(entry.path(), metadata.len());
-            if found.len() > MAX_MIRROR_FILES {
+            files.insert(entry.path(), metadata.len());
+            if files.len() > MAX_MIRROR_FILES {
                 return Err(BuildError::input(
                     "mirror",
                     format!("it has more than {MAX_MIRROR_FILES} files"),
@@ -772,14 +802,14 @@ fn mirror_digest(mirror: Option<&Path>, folder: &str) -> Result<String, BuildErr
         }
     }
     let mut hash = Sha256::new();
-    for (path, length) in found {
+    for (path, length) in files {
         let name = path.strip_prefix(mirror).unwrap_or(&path);
         hash.update(format!("{name:?} {length}\n"));
     }
     Ok(hex::encode(hash.finalize()))
 }
 
-/// What stands for the machine's own tree: its packages, or its release.
+/// Returns a digest that identifies the machine's own tree: of its packages, or else of its release.
 fn host_digest() -> String {
     let text = std::fs::read("/var/lib/dpkg/status").or_else(|_| std::fs::read("/etc/os-release"));
     hex::encode(Sha256::digest(text.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! A template as one file: a line that says what it is, a line of JSON, and the layer.
+//! A template as one file: a magic line, a header line of JSON, and the layer.
 //!
 //! ```text
 //! belljar-template 1\n
@@ -6,101 +6,102 @@
 //! <the squashfs file>
 //! ```
 //!
-//! The layer of a file that came from elsewhere is never mounted: it is unpacked in a sandbox and packed anew there.
+//! The layer of a file from elsewhere is never mounted: it is unpacked in a sandbox and repacked there.
 
 use belljar_model::{SpecFile, TreeBase};
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{MAX_WORDS, is_module, shown};
+use crate::definition::{MAX_WORDS, is_module, sanitize};
 use crate::error::BuildError;
 use crate::layers::Layer;
 
-/// The longest head of such a file, in bytes.
+/// Limit of the magic line and the header line together, in bytes.
 pub const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// The longest directory, in bytes.
+/// Limit of the working directory's path, in bytes.
 const MAX_DIR_BYTES: usize = 1024;
 
 const MAGIC: &str = "belljar-template 1\n";
 
-/// What such a file says about its template.
+/// The header of a bundle: everything about the template except its files.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleHeader {
     /// The template's name.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the template.
     pub description: String,
-    /// What the layer lies on.
+    /// The tree below the layer.
     pub base: TreeBase,
     /// The layer that follows, if there is one.
     pub layer: Option<Layer>,
-    /// Limits and environment of its sandboxes.
+    /// Limits and environment of the template's sandboxes.
     pub spec: SpecFile,
-    /// What is started in each sandbox.
+    /// A command that is started in each sandbox.
     pub start: Option<String>,
-    /// What succeeds as soon as a sandbox can be used.
+    /// A command that succeeds as soon as a sandbox is ready for use.
     pub ready: Option<String>,
-    /// Where both run; absolute.
+    /// The absolute path of the directory in which both commands run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Modules of a warm interpreter.
+    /// Modules that warm interpreters import in advance.
     pub warm: Vec<String>,
 }
 
-/// The head of a file.
+/// Returns the beginning of a bundle: the magic line and the header line.
 ///
 /// # Errors
-/// It is longer than [`MAX_HEADER_BYTES`].
+/// Fails if the result is longer than [`MAX_HEADER_BYTES`].
 pub fn write_header(header: &BundleHeader) -> Result<Vec<u8>, BuildError> {
     let json =
         serde_json::to_string(header).map_err(|error| BuildError::Bundle { reason: error.to_string() })?;
     let head = format!("{MAGIC}{json}\n").into_bytes();
     if head.len() > MAX_HEADER_BYTES {
         let reason =
-            format!("its head would have {} bytes; at most {MAX_HEADER_BYTES} are allowed", head.len());
+            format!("its header would have {} bytes; at most {MAX_HEADER_BYTES} are allowed", head.len());
         return Err(BuildError::Bundle { reason });
     }
     Ok(head)
 }
 
-/// Reads the head of a file from its beginning, and says how many bytes it has; `None` when there is more to come.
+/// Parses the header from the first bytes of a bundle, and returns it with the offset of the layer; `None` if more
+/// bytes are needed.
 ///
 /// # Errors
-/// It is no such file.
+/// Fails if `bytes` is not the beginning of a valid bundle.
 pub fn parse_header(bytes: &[u8]) -> Result<Option<(BundleHeader, usize)>, BuildError> {
-    let wrong = |reason: String| BuildError::Bundle { reason: shown(&reason, 1000) };
+    let invalid = |reason: String| BuildError::Bundle { reason: sanitize(&reason, 1000) };
     let magic = MAGIC.as_bytes();
     let common = bytes.len().min(magic.len());
     if bytes[..common] != magic[..common] {
-        return Err(wrong("it does not begin as a template's file does".to_owned()));
+        return Err(invalid("it is not a template file".to_owned()));
     }
     let rest = &bytes[common..];
     match rest.iter().position(|byte| *byte == b'\n') {
         Some(end) if common == magic.len() && common + end < MAX_HEADER_BYTES => {
             let header: BundleHeader = serde_json::from_slice(&rest[..end])
-                .map_err(|error| wrong(format!("its second line is wrong: {error}")))?;
+                .map_err(|error| invalid(format!("its header is invalid: {error}")))?;
             if let Some(layer) = &header.layer {
                 let hex =
                     layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if !hex {
-                    return Err(wrong("layer.digest: give 64 hexadecimal digits".to_owned()));
+                    return Err(invalid("layer.digest: give 64 hexadecimal digits".to_owned()));
                 }
             }
             let is_dir =
                 |dir: &String| dir.starts_with('/') && dir.len() <= MAX_DIR_BYTES && !dir.contains('\0');
             if !header.workdir.iter().all(is_dir) {
-                return Err(wrong(format!(
+                return Err(invalid(format!(
                     "workdir: give an absolute path of at most {MAX_DIR_BYTES} bytes"
                 )));
             }
             if header.warm.len() > MAX_WORDS || !header.warm.iter().all(|name| is_module(name)) {
-                return Err(wrong(format!("warm: give at most {MAX_WORDS} names of Python modules")));
+                return Err(invalid(format!("warm: give at most {MAX_WORDS} names of Python modules")));
             }
             Ok(Some((header, common + end + 1)))
         }
         _ if bytes.len() >= MAX_HEADER_BYTES => {
-            Err(wrong(format!("its head has more than {MAX_HEADER_BYTES} bytes")))
+            Err(invalid(format!("its header has more than {MAX_HEADER_BYTES} bytes")))
         }
         _ => Ok(None),
     }
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_as_it_was_written_however_it_comes() {
+    fn header_round_trip_in_partial_reads() {
         let mut bytes = write_header(&header()).unwrap();
         let length = bytes.len();
         bytes.extend_from_slice(b"abc\n");
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused() {
+    fn invalid_bundles_are_refused() {
         let good = String::from_utf8(write_header(&header()).unwrap()).unwrap();
         for bad in [
             "PK\x03\x04".to_owned(),

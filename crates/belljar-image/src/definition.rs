@@ -1,4 +1,4 @@
-//! What a file says about a template.
+//! The definition file of a template.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,39 +9,39 @@ use toml::Spanned;
 
 use crate::error::DefinitionError;
 
-/// The longest text of a template, in bytes: 256 KiB.
+/// Limit of a definition's text: 256 KiB.
 pub const MAX_DEFINITION_BYTES: usize = 256 << 10;
-/// The most steps.
+/// Limit of steps.
 pub const MAX_STEPS: usize = 64;
-/// The most words of a list of packages or modules.
+/// Limit of words in a list of packages or modules.
 pub(crate) const MAX_WORDS: usize = 512;
-/// The longest command, in bytes.
+/// Limit of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 64 << 10;
 
-/// A template as its file says it. Every value in it has been checked.
+/// A parsed definition. Every value in it has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// Its name.
+    /// The template's name.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the template.
     pub description: String,
-    /// What it starts from.
+    /// The tree or template that the steps build on.
     pub base: Base,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// A command that is started in each sandbox and goes on.
+    /// A command that is started in each sandbox and keeps running.
     pub start: Option<String>,
-    /// A command that succeeds as soon as a sandbox can be used.
+    /// A command that succeeds as soon as a sandbox is ready for use.
     pub ready: Option<String>,
-    /// Modules that a warm interpreter has imported.
+    /// Modules that warm interpreters import in advance.
     pub warm: Vec<String>,
-    /// Limits and environment of sandboxes, where the caller says nothing.
+    /// Default limits and environment of sandboxes.
     pub spec: SpecFile,
-    /// Limits of the sandboxes in which it is built.
+    /// Limits of the sandboxes of the build.
     pub build: LimitsFile,
 }
 
-/// What a template starts from.
+/// The base of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
     /// The machine's own tree; the template's files are below `/opt/template`.
@@ -53,35 +53,35 @@ pub enum Base {
     },
     /// An OCI image: a layout directory, or a tar of one.
     Oci {
-        /// Where it is, as the file says it.
+        /// The path as given in the file.
         path: String,
-        /// The tag or digest, where the layout has several images.
+        /// The tag or digest, if the layout has several images.
         reference: Option<String>,
     },
     /// Another template.
     Template(String),
 }
 
-/// One step.
+/// A step of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it does.
+    /// The action of the step.
     pub kind: StepKind,
-    /// Where it stands, from 1.
+    /// The position of the step, from 1.
     pub number: usize,
-    /// What it reaches while it runs. Kinds that run no program have no network.
+    /// The network policy during the step. Kinds that run no program have no network.
     pub network: NetworkPolicy,
 }
 
 impl Step {
-    /// Whether it has a network.
+    /// Reports whether the step has a network.
     #[must_use]
     pub fn has_network(&self) -> bool {
         self.network.mode() != NetworkMode::Disabled
     }
 }
 
-/// What a step does.
+/// The action of a step, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepKind {
     /// Installs Debian packages.
@@ -96,23 +96,23 @@ pub enum StepKind {
     Copy(CopyStep),
     /// Sets environment variables, for later steps and for sandboxes.
     Env(BTreeMap<String, String>),
-    /// Names the user, for later steps and for sandboxes.
+    /// Sets the name of the user, for later steps and for sandboxes.
     User(String),
-    /// The directory in which later steps run.
+    /// Sets the directory in which later steps run.
     Workdir(String),
 }
 
-/// A file or directory that is copied.
+/// Source and destination of a `copy` step, each a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStep {
-    /// Its name beside the template's file: relative, without `..`.
+    /// The path next to the definition file: relative, without `..`.
     pub from: String,
-    /// Its place inside: absolute.
+    /// The absolute path inside the sandbox.
     pub to: String,
 }
 
 impl StepKind {
-    /// The kind's name, as in the file.
+    /// Returns the name of the kind, as in the file.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl StepKind {
         }
     }
 
-    /// What it does, on one line, without the values of environment variables.
+    /// Returns a one-line summary of the step, without the values of environment variables.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
@@ -139,13 +139,13 @@ impl StepKind {
         }
     }
 
-    /// Whether it runs a program of the template's author, which a network can be for.
+    /// Reports whether the step runs a program, and may therefore have a network.
     #[must_use]
     pub const fn runs(&self) -> bool {
         matches!(self, Self::Apt(_) | Self::Pip(_) | Self::Npm(_) | Self::Run(_))
     }
 
-    /// Whether it changes files, and not only what is said about them.
+    /// Reports whether the step changes files, not only settings.
     #[must_use]
     pub const fn changes_files(&self) -> bool {
         !matches!(self, Self::Env(_) | Self::User(_) | Self::Workdir(_))
@@ -192,13 +192,13 @@ struct CopyFile {
     to: String,
 }
 
-/// Text for a message: at most so many characters, and no control characters.
-pub(crate) fn shown(text: &str, most: usize) -> String {
+/// Prepares text for a message: truncates it to `max_chars` characters and replaces control characters.
+pub(crate) fn sanitize(text: &str, max_chars: usize) -> String {
     let visible = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-    text.chars().take(most).map(visible).collect()
+    text.chars().take(max_chars).map(visible).collect()
 }
 
-/// Where errors are, in this text.
+/// The text of a definition, used to locate errors.
 struct Source<'t> {
     text: &'t str,
 }
@@ -213,11 +213,11 @@ impl Source<'_> {
         let before = self.text.get(..span.start).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let (field, reason) = (shown(&field.into(), 200), shown(&reason.into(), 1000));
+        let (field, reason) = (sanitize(&field.into(), 200), sanitize(&reason.into(), 1000));
         DefinitionError { line, column, field, reason }
     }
 
-    /// Checks one value.
+    /// Fails with `reason` at the position of `value` unless `allowed`.
     fn check<T>(
         &self,
         field: &str,
@@ -239,7 +239,11 @@ impl Source<'_> {
         let reason = format!("give 1 to {MAX_WORDS} {what}");
         self.check(field, list, (1..=MAX_WORDS).contains(&words.len()), &reason)?;
         if let Some(bad) = words.iter().find(|word| !allowed(word)) {
-            return Err(self.error(list.span(), field, format!("{bad:?} is none of {what}")));
+            return Err(self.error(
+                list.span(),
+                field,
+                format!("{bad:?} is not allowed in a list of {what}"),
+            ));
         }
         Ok(words.clone())
     }
@@ -253,10 +257,10 @@ impl Source<'_> {
 }
 
 impl Definition {
-    /// Reads the text of a template's file.
+    /// Parses the text of a definition file.
     ///
     /// # Errors
-    /// The first mistake: where it is, which key it is about, and what is allowed.
+    /// Returns the first error with its position, its key and what is allowed.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         let source = Source { text };
         if text.len() > MAX_DEFINITION_BYTES {
@@ -266,22 +270,22 @@ impl Definition {
         let file: File = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let message = error.message().to_owned();
-            source.error(span, named(&message).unwrap_or_else(|| "template".to_owned()), message)
+            source.error(span, key_in_message(&message).unwrap_or_else(|| "template".to_owned()), message)
         })?;
         file.check(&source)
     }
 }
 
-/// The key that a message of the TOML library is about.
-fn named(message: &str) -> Option<String> {
-    let about = ["unknown field `", "missing field `", "duplicate field `", "duplicate key `"];
-    let rest = about.iter().find_map(|start| message.strip_prefix(start))?;
+/// Returns the key that a message of the TOML library names.
+fn key_in_message(message: &str) -> Option<String> {
+    let prefixes = ["unknown field `", "missing field `", "duplicate field `", "duplicate key `"];
+    let rest = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix))?;
     Some(rest.split('`').next()?.to_owned())
 }
 
 impl File {
     fn check(mut self, source: &Source<'_>) -> Result<Definition, DefinitionError> {
-        source.check("name", &self.name, is_name(self.name.get_ref()), NAME)?;
+        source.check("name", &self.name, is_name(self.name.get_ref()), NAME_RULE)?;
         let base = self.base(source)?;
         if let Some(text) = &self.description {
             let fits = text.get_ref().len() <= 1024 && !text.get_ref().chars().any(char::is_control);
@@ -304,7 +308,7 @@ impl File {
             .step
             .iter()
             .enumerate()
-            .map(|(index, step)| step_of(source, step, index + 1, &base, &network))
+            .map(|(index, step)| parse_step(source, step, index + 1, &base, &network))
             .collect::<Result<Vec<_>, _>>()?;
         let command = |field: &str, value: &Option<Spanned<String>>| {
             value.as_ref().map(|value| source.command(field, value)).transpose()
@@ -314,7 +318,7 @@ impl File {
             return Err(source.error(
                 ready.span(),
                 "ready",
-                "it waits for what `start` starts; give `start` too",
+                "it waits for the command in `start`; give `start` too",
             ));
         }
         let warm = match &self.warm {
@@ -354,7 +358,7 @@ impl File {
         let text = self.base.get_ref().as_str();
         let only = |field: &str, value: &Option<Spanned<String>>, base: &str| match value {
             Some(value) => {
-                Err(source.error(value.span(), field, format!("it is only for base = \"{base}\"")))
+                Err(source.error(value.span(), field, format!("only allowed with base = \"{base}\"")))
             }
             None => Ok(()),
         };
@@ -387,7 +391,7 @@ impl File {
             None if text == "oci" => {
                 let Some(image) = &self.image else {
                     let reason =
-                        "missing; base = \"oci\" needs the path of an image layout or of a tar of one";
+                        "missing; base = \"oci\" needs the path of an image layout, or of a tar of one";
                     return Err(source.error(self.base.span(), "image", reason));
                 };
                 let path = image.get_ref();
@@ -407,12 +411,12 @@ impl File {
     }
 }
 
-fn step_of(
+fn parse_step(
     source: &Source<'_>,
     step: &Spanned<StepFile>,
     number: usize,
     base: &Base,
-    of_build: &NetworkPolicy,
+    build_network: &NetworkPolicy,
 ) -> Result<Step, DefinitionError> {
     let file = step.get_ref();
     let field = |key: &str| format!("step.{number}.{key}");
@@ -454,7 +458,7 @@ fn step_of(
             "give an absolute path without .. or control characters",
         )?;
         if *base == Base::Host && !to.starts_with("/opt/template/") {
-            let reason = "on base = \"host\" only what is below /opt/template is the template's";
+            let reason = "on base = \"host\" a template can only write below /opt/template";
             return Err(source.error(copy.span(), field("copy.to"), reason));
         }
         kinds.push(StepKind::Copy(CopyStep { from: from.clone(), to: to.clone() }));
@@ -499,13 +503,13 @@ fn step_of(
             source.check(&field("network"), value, kind.runs(), reason)?;
             network(source, value.span(), &field("network"), value.get_ref().clone())?
         }
-        None if kind.runs() => of_build.clone(),
+        None if kind.runs() => build_network.clone(),
         None => NetworkPolicy::default(),
     };
     Ok(Step { kind, number, network })
 }
 
-/// Reads a network policy of steps.
+/// Parses the network policy of a step or of the whole build.
 fn network(
     source: &Source<'_>,
     span: Range<usize>,
@@ -517,7 +521,7 @@ fn network(
             let policy = file.resolve().map_err(|error| error.to_string())?;
             if let Some(name) = policy.secrets().keys().next() {
                 return Err(format!(
-                    "network.secrets: {name}: a template is for others too, so its build has no secrets"
+                    "network.secrets: {name}: a build cannot use secrets, because others may use the template"
                 ));
             }
             Ok(policy)
@@ -540,10 +544,10 @@ fn limits(
     let mut limits = LimitsFile::default();
     for (name, value) in table.get_ref() {
         let Some(value) = text(value) else {
-            return Err(source.error(table.span(), format!("{field}.{name}"), "give a number or a text"));
+            return Err(source.error(table.span(), format!("{field}.{name}"), "give a number or a string"));
         };
         let Some(place) = limits.get_mut(name) else {
-            let reason = format!("it is no limit; known are {}", LimitsFile::NAMES.join(", "));
+            let reason = format!("unknown limit; known limits: {}", LimitsFile::NAMES.join(", "));
             return Err(source.error(table.span(), format!("{field}.{name}"), reason));
         };
         *place = Some(value);
@@ -554,9 +558,9 @@ fn limits(
     Ok(limits)
 }
 
-const NAME: &str = "give 1 to 63 characters from a to z, 0 to 9 and -, the first one no hyphen";
+const NAME_RULE: &str = "give 1 to 63 characters from a to z, 0 to 9 and -, not starting with a hyphen";
 
-/// Whether a text is the name of a template.
+/// Reports whether `text` is a valid name of a template.
 fn is_name(text: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(letters) && !text.starts_with('-') && text != "default"

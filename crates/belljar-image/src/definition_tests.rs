@@ -32,7 +32,7 @@ workdir = "/srv"
 "#;
 
 #[test]
-fn a_whole_template_is_read() {
+fn full_definition_is_parsed() {
     let definition = Definition::parse(GOOD).unwrap();
     assert_eq!(definition.name, "stats");
     assert_eq!(definition.base, Base::Debian { suite: "bookworm".to_owned() });
@@ -44,14 +44,14 @@ fn a_whole_template_is_read() {
     assert_eq!(definition.warm.len(), 2);
 }
 
-/// Where and about what the error of a text is.
+/// Parses invalid text, and returns the line, column, field and message of the error.
 fn error(text: &str) -> (usize, usize, String, String) {
     let error = Definition::parse(text).unwrap_err();
     (error.line, error.column, error.field.clone(), error.to_string())
 }
 
 #[test]
-fn mistakes_are_told_with_place_and_field() {
+fn errors_have_position_and_field() {
     let cases: &[(&str, &str, usize, usize, &str, &str)] = &[
         ("name = \"stats\"", "name = \"Stats\"", 2, 8, "name", "1 to 63"),
         ("name = \"stats\"", "name = \"default\"", 2, 8, "name", "1 to 63"),
@@ -61,12 +61,12 @@ fn mistakes_are_told_with_place_and_field() {
         ("suite = \"bookworm\"", "sweet = 1", 5, 1, "sweet", "unknown field"),
         ("suite = \"bookworm\"", "suite = \"../x\"", 5, 9, "suite", "release"),
         ("start = \"sleep 1000\"\n", "", 6, 9, "ready", "give `start`"),
-        ("warm = [\"numpy\"", "warm = [\"os; rm\"", 8, 8, "warm", "none of"),
+        ("warm = [\"numpy\"", "warm = [\"os; rm\"", 8, 8, "warm", "not allowed in a list"),
         ("pids = 64", "pids = 0", 10, 1, "limits", "pids"),
-        ("pids = 64", "pidz = 1", 10, 1, "limits.pidz", "no limit"),
+        ("pids = 64", "pidz = 1", 10, 1, "limits.pidz", "unknown limit"),
         ("\"g++\"", "\"-o=x\"", 15, 7, "step.1.apt", "-o=x"),
-        ("pandas[excel]", "x; rm -rf /", 17, 7, "step.2.pip", "none of"),
-        ("@types/node", "../up", 19, 7, "step.3.npm", "none of"),
+        ("pandas[excel]", "x; rm -rf /", 17, 7, "step.2.pip", "not allowed in a list"),
+        ("@types/node", "../up", 19, 7, "step.3.npm", "not allowed in a list"),
         ("run = \"echo hi > /srv/hi\"", "run = \"\"", 21, 7, "step.4.run", "command line"),
         ("data/a.csv\", to", "../a.csv\", to", 23, 8, "step.5.copy.from", "relative"),
         ("to = \"/srv/a.csv\"", "to = \"srv\"", 23, 8, "step.5.copy.to", "absolute"),
@@ -77,7 +77,7 @@ fn mistakes_are_told_with_place_and_field() {
         ("workdir = \"/srv\"", "workdir = 3", 29, 11, "template", "invalid type"),
         ("workdir = \"/srv\"", "workdir = ", 29, 11, "template", ""),
     ];
-    for (from, to, line, column, field, said) in cases {
+    for (from, to, line, column, field, expected) in cases {
         let text = GOOD.replacen(from, to, 1);
         assert_ne!(text, GOOD, "{from}");
         let (at_line, at_column, about, message) = error(&text);
@@ -86,16 +86,16 @@ fn mistakes_are_told_with_place_and_field() {
             (*line, *column, *field),
             "{from} -> {to}: {message}"
         );
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
         assert!(message.starts_with(&format!("line {line}, column {column}: ")), "{message}");
     }
 }
 
 #[test]
-fn bases_are_checked() {
-    for (base, said) in [
+fn invalid_bases_are_refused() {
+    for (base, expected) in [
         ("base = \"oci\"", "needs the path"),
-        ("base = \"host\"\nimage = \"x\"", "only for base"),
+        ("base = \"host\"\nimage = \"x\"", "only allowed with base"),
         ("base = \"template:\"", "not allowed"),
         ("base = \"template:../x\"", "not allowed"),
         ("base = \"host:x\"", "not allowed"),
@@ -104,7 +104,7 @@ fn bases_are_checked() {
         ("base = \"oci\"\nimage = \"a\"\nreference = \"a b\"", "tag"),
     ] {
         let message = Definition::parse(&format!("name = \"a\"\n{base}\n")).unwrap_err().to_string();
-        assert!(message.contains(said), "{base}: {message}");
+        assert!(message.contains(expected), "{base}: {message}");
     }
     let good = Definition::parse("name = \"a\"\nbase = \"template:b\"").unwrap();
     assert_eq!(good.base, Base::Template("b".to_owned()));
@@ -116,7 +116,7 @@ fn bases_are_checked() {
 }
 
 #[test]
-fn steps_have_the_network_of_the_build_or_their_own() {
+fn step_network_defaults_to_that_of_the_build() {
     let text = r#"
 name = "a"
 base = "host"
@@ -146,7 +146,7 @@ network = { allow = ["Good.Example."] }
     assert_eq!(definition.build.disk.as_deref(), Some("1g"));
     let without = Definition::parse(GOOD).unwrap();
     assert!(without.steps.iter().all(|step| !step.has_network()), "there is none by default");
-    for (from, to, line, field, told) in [
+    for (from, to, line, field, expected) in [
         (
             "env = { A = \"1\" }",
             "env = { A = \"1\" }\nnetwork = \"open\"",
@@ -163,6 +163,6 @@ network = { allow = ["Good.Example."] }
         let text = text.replacen(from, to, 1);
         let (at_line, _, about, message) = error(&text);
         assert_eq!((at_line, about.as_str()), (line, field), "{to}: {message}");
-        assert!(message.contains(told), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }

@@ -1,10 +1,10 @@
-//! What can be wrong with a template, and what can fail while it is built.
+//! Errors of template definitions and of builds.
 
 use std::path::PathBuf;
 
 use belljar_engine::{EngineError, GuestError};
 
-/// What is wrong with the text of a template.
+/// An error in the text of a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {field}: {reason}")]
 pub struct DefinitionError {
@@ -12,40 +12,40 @@ pub struct DefinitionError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The key that it is about, such as `step.2.pip`; `template` is the text as a whole.
+    /// The key concerned, such as `step.2.pip`; `template` is the text as a whole.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// The error, and what is allowed.
     pub reason: String,
 }
 
-/// Why a template was not built.
+/// The reason why a template was not built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Its text is wrong.
+    /// The definition is invalid.
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    /// What was given beside it is wrong or missing.
+    /// An input besides the definition is invalid or missing.
     #[error("{field}: {reason}")]
     Input {
-        /// What it is about.
+        /// The input or key concerned.
         field: String,
-        /// What is wrong, and what to do.
+        /// The error, and how to fix it.
         reason: String,
     },
-    /// A step failed. The text names it.
+    /// A step failed; the message names it.
     #[error("step {number} of {total} ({kind}): {command}: {how}{}", tail(.last_lines))]
     Step {
-        /// Its number, from 1; 0 is the base.
+        /// The number of the step, from 1; 0 is the base.
         number: usize,
-        /// How many there are.
+        /// The number of steps.
         total: usize,
-        /// What kind of step it is, such as `pip`.
+        /// The kind of the step, such as `pip`.
         kind: &'static str,
-        /// What it was to do.
+        /// A summary of the command.
         command: String,
-        /// How it ended.
+        /// Description of the command's end.
         how: String,
-        /// Its exit code, if it has one.
+        /// Exit code, unless a signal ended the command.
         code: Option<i32>,
         /// The last lines of its output.
         last_lines: Vec<String>,
@@ -53,30 +53,30 @@ pub enum BuildError {
     /// A sandbox of the build failed.
     #[error("the sandbox of the build failed")]
     Engine(#[from] EngineError),
-    /// The guest of a sandbox of the build failed.
+    /// The guest in a sandbox of the build failed.
     #[error("the sandbox of the build failed while {doing}")]
     Guest {
-        /// What was being done.
+        /// The operation in progress.
         doing: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: GuestError,
     },
-    /// A file of the host cannot be used.
+    /// An operation on a file of the host failed.
     #[error("cannot {action} {path}")]
     File {
-        /// What was tried.
+        /// The operation, such as `open`.
         action: &'static str,
-        /// On what.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Something that came in as a template's file is none.
+    /// A received file is not a valid template bundle.
     #[error("bundle: {reason}")]
     Bundle {
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

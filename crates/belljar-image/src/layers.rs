@@ -1,8 +1,8 @@
-//! Squashfs files by their SHA-256, and which steps have made which.
+//! Squashfs files by their SHA-256, and a cache from step keys to layers.
 //!
 //! ```text
 //! DIR/<sha256>             a layer; it never changes
-//! DIR/cache/<key>.json     the layer that came of a base and steps; the key is the SHA-256 of all that went in
+//! DIR/cache/<key>.json     the layer made from a base and steps; the key is the SHA-256 of all inputs
 //! DIR/part-<random>        a layer that is being written
 //! ```
 
@@ -20,28 +20,28 @@ use crate::error::BuildError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// SHA-256 of the file, in hexadecimal.
+    /// SHA-256 digest of the file, in hexadecimal.
     pub digest: String,
-    /// Its size, in bytes.
+    /// File size in bytes.
     pub bytes: u64,
 }
 
-/// The directory of all layers. It is the server's alone.
+/// The directory of all layers. Only the server uses it.
 #[derive(Debug, Clone)]
 pub struct Layers {
     dir: PathBuf,
 }
 
-/// What a sweep has removed, or would remove.
+/// The result of a sweep: what was removed, or would be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// How many cached steps.
+    /// Number of cached steps.
     pub steps: u64,
     /// Layers, and their sizes in bytes.
     pub layers: Vec<(PathBuf, u64)>,
 }
 
-/// A layer that is being written. What is dropped before its end leaves nothing.
+/// A layer that is being written. Its file is removed if it is dropped before it is finished.
 pub(crate) struct NewLayer {
     file: tokio::fs::File,
     path: PathBuf,
@@ -58,83 +58,84 @@ impl Drop for NewLayer {
     }
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
     let path = path.to_owned();
     move |source| BuildError::File { action, path, source }
 }
 
 impl Layers {
-    /// The layers in `dir`, which is made when it is first needed.
+    /// Uses the layers in `dir`, which is created when it is first needed.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Where the layer with this digest is.
+    /// Returns the path of the layer with this digest.
     #[must_use]
     pub fn path(&self, digest: &str) -> PathBuf {
         self.dir.join(digest)
     }
 
-    fn cache(&self, key: &str) -> PathBuf {
+    fn cache_path(&self, key: &str) -> PathBuf {
         self.dir.join("cache").join(format!("{key}.json"))
     }
 
-    /// Begins a layer.
+    /// Starts a new layer.
     pub(crate) async fn begin(&self) -> Result<NewLayer, BuildError> {
         let cache = self.dir.join("cache");
-        tokio::fs::create_dir_all(&cache).await.map_err(failed("make the directory", &cache))?;
+        tokio::fs::create_dir_all(&cache).await.map_err(file_error("create the directory", &cache))?;
         let mut random = [0u8; 8];
         let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         let path = self.dir.join(format!("part-{}", hex::encode(random)));
-        filled.map_err(|error| failed("name", &path)(error.into()))?;
+        filled.map_err(|error| file_error("name", &path)(error.into()))?;
         let mut options = tokio::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).await;
-        let file = file.map_err(failed("make", &path))?;
+        let file = file.map_err(file_error("create", &path))?;
         Ok(NewLayer { file, path, hash: Sha256::new(), bytes: 0, done: false })
     }
 
-    /// Puts a layer into its place.
+    /// Moves a complete layer to its final path.
     pub(crate) async fn finish(&self, mut new: NewLayer) -> Result<Layer, BuildError> {
-        new.file.sync_all().await.map_err(failed("write", &new.path))?;
+        new.file.sync_all().await.map_err(file_error("write", &new.path))?;
         let layer = Layer { digest: hex::encode(new.hash.clone().finalize()), bytes: new.bytes };
         let path = self.path(&layer.digest);
-        tokio::fs::rename(&new.path, &path).await.map_err(failed("put into place", &path))?;
+        tokio::fs::rename(&new.path, &path).await.map_err(file_error("put into place", &path))?;
         new.done = true;
         Ok(layer)
     }
 
-    /// The layer that came of what this key says, if it is still there.
-    pub(crate) async fn cached(&self, key: &str) -> Option<Layer> {
-        let text = tokio::fs::read(self.cache(key)).await.ok()?;
+    /// Returns the cached layer for this key, if it still exists.
+    pub(crate) async fn find_cached(&self, key: &str) -> Option<Layer> {
+        let text = tokio::fs::read(self.cache_path(key)).await.ok()?;
         let layer: Layer = serde_json::from_slice(&text).ok()?;
-        let known = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_valid = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         let length = tokio::fs::metadata(self.path(&layer.digest)).await.ok()?.len();
-        if !known || length != layer.bytes {
+        if !is_valid || length != layer.bytes {
             return None;
         }
-        // A step that is used stays. If that cannot be noted, it is made again some day.
-        if let Ok(note) = std::fs::File::open(self.cache(key)) {
-            let _ = note.set_modified(SystemTime::now());
+        // A used step is kept longer. If its time cannot be set, the step may be swept and built again.
+        if let Ok(file) = std::fs::File::open(self.cache_path(key)) {
+            let _ = file.set_modified(SystemTime::now());
         }
         Some(layer)
     }
 
-    /// Notes what came of a key.
-    pub(crate) async fn note(&self, key: &str, layer: &Layer) -> Result<(), BuildError> {
-        let path = self.cache(key);
+    /// Records the layer of a key in the cache.
+    pub(crate) async fn record(&self, key: &str, layer: &Layer) -> Result<(), BuildError> {
+        let path = self.cache_path(key);
         let part = path.with_extension("part");
-        let text = serde_json::to_vec(layer).map_err(std::io::Error::from).map_err(failed("write", &path))?;
-        tokio::fs::write(&part, text).await.map_err(failed("write", &part))?;
-        tokio::fs::rename(&part, &path).await.map_err(failed("write", &path))
+        let text =
+            serde_json::to_vec(layer).map_err(std::io::Error::from).map_err(file_error("write", &path))?;
+        tokio::fs::write(&part, text).await.map_err(file_error("write", &part))?;
+        tokio::fs::rename(&part, &path).await.map_err(file_error("write", &path))
     }
 
     /// Removes every layer that is neither in `used` nor the result of a cached step, cached steps that were not used for
-    /// `keep_steps`, and what was being written when a server was killed. With `dry_run` it only says what that would be.
-    /// Nothing may be built meanwhile.
+    /// `keep_steps`, and partial files left by a killed server. With `dry_run` it only returns what would be removed.
+    /// No build may run meanwhile.
     ///
     /// # Errors
-    /// A file cannot be removed.
+    /// Fails if a file cannot be removed.
     pub fn sweep(
         &self,
         used: &BTreeSet<String>,
@@ -142,14 +143,14 @@ impl Layers {
         dry_run: bool,
     ) -> Result<Swept, BuildError> {
         let remove = |path: &Path| {
-            if dry_run { Ok(()) } else { std::fs::remove_file(path).map_err(failed("remove", path)) }
+            if dry_run { Ok(()) } else { std::fs::remove_file(path).map_err(file_error("remove", path)) }
         };
         let mut swept = Swept::default();
         let mut keep = used.clone();
         for entry in std::fs::read_dir(self.dir.join("cache")).into_iter().flatten().flatten() {
             let path = entry.path();
             let age = entry.metadata().and_then(|metadata| metadata.modified());
-            // A time in the future is none of a step that is old.
+            // A time in the future counts as just used.
             let age = age.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
             let layer = std::fs::read(&path).ok();
             match layer.and_then(|text| serde_json::from_slice::<Layer>(&text).ok()) {
@@ -180,15 +181,15 @@ impl NewLayer {
     pub(crate) async fn write(&mut self, piece: &[u8]) -> Result<(), BuildError> {
         self.bytes += piece.len() as u64;
         self.hash.update(piece);
-        self.file.write_all(piece).await.map_err(failed("write", &self.path))
+        self.file.write_all(piece).await.map_err(file_error("write", &self.path))
     }
 
-    /// Where it is until it is finished.
+    /// Returns the temporary path, valid until the layer is finished.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// SHA-256 of what was written so far.
+    /// Returns the SHA-256 of the bytes written so far.
     pub(crate) fn digest(&self) -> String {
         hex::encode(self.hash.clone().finalize())
     }
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn layers_are_found_by_digest_and_by_key_and_swept() {
+    async fn layers_are_stored_cached_and_swept() {
         let dir = tempfile::tempdir().unwrap();
         let layers = Layers::new(dir.path().join("layers"));
         let mut new = layers.begin().await.unwrap();
@@ -207,20 +208,20 @@ mod tests {
         let layer = layers.finish(new).await.unwrap();
         assert_eq!(layer.digest, hex::encode(Sha256::digest(b"hsqs")));
         assert_eq!(std::fs::read(layers.path(&layer.digest)).unwrap(), b"hsqs");
-        assert_eq!(layers.cached("k").await, None);
-        layers.note("k", &layer).await.unwrap();
-        assert_eq!(layers.cached("k").await, Some(layer.clone()));
+        assert_eq!(layers.find_cached("k").await, None);
+        layers.record("k", &layer).await.unwrap();
+        assert_eq!(layers.find_cached("k").await, Some(layer.clone()));
         drop(layers.begin().await.unwrap());
         let day = Duration::from_secs(24 * 3600);
         let swept = layers.sweep(&BTreeSet::new(), day, false).unwrap();
         assert_eq!(swept, Swept::default());
         assert!(layers.path(&layer.digest).exists());
-        let note = std::fs::File::open(layers.cache("k")).unwrap();
-        note.set_modified(SystemTime::now() - 2 * day).unwrap();
-        // What is used is kept, and its step too, if that was used a moment ago.
-        assert_eq!(layers.cached("k").await, Some(layer.clone()));
+        let entry = std::fs::File::open(layers.cache_path("k")).unwrap();
+        entry.set_modified(SystemTime::now() - 2 * day).unwrap();
+        // A used layer is kept, and so is its step if it was used a moment ago.
+        assert_eq!(layers.find_cached("k").await, Some(layer.clone()));
         assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), Swept::default());
-        note.set_modified(SystemTime::now() - 2 * day).unwrap();
+        entry.set_modified(SystemTime::now() - 2 * day).unwrap();
         let used = BTreeSet::from([layer.digest.clone()]);
         assert_eq!(layers.sweep(&used, day, true).unwrap(), Swept { steps: 1, layers: Vec::new() });
         let all = Swept { steps: 1, layers: vec![(layers.path(&layer.digest), 4)] };
@@ -228,6 +229,6 @@ mod tests {
         assert!(layers.path(&layer.digest).exists());
         assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), all);
         assert!(!layers.path(&layer.digest).exists());
-        assert_eq!(layers.cached("k").await, None);
+        assert_eq!(layers.find_cached("k").await, None);
     }
 }

@@ -1,14 +1,15 @@
-//! Templates: what a file says about one, how it is built inside of sandboxes, and the layers that come of it.
+//! Templates: their definition files, their builds inside sandboxes, and the resulting layers.
 //!
 //! ```text
 //! definition.rs   a TOML text ──► Definition            strict, each error with line, column and field
 //! build.rs        Definition ──► steps in sandboxes ──► tar ──► squashfs, made in another sandbox
-//! layers.rs       squashfs files by their SHA-256, and which steps have made which
+//! layers.rs       squashfs files by their SHA-256, and a cache from step keys to layers
 //! bundle.rs       a template as one file
 //! ```
 //!
-//! Nothing that a template brings is run, unpacked or interpreted outside of a sandbox. What comes out of one is a file that is
-//! written under its digest and only ever mounted without devices and without set-uid programs.
+//! Nothing that a template supplies is run, unpacked or interpreted outside a sandbox. The result is a file that is
+//! stored under
+//! its digest and only ever mounted without devices and without set-uid programs.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -24,21 +25,21 @@ mod steps;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     use crate::error::BuildError;
-    use crate::oci::{Chosen, choose, config, manifest};
+    use crate::oci::{Chosen, choose, parse_config, parse_manifest};
 
-    /// Reads each document of an OCI image, and hands back the names of the files that it leads to.
+    /// Parses `text` as each kind of document of an OCI image, and returns the names of the files that it refers to.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Each result fails if `text` is not a valid document of that kind.
     pub fn oci(text: &[u8], reference: Option<&str>) -> [Result<Vec<String>, BuildError>; 3] {
         let chosen = choose(text, reference).and_then(|chosen| match chosen {
             Chosen::Index(one) | Chosen::Manifest(one) => Ok(vec![one.hex()?.to_owned()]),
         });
-        let layers = manifest(text).and_then(|(config, layers)| {
+        let layers = parse_manifest(text).and_then(|(config, layers)| {
             let all = std::iter::once(&config).chain(&layers);
             all.map(|one| Ok(one.hex()?.to_owned())).collect()
         });
-        [chosen, layers, config(text).map(|_| Vec::new())]
+        [chosen, layers, parse_config(text).map(|_| Vec::new())]
     }
 }
 

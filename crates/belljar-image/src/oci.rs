@@ -1,16 +1,16 @@
-//! The documents of an OCI image layout: which layers an image has, and what it says of its sandboxes.
+//! Parsing of an OCI image layout: the layers of an image, and its settings for containers.
 
 use serde::Deserialize;
 
-use crate::definition::shown;
+use crate::definition::sanitize;
 use crate::error::BuildError;
 
-/// The longest document that is read, in bytes.
+/// Limit of a document, in bytes.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 4 << 20;
-/// The most layers.
+/// Limit of layers in an image.
 const MAX_LAYERS: usize = 256;
 
-/// Something in a layout.
+/// A reference to a blob of the layout.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -46,7 +46,7 @@ struct ConfigFile {
     config: Option<Config>,
 }
 
-/// What an image says of its sandboxes.
+/// Settings of an image that apply to its sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Config {
@@ -58,12 +58,12 @@ pub(crate) struct Config {
     pub(crate) working_dir: Option<String>,
 }
 
-fn wrong(reason: impl Into<String>) -> BuildError {
-    BuildError::input("image", shown(&reason.into(), 1000))
+fn invalid(reason: impl Into<String>) -> BuildError {
+    BuildError::input("image", sanitize(&reason.into(), 1000))
 }
 
 impl Descriptor {
-    /// The file's name below `blobs/sha256`: 64 hexadecimal digits and nothing else.
+    /// Returns the blob's file name below `blobs/sha256`: 64 hexadecimal digits and nothing else.
     pub(crate) fn hex(&self) -> Result<&str, BuildError> {
         let hex = self.digest.strip_prefix("sha256:").unwrap_or_default();
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -71,17 +71,19 @@ impl Descriptor {
             return Ok(hex);
         }
         let shown: String = self.digest.chars().take(80).collect();
-        Err(wrong(format!("{shown:?} is no digest; only sha256 is known")))
+        Err(invalid(format!("invalid digest {shown:?}; only sha256 is supported")))
     }
 
-    /// The option with which tar reads such a layer.
+    /// Returns the option with which tar reads this layer.
     pub(crate) fn tar_option(&self) -> Result<&'static str, BuildError> {
         match self.media_type.as_str() {
             kind if kind.ends_with("tar+gzip") || kind.ends_with("tar.gzip") => Ok("-z"),
             kind if kind.ends_with(".tar") => Ok(""),
             kind => {
                 let shown: String = kind.chars().take(80).collect();
-                Err(wrong(format!("a layer is of the kind {shown:?}; tar and tar+gzip are known")))
+                Err(invalid(format!(
+                    "a layer has the unsupported type {shown:?}; tar and tar+gzip are supported"
+                )))
             }
         }
     }
@@ -91,43 +93,49 @@ impl Descriptor {
     }
 }
 
-/// One document of an index: another index, or a manifest.
+/// The selected entry of an index: another index, or a manifest.
 pub(crate) enum Chosen {
     Index(Descriptor),
     Manifest(Descriptor),
 }
 
-/// The image that is meant.
+/// Selects from an index the image that matches `reference` and this machine's architecture.
 pub(crate) fn choose(text: &[u8], reference: Option<&str>) -> Result<Chosen, BuildError> {
     let index: Index =
-        serde_json::from_slice(text).map_err(|error| wrong(format!("its index is wrong: {error}")))?;
-    let named = |one: &&Descriptor| {
+        serde_json::from_slice(text).map_err(|error| invalid(format!("its index is invalid: {error}")))?;
+    let matches_reference = |one: &&Descriptor| {
         let name = one.annotations.get("org.opencontainers.image.ref.name").map(String::as_str);
-        reference.is_none_or(|wanted| name == Some(wanted) || one.digest == wanted)
+        reference.is_none_or(|reference| name == Some(reference) || one.digest == reference)
     };
-    let here = match std::env::consts::ARCH {
+    let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    let fits = |one: &&Descriptor| {
-        one.platform.as_ref().is_none_or(|platform| platform.os == "linux" && platform.architecture == here)
+    let matches_platform = |one: &&Descriptor| {
+        one.platform
+            .as_ref()
+            .is_none_or(|platform| platform.os == "linux" && platform.architecture == architecture)
     };
-    let found: Vec<&Descriptor> = index.manifests.iter().filter(named).filter(fits).collect();
+    let found: Vec<&Descriptor> =
+        index.manifests.iter().filter(matches_reference).filter(matches_platform).collect();
     match found.as_slice() {
         [one] if one.is_index() => Ok(Chosen::Index((*one).clone())),
         [one] => Ok(Chosen::Manifest((*one).clone())),
-        [] => Err(wrong(format!("no image of it is the one that is asked for and for linux/{here}"))),
-        many => Err(wrong(format!("{} images of it would do; name one with `reference`", many.len()))),
+        [] => Err(invalid(format!("no image matches the reference and linux/{architecture}"))),
+        many => Err(invalid(format!("{} images match; select one with `reference`", many.len()))),
     }
 }
 
-/// Configuration and layers of a manifest, the lowest layer first.
-pub(crate) fn manifest(text: &[u8]) -> Result<(Descriptor, Vec<Descriptor>), BuildError> {
+/// Parses a manifest into its configuration and its layers, the lowest layer first.
+pub(crate) fn parse_manifest(text: &[u8]) -> Result<(Descriptor, Vec<Descriptor>), BuildError> {
     let manifest: Manifest =
-        serde_json::from_slice(text).map_err(|error| wrong(format!("its manifest is wrong: {error}")))?;
+        serde_json::from_slice(text).map_err(|error| invalid(format!("its manifest is invalid: {error}")))?;
     if manifest.layers.is_empty() || manifest.layers.len() > MAX_LAYERS {
-        return Err(wrong(format!("it has {} layers; 1 to {MAX_LAYERS} are allowed", manifest.layers.len())));
+        return Err(invalid(format!(
+            "it has {} layers; 1 to {MAX_LAYERS} are allowed",
+            manifest.layers.len()
+        )));
     }
     for layer in &manifest.layers {
         layer.hex()?;
@@ -136,10 +144,10 @@ pub(crate) fn manifest(text: &[u8]) -> Result<(Descriptor, Vec<Descriptor>), Bui
     Ok((manifest.config, manifest.layers))
 }
 
-/// What the configuration says.
-pub(crate) fn config(text: &[u8]) -> Result<Config, BuildError> {
+/// Parses the configuration of an image.
+pub(crate) fn parse_config(text: &[u8]) -> Result<Config, BuildError> {
     let file: ConfigFile = serde_json::from_slice(text)
-        .map_err(|error| wrong(format!("its configuration is wrong: {error}")))?;
+        .map_err(|error| invalid(format!("its configuration is invalid: {error}")))?;
     Ok(file.config.unwrap_or_default())
 }
 
@@ -148,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_cannot_lead_anywhere() {
+    fn invalid_digests_are_refused() {
         let good = format!("sha256:{}", "a".repeat(64));
         let with = |digest: &str| Descriptor {
             media_type: "application/vnd.oci.image.layer.v1.tar+gzip".to_owned(),
@@ -170,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_chosen_or_the_reason_is_told() {
+    fn image_is_selected_by_reference_and_platform() {
         let one = |name: &str, os: &str| {
             format!(
                 r#"{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:{}",
@@ -186,8 +194,8 @@ mod tests {
         for (text, reference, expected) in [
             (two.as_str(), None, "2 images"),
             (two.as_str(), Some("c"), "no image"),
-            ("{}", None, "its index is wrong"),
-            ("[", None, "its index is wrong"),
+            ("{}", None, "its index is invalid"),
+            ("[", None, "its index is invalid"),
         ] {
             let error = choose(text.as_bytes(), reference).err().unwrap().to_string();
             assert!(error.contains(expected), "{error}");

@@ -1,4 +1,4 @@
-//! A sandbox of a build: what runs in it, and what comes out of it, within bounds.
+//! A sandbox of a build: running commands in it, and reading bounded output and layers from it.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -14,11 +14,11 @@ use futures::{Stream, StreamExt as _};
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
-use crate::definition::shown;
+use crate::definition::sanitize;
 use crate::error::BuildError;
 use crate::layers::{Layer, Layers};
 
-/// What is said about sandboxes of builds where the template says nothing: compilers and package tools need room, and all of it
+/// Default limits of build sandboxes, where the template sets none: compilers and package tools need space, and all of it
 /// is memory.
 const MEMORY: &str = "6g";
 const DISK: &str = "4g";
@@ -28,19 +28,19 @@ const PIDS: &str = "512";
 const TIMEOUT: &str = "1h";
 const OPEN_FILES: &str = "16384";
 
-/// How many lines of a failed step are told.
-const LAST_LINES: usize = 20;
-/// The longest line that is told, in characters.
-const LINE_CHARS: usize = 500;
-/// The most bytes of a step's output that are passed on.
+/// Number of last lines of output in the error of a failed step.
+const MAX_LAST_LINES: usize = 20;
+/// Limit of an output line, in characters.
+const MAX_LINE_CHARS: usize = 500;
+/// Limit of a step's output that is passed on, in bytes.
 const MAX_LOG_BYTES: usize = 4 << 20;
-/// How many denied connections of a failed step are told.
+/// Number of denied connections in the error of a failed step.
 const MAX_DENIALS: usize = 4;
-/// The most bytes of a tree.
+/// Limit of a tree, in bytes.
 const MAX_TREE_BYTES: u64 = 64 << 30;
 
-/// The limits of a build's sandboxes.
-pub(crate) fn limits(asked: &LimitsFile) -> LimitsFile {
+/// Returns the limits of build sandboxes: those of the template over the defaults.
+pub(crate) fn limits(requested: &LimitsFile) -> LimitsFile {
     let text = |text: &str| Some(text.to_owned());
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     LimitsFile {
@@ -54,22 +54,22 @@ pub(crate) fn limits(asked: &LimitsFile) -> LimitsFile {
         open_files: text(OPEN_FILES),
         ..LimitsFile::default()
     }
-    .merge(asked.clone())
+    .merge(requested.clone())
 }
 
-/// What a sandbox of a build is to be.
-pub(crate) struct Wanted<'a> {
+/// Parameters of a build sandbox.
+pub(crate) struct BuildSandboxParams<'a> {
     pub(crate) base: TreeBase,
     pub(crate) layer: Option<&'a Layer>,
     pub(crate) owner: &'a str,
     pub(crate) shown: Vec<ShownDir>,
     pub(crate) limits: &'a LimitsFile,
-    /// What it reaches to begin with. One that begins with nothing at all has no way to a network later.
+    /// The initial network policy. A sandbox created without a network cannot get one later.
     pub(crate) network: NetworkPolicy,
 }
 
 /// A sandbox of a build.
-pub(crate) struct Room {
+pub(crate) struct BuildSandbox {
     pub(crate) sandbox: Sandbox,
 }
 
@@ -80,38 +80,38 @@ pub(crate) struct Job<'a> {
     pub(crate) cwd: &'a str,
 }
 
-/// How a command ended.
-pub(crate) struct Ended {
+/// The result of a command.
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) how: String,
     pub(crate) last_lines: Vec<String>,
 }
 
-impl Ended {
-    pub(crate) fn is_good(&self) -> bool {
+impl CommandResult {
+    pub(crate) fn is_success(&self) -> bool {
         self.code == Some(0)
     }
 }
 
-/// Takes lines of output.
+/// Receives lines of output.
 pub(crate) type Log<'a> = &'a mut (dyn FnMut(&str) + Send);
 
-impl Room {
+impl BuildSandbox {
     pub(crate) async fn open(
         engine: &dyn Engine,
         layers: &Layers,
-        wanted: Wanted<'_>,
+        params: BuildSandboxParams<'_>,
     ) -> Result<Self, BuildError> {
         let limits =
-            limits(wanted.limits).resolve().map_err(|error| BuildError::input("build", error.to_string()))?;
-        let layer = wanted
+            limits(params.limits).resolve().map_err(|error| BuildError::input("build", error.to_string()))?;
+        let layer = params
             .layer
             .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });
         let tree = TemplateTree {
-            base: wanted.base,
+            base: params.base,
             layer,
-            owner: wanted.owner.to_owned(),
-            build: Some(TreeBuild { shown: wanted.shown }),
+            owner: params.owner.to_owned(),
+            build: Some(TreeBuild { shown: params.shown }),
             warm: Vec::new(),
             start: TemplateStart::default(),
         };
@@ -119,15 +119,15 @@ impl Room {
         let spec = SandboxSpec {
             limits,
             tree: Tree::Template(Box::new(tree)),
-            network: wanted.network,
+            network: params.network,
             ..SandboxSpec::default()
         };
         Ok(Self { sandbox: engine.create(CreateRequest::run(&spec)).await? })
     }
 
-    /// Runs a command line to its end.
-    pub(crate) async fn run(&self, job: Job<'_>, log: Log<'_>) -> Result<Ended, BuildError> {
-        let failed = || BuildError::guest("running a command");
+    /// Runs a command line and waits for its end.
+    pub(crate) async fn run(&self, job: Job<'_>, log: Log<'_>) -> Result<CommandResult, BuildError> {
+        let to_error = || BuildError::guest("running a command");
         let variable = |(name, value): (String, String)| v1::EnvVar {
             name: name.into_bytes().into(),
             value: value.into_bytes().into(),
@@ -141,30 +141,32 @@ impl Room {
             on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
             ..Default::default()
         };
-        let mut execution = self.sandbox.guest().start(request).await.map_err(failed())?;
+        let mut execution = self.sandbox.guest().start(request).await.map_err(to_error())?;
         let mut lines = Lines::default();
         loop {
             match execution.next().await {
                 Ok(Some(ProcessEvent::Output { stream, data, .. })) => lines.take(stream, &data, log),
                 Ok(Some(ProcessEvent::Exited(exited))) => {
                     lines.end(log);
-                    return Ok(self.ended(&exited, lines).await);
+                    return Ok(self.to_result(&exited, lines).await);
                 }
                 Ok(Some(ProcessEvent::Started { .. })) => {}
                 Ok(None) => {
-                    return Err(failed()(GuestError::Protocol { what: "a command has no end" }));
+                    return Err(to_error()(GuestError::Protocol {
+                        what: "a command ended without an exit status",
+                    }));
                 }
                 Err(error) => return Err(self.explain(error, "running a command").await),
             }
         }
     }
 
-    /// Changes what it reaches.
-    pub(crate) async fn reach(&self, policy: &NetworkPolicy) -> Result<(), BuildError> {
+    /// Changes the network policy.
+    pub(crate) async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), BuildError> {
         Ok(self.sandbox.set_network(policy).await?)
     }
 
-    /// What its policy has denied so far, each sentence once and at most [`MAX_DENIALS`] of them.
+    /// Returns the reasons of connections denied so far, without duplicates and at most [`MAX_DENIALS`].
     pub(crate) async fn denials(&self) -> Result<Vec<String>, BuildError> {
         let mut records = self.sandbox.network_log(0, false).await?;
         let mut denials: Vec<String> = Vec::new();
@@ -179,13 +181,13 @@ impl Room {
                 NetworkEvent::Connection { .. } | NetworkEvent::Ended { .. } => continue,
             };
             if denials.len() < MAX_DENIALS && !denials.contains(&reason) {
-                denials.push(shown(&reason, LINE_CHARS));
+                denials.push(sanitize(&reason, MAX_LINE_CHARS));
             }
         }
         Ok(denials)
     }
 
-    /// The better reason, where the sandbox has ended.
+    /// Replaces an error by the reason of the sandbox's end, if the sandbox has ended.
     async fn explain(&self, error: GuestError, doing: &'static str) -> BuildError {
         match self.sandbox.explain(error.into()).await {
             belljar_engine::EngineError::Guest(source) => BuildError::Guest { doing, source },
@@ -193,7 +195,7 @@ impl Room {
         }
     }
 
-    async fn ended(&self, exited: &v1::Exited, lines: Lines) -> Ended {
+    async fn to_result(&self, exited: &v1::Exited, lines: Lines) -> CommandResult {
         let last_lines: Vec<String> = lines.last.into();
         let code = (exited.signal == 0).then_some(exited.code);
         let mut how = match code {
@@ -201,8 +203,8 @@ impl Room {
             None => format!("it was ended by signal {}", exited.signal),
         };
         if code != Some(0) {
-            let full = ["No space left on device", "ENOSPC", "Disk quota exceeded"];
-            if last_lines.iter().any(|line| full.iter().any(|text| line.contains(text))) {
+            let disk_full = ["No space left on device", "ENOSPC", "Disk quota exceeded"];
+            if last_lines.iter().any(|line| disk_full.iter().any(|text| line.contains(text))) {
                 how.push_str("; the disk of the build is full: give it more with [build] disk = \"8g\"");
             }
             if self.sandbox.usage().await.oom_kills > 0 {
@@ -211,15 +213,20 @@ impl Room {
                 );
             }
         }
-        Ended { code, how, last_lines }
+        CommandResult { code, how, last_lines }
     }
 
-    /// Feeds a command from a stream of bytes, and waits for its end.
-    pub(crate) async fn feed<R>(&self, script: &str, source: R, log: Log<'_>) -> Result<Ended, BuildError>
+    /// Runs a command with a stream of bytes as its input, and waits for its end.
+    pub(crate) async fn feed<R>(
+        &self,
+        script: &str,
+        source: R,
+        log: Log<'_>,
+    ) -> Result<CommandResult, BuildError>
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let failed = || BuildError::guest("feeding a command");
+        let to_error = || BuildError::guest("feeding a command");
         let request = v1::StartRequest {
             shell: Bytes::copy_from_slice(script.as_bytes()),
             stdin_open: true,
@@ -227,7 +234,7 @@ impl Room {
             on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
             ..Default::default()
         };
-        let mut execution = self.sandbox.guest().start(request).await.map_err(failed())?;
+        let mut execution = self.sandbox.guest().start(request).await.map_err(to_error())?;
         let feeding = self.sandbox.guest().feed(execution.id, source, true);
         let mut lines = Lines::default();
         let ending = async {
@@ -239,7 +246,9 @@ impl Room {
                         return Ok(exited);
                     }
                     Ok(Some(ProcessEvent::Started { .. })) => {}
-                    Ok(None) => return Err(GuestError::Protocol { what: "a command has no end" }),
+                    Ok(None) => {
+                        return Err(GuestError::Protocol { what: "a command ended without an exit status" });
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -249,21 +258,21 @@ impl Room {
             Ok(exited) => exited,
             Err(error) => return Err(self.explain(error, "feeding a command").await),
         };
-        let ended = self.ended(&exited, lines).await;
-        // A command that took no more says why itself.
-        if let (Err(error), true) = (fed, ended.is_good()) {
+        let result = self.to_result(&exited, lines).await;
+        // A command that stopped reading reports the reason itself.
+        if let (Err(error), true) = (fed, result.is_success()) {
             return Err(self.explain(error, "feeding a command").await);
         }
-        Ok(ended)
+        Ok(result)
     }
 
-    /// Reads a file of the sandbox into a layer's place.
-    pub(crate) async fn take(&self, path: &str, layers: &Layers) -> Result<Layer, BuildError> {
-        let failed = || BuildError::guest("reading the layer");
+    /// Stores a file of the sandbox as a layer.
+    pub(crate) async fn save_layer(&self, path: &str, layers: &Layers) -> Result<Layer, BuildError> {
+        let to_error = || BuildError::guest("reading the layer");
         let mut new = layers.begin().await?;
-        let mut download = self.sandbox.guest().read(Path::new(path), 0, 0, true).await.map_err(failed())?;
+        let mut download = self.sandbox.guest().read(Path::new(path), 0, 0, true).await.map_err(to_error())?;
         let mut left = MAX_TREE_BYTES;
-        while let Some(piece) = download.next().await.map_err(failed())? {
+        while let Some(piece) = download.next().await.map_err(to_error())? {
             left = left
                 .checked_sub(piece.len() as u64)
                 .ok_or_else(|| BuildError::input("template", "its layer is larger than 64 GiB"))?;
@@ -272,8 +281,8 @@ impl Room {
         layers.finish(new).await
     }
 
-    /// The sandbox's tree below `base` as a tar, but for what `exclude` names.
-    pub(crate) async fn pack(&self, base: &str, exclude: &[&str]) -> Result<Pieces, BuildError> {
+    /// Packs the sandbox's tree below `base` as a tar, except for what `exclude` matches.
+    pub(crate) async fn pack(&self, base: &str, exclude: &[&str]) -> Result<TarReader, BuildError> {
         let request = v1::PackRequest {
             base: Bytes::copy_from_slice(base.as_bytes()),
             format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(),
@@ -282,7 +291,7 @@ impl Room {
         };
         let archive = self.sandbox.guest().pack(request, MAX_TREE_BYTES).await;
         let archive = archive.map_err(BuildError::guest("packing the tree"))?;
-        Ok(StreamReader::new(Box::pin(pieces(archive))))
+        Ok(StreamReader::new(Box::pin(chunks(archive))))
     }
 
     pub(crate) async fn close(self) -> Result<(), BuildError> {
@@ -290,35 +299,35 @@ impl Room {
     }
 }
 
-/// A tar on its way.
-pub(crate) type Pieces =
+/// A tar stream from a sandbox.
+pub(crate) type TarReader =
     StreamReader<Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + 'static>>, Bytes>;
 
-fn pieces(archive: Archive) -> Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + 'static>> {
+fn chunks(archive: Archive) -> Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + 'static>> {
     Box::pin(futures::stream::try_unfold(archive, |mut archive| async move {
         let piece = archive.next().await.map_err(std::io::Error::other)?;
         Ok(piece.map(|piece| (piece, archive)))
     }))
 }
 
-/// Output as lines, without control characters and within bounds.
+/// Splits output into lines, without control characters and bounded in length and number.
 #[derive(Default)]
 pub struct Lines {
-    /// What has no end yet, of each stream: a shell writes one message in several pieces.
+    /// The incomplete line of each stream: a shell writes one message in several pieces.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     last: VecDeque<String>,
-    told: usize,
+    passed_bytes: usize,
 }
 
 impl Lines {
-    /// Takes output, and passes on the lines that it ends.
+    /// Adds output, and passes on the lines that it completes.
     pub fn take(&mut self, stream: v1::Stream, data: &[u8], log: &mut (dyn FnMut(&str) + Send)) {
         for byte in data {
             let open = self.open(stream);
             match byte {
-                b'\n' | b'\r' => self.tell(stream, log),
-                _ if open.len() < LINE_CHARS * 4 => open.push(*byte),
+                b'\n' | b'\r' => self.flush(stream, log),
+                _ if open.len() < MAX_LINE_CHARS * 4 => open.push(*byte),
                 _ => {}
             }
         }
@@ -328,35 +337,35 @@ impl Lines {
         if stream == v1::Stream::STREAM_STDERR { &mut self.stderr } else { &mut self.stdout }
     }
 
-    /// The last lines, of which there are at most 20.
+    /// Returns the last lines, at most 20.
     #[must_use]
     pub fn into_last(self) -> Vec<String> {
         self.last.into()
     }
 
-    /// Passes on what had no end.
+    /// Passes on the incomplete lines at the end of the output.
     pub fn end(&mut self, log: &mut (dyn FnMut(&str) + Send)) {
-        self.tell(v1::Stream::STREAM_STDOUT, log);
-        self.tell(v1::Stream::STREAM_STDERR, log);
+        self.flush(v1::Stream::STREAM_STDOUT, log);
+        self.flush(v1::Stream::STREAM_STDERR, log);
     }
 
-    fn tell(&mut self, stream: v1::Stream, log: Log<'_>) {
+    fn flush(&mut self, stream: v1::Stream, log: Log<'_>) {
         let open = std::mem::take(self.open(stream));
         if open.is_empty() {
             return;
         }
         let text = String::from_utf8_lossy(&open).into_owned();
-        let shown = |character: char| match character {
+        let visible = |character: char| match character {
             '\t' => ' ',
             _ if character.is_control() => '\u{fffd}',
             _ => character,
         };
-        let line: String = text.chars().take(LINE_CHARS).map(shown).collect();
-        if self.told <= MAX_LOG_BYTES {
-            self.told += line.len();
-            log(if self.told > MAX_LOG_BYTES { "(the rest of the log is left out)" } else { &line });
+        let line: String = text.chars().take(MAX_LINE_CHARS).map(visible).collect();
+        if self.passed_bytes <= MAX_LOG_BYTES {
+            self.passed_bytes += line.len();
+            log(if self.passed_bytes > MAX_LOG_BYTES { "(the rest of the log is left out)" } else { &line });
         }
-        if self.last.len() == LAST_LINES {
+        if self.last.len() == MAX_LAST_LINES {
             self.last.pop_front();
         }
         self.last.push_back(line);
@@ -370,38 +379,38 @@ mod tests {
     const OUT: v1::Stream = v1::Stream::STREAM_STDOUT;
 
     #[test]
-    fn output_is_told_in_lines_within_bounds() {
-        let mut told = Vec::new();
-        let mut log = |line: &str| told.push(line.to_owned());
+    fn output_lines_are_cleaned_and_bounded() {
+        let mut logged = Vec::new();
+        let mut log = |line: &str| logged.push(line.to_owned());
         let mut lines = Lines::default();
         lines.take(OUT, b"one\ntw", &mut log);
         lines.take(OUT, b"o\x1b[31m\r\n\n", &mut log);
         lines.take(OUT, &[b'x'; 10_000], &mut log);
         lines.end(&mut log);
-        assert_eq!(told[0], "one");
-        assert_eq!(told[1], "two\u{fffd}[31m");
-        assert_eq!(told[2].len(), LINE_CHARS);
-        assert_eq!(told.len(), 3);
+        assert_eq!(logged[0], "one");
+        assert_eq!(logged[1], "two\u{fffd}[31m");
+        assert_eq!(logged[2].len(), MAX_LINE_CHARS);
+        assert_eq!(logged.len(), 3);
         let mut count = 0;
         let mut log = |_: &str| count += 1;
         let mut lines = Lines::default();
         for _ in 0..20_000 {
-            lines.take(OUT, &[b'y'; LINE_CHARS], &mut log);
+            lines.take(OUT, &[b'y'; MAX_LINE_CHARS], &mut log);
             lines.take(OUT, b"\n", &mut log);
         }
         assert!(count < 9000, "{count}");
-        assert_eq!(lines.last.len(), LAST_LINES);
+        assert_eq!(lines.last.len(), MAX_LAST_LINES);
     }
 
     #[test]
-    fn a_line_is_of_one_stream() {
-        let mut told = Vec::new();
-        let mut log = |line: &str| told.push(line.to_owned());
+    fn lines_of_streams_are_not_mixed() {
+        let mut logged = Vec::new();
+        let mut log = |line: &str| logged.push(line.to_owned());
         let mut lines = Lines::default();
         lines.take(v1::Stream::STREAM_STDERR, b"sh: 12: ", &mut log);
         lines.take(OUT, b"fine\nnot ended", &mut log);
         lines.take(v1::Stream::STREAM_STDERR, b"no such file\n", &mut log);
         lines.end(&mut log);
-        assert_eq!(told, ["fine", "sh: 12: no such file", "not ended"]);
+        assert_eq!(logged, ["fine", "sh: 12: no such file", "not ended"]);
     }
 }

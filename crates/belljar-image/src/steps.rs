@@ -1,4 +1,4 @@
-//! Steps as command lines.
+//! Command lines of steps.
 
 use crate::definition::{Step, StepKind};
 
@@ -13,18 +13,20 @@ pub(crate) const LAYER: &str = include_str!("scripts/layer.sh");
 pub(crate) const SQUASH: &str = include_str!("scripts/squash.sh");
 pub(crate) const UNSQUASH: &str = include_str!("scripts/unsquash.sh");
 
-/// A script of ours with its arguments, as one command line.
+/// Returns one command line that runs a built-in script with arguments.
 pub(crate) fn script(text: &str, arguments: &[&str]) -> String {
-    let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+    let words: Vec<String> = arguments.iter().map(|word| quote(word)).collect();
     format!("set -- {}\n{text}", words.join(" "))
 }
 
-/// A word that the shell takes as it is.
-pub(crate) fn quoted(word: &str) -> String {
+/// Quotes a word so that the shell takes it literally.
+pub(crate) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The command line of a step; `None` for one that only says something, and for files, which are written.
+/// Returns the command line of a step; `None` for steps that only change settings, and for `copy`, whose files are
+/// written through
+/// the guest.
 pub(crate) fn command(step: &Step, on_host: bool) -> Option<String> {
     let packages = if step.has_network() { "network" } else { "mirror" };
     let with = |text: &str, place: Option<&str>, words: &[String]| {
@@ -41,7 +43,7 @@ pub(crate) fn command(step: &Step, on_host: bool) -> Option<String> {
     }
 }
 
-/// Where Python modules may have come after a step.
+/// Directories to which a step may have added Python modules.
 pub(crate) fn python_dirs(kind: &StepKind, on_host: bool) -> &'static str {
     match (on_host, kind) {
         (true, _) => "/opt/template/lib",
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stay_words() {
+    fn arguments_are_quoted_literally() {
         let line = script("printf '%s|' \"$@\"", &["a b", "it's", "$(id)", "", "-x"]);
         let output = std::process::Command::new("sh").arg("-c").arg(line).output().unwrap();
         assert_eq!(output.stdout, b"a b|it's|$(id)||-x|");

@@ -1,23 +1,23 @@
-//! Builds with real sandboxes of the local engine. As root only: layers are mounted through loop devices.
+//! Builds with real sandboxes of the local engine. They need root: layers are mounted through loop devices.
 
-#![expect(clippy::print_stderr, reason = "a case that is skipped says so")]
-#![expect(clippy::unwrap_used, reason = "a case that fails says so")]
+#![expect(clippy::print_stderr, reason = "skipped cases print a line")]
+#![expect(clippy::unwrap_used, reason = "failing cases panic")]
 
+#[path = "builds/fixture.rs"]
+mod fixture;
 #[path = "builds/hostile.rs"]
 mod hostile;
 #[path = "builds/images.rs"]
 mod images;
 #[path = "builds/steps.rs"]
 mod steps;
-#[path = "builds/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program, and so are their gateways.
+    // This program is also the guest and the gateway of the sandboxes.
     belljar_guest::enter();
     belljar_local::enter_gateway();
     let arguments = Arguments::from_args();
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let cases = steps::cases().into_iter().chain(images::cases()).chain(hostile::cases());
     let trials = cases.map(|(name, case)| {
         Trial::test(name, move || {
-            world::run(case);
+            fixture::run(case);
             Ok(())
         })
         .with_ignored_flag(ignored)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
-use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, Kept, Usage, v1};
+use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, StoredOutput, Usage, v1};
 use belljar_model::{CodeExecution, CodeStatus, Outcome, SandboxState, Survival};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -220,7 +220,7 @@ impl Keeper {
         }
         let wall = watch.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let mut abandoned = false;
-        let untold = |status, state, reason: &str| CodeEnd::untold(status, state, reason, wall);
+        let unreported = |status, state, reason: &str| CodeEnd::unreported(status, state, reason, wall);
         // Only of an end that is none of its own is asked why, and what the others took is counted while they are recorded.
         let preserved = v1::Survival::SURVIVAL_PRESERVED;
         let is_counted =
@@ -231,11 +231,11 @@ impl Keeper {
             Watched::Abandoned => {
                 abandoned = true;
                 let reason = "its caller went away, and it was to be ended then";
-                untold(CodeStatus::Interrupted, Survival::Unknown, reason)
+                unreported(CodeStatus::Interrupted, Survival::Unknown, reason)
             }
             Watched::Late => {
                 let reason = "the guest did not tell the end of the code in time";
-                untold(CodeStatus::TimedOut, Survival::Unknown, reason)
+                unreported(CodeStatus::TimedOut, Survival::Unknown, reason)
             }
             // Nothing has begun: the request itself was refused, or the sandbox is gone.
             Watched::Lost(error) if watch.begun.is_none() => {
@@ -266,17 +266,17 @@ impl Keeper {
         before: &Usage,
         wall: Duration,
     ) -> CodeEnd {
-        let ended = tokio::time::timeout(END_WAIT, entered.sandbox().ended()).await.ok();
+        let ended = tokio::time::timeout(END_WAIT, entered.sandbox().wait_ended()).await.ok();
         let Some(how) = ended else {
             let reason = format!(
                 "the guest was lost in the middle of the execution: {}",
                 entered.explain(error).await
             );
-            return CodeEnd::untold(CodeStatus::Died, Survival::Unknown, reason, wall);
+            return CodeEnd::unreported(CodeStatus::Died, Survival::Unknown, reason, wall);
         };
         let how = entered.entry.live().row.reason.clone().unwrap_or(how);
         let mut end =
-            CodeEnd::untold(CodeStatus::Died, Survival::Lost, format!("the sandbox has ended: {how}"), wall);
+            CodeEnd::unreported(CodeStatus::Died, Survival::Lost, format!("the sandbox has ended: {how}"), wall);
         // What its end has killed is known now.
         if entered.sandbox().usage().await.oom_kills > before.oom_kills {
             end.cause = Some("out_of_memory".to_owned());
@@ -564,7 +564,7 @@ fn answer(execution: &CodeExecution, has_disk: bool) -> Vec<u8> {
     }
     let mut little = execution.clone();
     for stream in [&mut little.stdout, &mut little.stderr] {
-        let kept = Kept::InMemory(std::mem::take(stream));
+        let kept = StoredOutput::InMemory(std::mem::take(stream));
         *stream = kept.cut(if has_disk { 4 << 10 } else { 0 }).unwrap_or_default();
     }
     little.results.truncate(MAX_NAMED);

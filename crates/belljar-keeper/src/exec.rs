@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, Judgement, Kept, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge,
+    Collector, Execution, Judgement, StoredOutput, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge,
     judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
@@ -583,7 +583,7 @@ fn answer(result: &ExecResult, has_disk: bool) -> Vec<u8> {
 
 fn read_answer(kept: &[u8]) -> Result<ExecResult> {
     let read = serde_json::from_slice::<ExecResult<StreamOutput>>(kept);
-    read.map(|result| result.with(Kept::InMemory)).map_err(|source| KeeperError::Record {
+    read.map(|result| result.with(StoredOutput::InMemory)).map_err(|source| KeeperError::Record {
         what: "result of an execution",
         id: String::new(),
         source,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_engine::{Capabilities, Kept};
+use belljar_engine::{Capabilities, StoredOutput};
 use belljar_model::{
     EngineName, Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput,
 };
@@ -67,7 +67,7 @@ pub struct SandboxInfo {
 
 /// What came of a command, with its output in one form or another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExecResult<Output = Kept> {
+pub struct ExecResult<Output = StoredOutput> {
     /// The process's number in the sandbox.
     pub process: u64,
     /// Which sandbox.

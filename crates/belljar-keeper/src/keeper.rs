@@ -645,7 +645,7 @@ impl Keeper {
                 let idle = entry.idle_until().filter(|_| state == SandboxState::Running);
                 let over = deadline.into_iter().chain(idle).min();
                 let done = tokio::select! {
-                    how = sandbox.ended() => keeper.end(&entry, &how).await,
+                    how = sandbox.wait_ended() => keeper.end(&entry, &how).await,
                     () = sleep_until(over) => keeper.look_at_time(&entry).await,
                     () = changed => Ok(()),
                 };

@@ -262,7 +262,7 @@ impl Pool {
 
 /// Whether a sandbox is known to have ended.
 pub(crate) fn has_ended(sandbox: &Sandbox) -> bool {
-    sandbox.ended().now_or_never().is_some()
+    sandbox.wait_ended().now_or_never().is_some()
 }
 
 /// What must change of a sandbox made as `made` to become `wanted`; nothing if that cannot be.
@@ -365,7 +365,7 @@ impl Keeper {
 /// pages nor the kernel's are there yet, and this leaves nothing behind, not even the number of a process.
 async fn rehearse(sandbox: &Sandbox) {
     let nothing = v1::StartRequest { argv: vec![Bytes::from_static(b"/")], ..Default::default() };
-    let _ = sandbox.guest().ask(nothing).await;
+    let _ = sandbox.guest().call(nothing).await;
 }
 
 #[cfg(test)]

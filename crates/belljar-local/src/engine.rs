@@ -323,9 +323,9 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
                 let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
                 if !matches!(rustix::net::recv(stream, &mut [0u8; 1], flags), Ok((1, _))) {
                     let gone = || EngineError::Ended { how: "the guest closed its connection".to_owned() };
-                    return Err(walls.gone().await.unwrap_or_else(gone));
+                    return Err(walls.explain_end().await.unwrap_or_else(gone));
                 }
-                walls.answered();
+                walls.record_first_answer();
                 Ok(())
             }
             Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),

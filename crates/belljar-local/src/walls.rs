@@ -196,7 +196,7 @@ impl LocalWalls {
             match belljar_linux::send_with(control.as_fd(), b"c", &[guest.as_fd()]) {
                 Ok(_) => return Ok(host),
                 Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => {
-                    return Err(self.gone().await.unwrap_or_else(|| failed(errno.into())));
+                    return Err(self.explain_end().await.unwrap_or_else(|| failed(errno.into())));
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < until => {
                     tokio::time::sleep(LOOK_AGAIN).await;
@@ -252,7 +252,7 @@ impl LocalWalls {
             Ok(()) => Ok(()),
             // A group that is not there any more has had its sandbox.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(self.gone().await.unwrap_or_else(|| failed(error)))
+                Err(self.explain_end().await.unwrap_or_else(|| failed(error)))
             }
             Err(error) => {
                 if frozen {
@@ -362,7 +362,7 @@ impl Walls for LocalWalls {
         })
     }
 
-    fn answered(&self) {
+    fn record_first_answer(&self) {
         self.answered_ns.get_or_init(monotonic_ns);
     }
 
@@ -379,7 +379,7 @@ impl Walls for LocalWalls {
         phases
     }
 
-    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+    fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         Box::pin(async { tokio::time::timeout(END_TIMEOUT, self.failure()).await.ok() })
     }
 
@@ -391,7 +391,7 @@ impl Walls for LocalWalls {
         Box::pin(self.end())
     }
 
-    fn ended(&self) -> BoxFuture<'_, String> {
+    fn wait_ended(&self) -> BoxFuture<'_, String> {
         let mut progress = self.progress.clone();
         Box::pin(async move {
             // A closed channel means that its task has ended, after it had said all there was.
@@ -458,7 +458,7 @@ impl LocalWalls {
         }
         match last.cleaned {
             Some((0, _)) => Ok(()),
-            Some((count, errno)) => Err(EngineError::Left {
+            Some((count, errno)) => Err(EngineError::Leftovers {
                 id: self.held.id.clone(),
                 count,
                 source: io::Error::from_raw_os_error(errno),
@@ -475,7 +475,7 @@ impl LocalWalls {
         });
         match (left, scratch) {
             (0, Ok(())) => Ok(()),
-            (left, scratch) => Err(EngineError::Left {
+            (left, scratch) => Err(EngineError::Leftovers {
                 id: self.held.id.clone(),
                 count: left + u32::from(scratch.is_err()),
                 source: scratch.err().unwrap_or_else(|| io::Error::from(io::ErrorKind::ResourceBusy)),

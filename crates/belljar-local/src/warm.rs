@@ -308,7 +308,7 @@ impl Parent {
             Ok(said) => Err(said.failed),
             Err(why) => {
                 // A launch that failed has the better reason.
-                let gone = walls.gone().await;
+                let gone = walls.explain_end().await;
                 Err(gone.map_or(why, |error| told(&error)))
             }
         };

@@ -1,4 +1,4 @@
-//! Trees and archives, honest and hostile.
+//! Well-formed and hostile trees and archives.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
 
-/// Everything below a directory, by path: kind, mode, time, content or target.
-pub fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, Vec<u8>)> {
+/// Returns everything below a directory by path: type, mode, time, content or target.
+pub fn snapshot_tree(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -43,7 +43,7 @@ pub fn set_old(path: &Path) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
 }
 
-/// A tree with something of everything.
+/// Creates a tree with entries of all types.
 pub fn make_tree(root: &Path) {
     std::fs::create_dir_all(root.join("dir/sub")).unwrap();
     std::fs::create_dir(root.join("empty")).unwrap();
@@ -70,7 +70,7 @@ pub fn make_tree(root: &Path) {
     }
 }
 
-/// A tar from the outside, entry by entry.
+/// Builds a tar entry by entry.
 #[derive(Default)]
 pub struct Tar(Vec<u8>);
 
@@ -98,7 +98,7 @@ impl Tar {
         self
     }
 
-    /// Adds a record of attributes for the next entry.
+    /// Adds a PAX record for the next entry.
     #[must_use]
     pub fn pax(self, records: &[(&str, &str)]) -> Self {
         let content: String = records.iter().map(|(key, value)| pax(key, value)).collect();
@@ -130,7 +130,7 @@ pub fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
     header
 }
 
-/// A record of attributes in PAX's form.
+/// Returns a PAX record.
 #[must_use]
 pub fn pax(key: &str, value: &str) -> String {
     let rest = format!(" {key}={value}\n");
@@ -141,8 +141,8 @@ pub fn pax(key: &str, value: &str) -> String {
     format!("{length}{rest}")
 }
 
-/// Archives that are refused, each with a word of the reason. Some count on what lies in the target: a directory `own`, a file
-/// `there`, and a link `out` to a directory beside the target.
+/// Returns archives that must be refused, each with a part of the expected error. Some rely on the content of the
+/// target: a directory `own`, a file `existing`, and a link `out` to a directory beside the target.
 pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     use EntryType as E;
     let broken_sum = {
@@ -168,7 +168,7 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             Tar::default().add(E::Symlink, "l", "d", b"").file("l/x", "x").end(),
             "as something else",
         ),
-        ("write through a link that is there", Tar::default().file("out/x", "x").end(), "no directory"),
+        ("write through an existing link", Tar::default().file("out/x", "x").end(), "not a directory"),
         (
             "link over a link",
             Tar::default()
@@ -180,14 +180,14 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ),
         ("hard link out", Tar::default().add(E::Link, "l", "../outside/kept", b"").end(), "leads upwards"),
         (
-            "hard link to what is there",
-            Tar::default().add(E::Link, "l", "there", b"").end(),
-            "no file that came before",
+            "hard link to an existing file",
+            Tar::default().add(E::Link, "l", "existing", b"").end(),
+            "not an earlier file",
         ),
         (
             "hard link by a link",
             Tar::default().add(E::Link, "l", "out/kept", b"").end(),
-            "no file that came before",
+            "not an earlier file",
         ),
         (
             "hard link to a link moved up",
@@ -197,7 +197,7 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "hard link to a directory",
             Tar::default().add(E::Directory, "d", "", b"").add(E::Link, "l", "d", b"").end(),
-            "no file that came before",
+            "not an earlier file",
         ),
         (
             "device",
@@ -216,20 +216,16 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "PAX key twice",
             Tar::default().pax(&[("path", "a"), ("path", "b")]).file("c", "x").end(),
-            "told twice",
+            "given twice",
         ),
         (
             "PAX twice",
             Tar::default().pax(&[("path", "a")]).pax(&[("mtime", "1")]).file("c", "x").end(),
-            "told twice",
+            "given twice",
         ),
-        ("two sizes", Tar::default().pax(&[("size", "1024")]).file("c", "x").end(), "told as 1 and as 1024"),
-        (
-            "size that is none",
-            Tar::default().pax(&[("size", "-1")]).file("c", "x").end(),
-            "attribute size is",
-        ),
-        ("broken PAX", Tar::default().add(E::XHeader, "p", "", b"5 a=b\n").file("c", "x").end(), "broken"),
+        ("two sizes", Tar::default().pax(&[("size", "1024")]).file("c", "x").end(), "both 1 and 1024"),
+        ("invalid size", Tar::default().pax(&[("size", "-1")]).file("c", "x").end(), "attribute size is"),
+        ("broken PAX", Tar::default().add(E::XHeader, "p", "", b"5 a=b\n").file("c", "x").end(), "malformed"),
         (
             "global name",
             Tar::default().add(E::XGlobalHeader, "g", "", pax("path", "x").as_bytes()).end(),
@@ -242,14 +238,14 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
                 .add(E::GNULongName, "L", "", b"b\0")
                 .file("c", "x")
                 .end(),
-            "told twice",
+            "given twice",
         ),
         (
             "long name and PAX name",
             Tar::default().add(E::GNULongName, "L", "", b"a\0").pax(&[("path", "b")]).file("c", "x").end(),
-            "told twice",
+            "given twice",
         ),
-        ("record without an entry", Tar::default().pax(&[("path", "a")]).end(), "no entry behind"),
+        ("record without an entry", Tar::default().pax(&[("path", "a")]).end(), "no entry after"),
         ("PAX holes", Tar::default().pax(&[("GNU.sparse.major", "1")]).file("c", "x").end(), "--format=gnu"),
         ("size of a directory", Tar::default().add(E::Directory, "d", "", b"x").end(), "has content"),
         ("size of a link", Tar::default().add(E::Symlink, "l", "a", b"x").end(), "has content"),
@@ -276,8 +272,8 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
                 .end(),
             "do not add up",
         ),
-        ("other kind", Tar::default().add(E::new(b'M'), "a", "", b"").end(), "kind 'M'"),
-        ("directory over a file", Tar::default().file("a", "x").file("a/b", "x").end(), "no directory"),
+        ("other type", Tar::default().add(E::new(b'M'), "a", "", b"").end(), "type 'M'"),
+        ("directory over a file", Tar::default().file("a", "x").file("a/b", "x").end(), "not a directory"),
         ("file over a directory", Tar::default().file("a/b", "x").file("a", "x").end(), "as something else"),
         ("checksum", first.raw(&broken_sum).end(), "checksum"),
         ("no end", Tar::default().file("a", "x").0, "end mark"),
@@ -290,22 +286,22 @@ pub fn hostile_archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
                 tar.0.resize(tar.0.len() + 512, 0);
                 tar.file("b", "x").end()
             },
-            "in its middle",
+            "in the middle",
         ),
         ("text", b"This is no archive at all, only some text. ".repeat(20), "checksum"),
         ("zstd", b"\x28\xb5\x2f\xfd and more".to_vec(), "zstd"),
         ("xz", b"\xfd7zXZ\0 and more".to_vec(), "xz"),
-        ("cut gzip", gzip(&Tar::default().file("a", "x").end())[..40].to_vec(), "compression is broken"),
-        ("file is there", Tar::default().file("new", "x").file("there", "x").end(), "exists already"),
+        ("cut gzip", gzip(&Tar::default().file("a", "x").end())[..40].to_vec(), "corrupt gzip data"),
+        ("file exists", Tar::default().file("new", "x").file("existing", "x").end(), "already exists"),
         (
-            "directory is there",
+            "directory exists",
             Tar::default().file("new", "x").file("own", "x").end(),
-            "a directory is there",
+            "a directory with this name already exists",
         ),
     ]
 }
 
-/// Compresses by gzip.
+/// Compresses with gzip.
 #[must_use]
 pub fn gzip(data: &[u8]) -> Vec<u8> {
     let mut out = GzEncoder::new(Vec::new(), Compression::best());

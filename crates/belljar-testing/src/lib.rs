@@ -1,4 +1,4 @@
-//! What tests of several crates need. Nothing depends on it but tests.
+//! Fixtures shared by the tests of several crates. Only tests depend on this crate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -96,7 +96,7 @@ async fn probe(sandbox: &Sandbox) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    anyhow::bail!("the sandbox ended unexpectedly: {}", sandbox.ended().await)
+    anyhow::bail!("the sandbox ended unexpectedly: {}", sandbox.wait_ended().await)
 }
 
 /// How a line says whether something is as it should be.

@@ -105,7 +105,7 @@ async fn attend(
     match ended? {
         Some(exited) => Ok(status(&exited, spec)),
         None => {
-            let how = tokio::time::timeout(PATIENCE, sandbox.ended()).await;
+            let how = tokio::time::timeout(PATIENCE, sandbox.wait_ended()).await;
             let how = how.unwrap_or_else(|_| "the guest stopped answering".to_owned());
             Err(EngineError::Ended { how }.into())
         }

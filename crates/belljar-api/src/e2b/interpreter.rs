@@ -315,9 +315,9 @@ fn told(pieces: &mut Pieces, event: CodeEvent) -> Vec<Bytes> {
         CodeEvent::Started(started) => {
             json!({"type": "number_of_executions", "execution_count": started.count})
         }
-        CodeEvent::Result(result) => shown(code::shown(&result)),
+        CodeEvent::Result(result) => shown(code::to_result(&result)),
         CodeEvent::Error(error) => {
-            let error = code::raised(&error);
+            let error = code::to_error(&error);
             json!({"type": "error", "name": error.name, "value": error.value, "traceback": error.traceback})
         }
         // Nobody can answer: the code has been told.

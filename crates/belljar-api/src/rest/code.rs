@@ -159,8 +159,8 @@ fn told(pieces: &mut Pieces, happened: CodeEvent) -> Vec<Event> {
                 &StartedBody { execution, context, count, rebuilt: code::text(&started.rebuilt) },
             )
         }
-        CodeEvent::Result(result) => event("result", &ResultBody::from(code::shown(&result))),
-        CodeEvent::Error(error) => event("error", &CodeErrorBody::from(code::raised(&error))),
+        CodeEvent::Result(result) => event("result", &ResultBody::from(code::to_result(&result))),
+        CodeEvent::Error(error) => event("error", &CodeErrorBody::from(code::to_error(&error))),
         CodeEvent::InputRequested(asked) => {
             event("input_requested", &InputBody { prompt: asked.prompt, password: asked.password })
         }

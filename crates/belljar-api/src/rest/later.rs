@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse as _, Response};
-use belljar_engine::{Kept, KeptFile};
+use belljar_engine::{StoredOutput, StoredFile};
 use belljar_model::StreamOutput;
 use futures::Stream;
 use http::header;
@@ -19,15 +19,15 @@ pub(super) fn json(body: &impl Serialize) -> String {
 /// The parts of an answer that are in files.
 #[derive(Default)]
 pub(crate) struct Later {
-    files: Vec<(String, Arc<KeptFile>)>,
+    files: Vec<(String, Arc<StoredFile>)>,
 }
 
 impl Later {
     /// What is kept, as it goes into the answer: of a file all but the bytes, for which a mark stands.
-    pub(super) fn put(&mut self, kept: Kept) -> StreamOutput {
+    pub(super) fn put(&mut self, kept: StoredOutput) -> StreamOutput {
         let file = match kept {
-            Kept::InMemory(output) => return output,
-            Kept::InFile(file) => file,
+            StoredOutput::InMemory(output) => return output,
+            StoredOutput::InFile(file) => file,
         };
         // Nothing that a program wrote can be the same: this is drawn when it has ended.
         let drawn = || std::hash::RandomState::new().hash_one(self.files.len());

@@ -153,9 +153,9 @@ impl Walls for RemoteWalls {
         vec![("create", self.took)]
     }
 
-    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+    fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         async {
-            let ended = tokio::time::timeout(DEADLINE, self.ended()).await;
+            let ended = tokio::time::timeout(DEADLINE, self.wait_ended()).await;
             ended.ok().map(|how| EngineError::Ended { how })
         }
         .boxed()
@@ -173,7 +173,7 @@ impl Walls for RemoteWalls {
         self.end().boxed()
     }
 
-    fn ended(&self) -> BoxFuture<'_, String> {
+    fn wait_ended(&self) -> BoxFuture<'_, String> {
         async {
             loop {
                 match self.info().await {

@@ -1,4 +1,4 @@
-//! Contexts of interpreters, whose variables live on from one execution to the next.
+//! Interpreter contexts, which keep their variables from one execution to the next.
 
 use belljar_proto::v1::__buffa::oneof::code_event::Event;
 use belljar_proto::{Connection, ServerStream, v1};
@@ -6,58 +6,60 @@ use bytes::{Bytes, BytesMut};
 
 use super::{CALL_TIMEOUT, GuestClient, GuestError, Result};
 
-/// The most contexts that a guest may tell of.
+/// Maximum number of contexts in a list.
 const MAX_CONTEXTS: usize = 64;
 
-/// How long an interpreter may take to start, or to start anew: longer than the guest waits for it.
+/// Timeout for starting or restarting an interpreter: longer than the guest waits for it.
 const KERNEL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// The most bytes of all results of one execution, with room for names beside the guest's own bound of 24 MiB.
+/// Maximum total size of the results of one execution, in bytes, with room for names beyond the guest's own limit of 24
+/// MiB.
 const MAX_RESULT_BYTES: usize = 25 << 20;
-/// The most bytes of JSON in the results of one execution: read into values it takes many times its length on the host.
+/// Maximum total size of JSON in the results of one execution, in bytes: parsed values take many times its size on the
+/// host.
 const MAX_JSON_BYTES: usize = 4 << 20;
-/// The most results of one execution.
+/// Maximum number of results of one execution.
 const MAX_RESULTS: usize = 1000;
-/// The most forms of one result.
+/// Maximum number of forms of one result.
 const MAX_FORMS: usize = 64;
 
-/// What happens while code runs. Each value is within its bounds, and they come in their order.
+/// Event of running code. Values are within their limits, and events are in order.
 #[derive(Debug, Clone)]
 pub enum CodeEvent {
-    /// It has begun.
+    /// The code was started.
     Started(v1::CodeStarted),
-    /// It has printed something.
+    /// The code has printed output.
     Output {
-        /// Which stream.
+        /// The stream.
         stream: v1::Stream,
-        /// Where in the stream.
+        /// Offset in the stream.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: Bytes,
     },
-    /// It has shown something, which is whole.
+    /// The code has produced a result, which is complete.
     Result(v1::CodeResult),
-    /// It has raised an error.
+    /// The code has raised an error.
     Error(v1::CodeError),
-    /// It waits for an answer.
+    /// The code waits for input.
     InputRequested(v1::InputRequested),
-    /// It is over.
+    /// The code has ended.
     Ended(v1::CodeEnded),
 }
 
 type CodeStream = ServerStream<v1::__buffa::view::CodeEventView<'static>>;
 
-/// Code that runs, or waits for its turn. What happens when this is dropped is said in the request.
+/// Running or queued code. The request defines what happens when this is dropped.
 pub struct CodeExecution {
     stream: Box<CodeStream>,
-    order: Order,
+    validator: EventValidator,
 }
 
-/// Checks that events come in their order and within their bounds, and puts large results together.
+/// Checks the order and the limits of events, and assembles large results.
 #[derive(Debug)]
-struct Order {
+struct EventValidator {
     step: Step,
-    /// A result that is not whole yet.
+    /// An incomplete result.
     partial: Option<v1::CodeResult>,
     results: usize,
     bytes: usize,
@@ -68,7 +70,7 @@ struct Order {
 enum Step {
     Waiting,
     Running,
-    Over,
+    Ended,
 }
 
 impl GuestClient {
@@ -76,10 +78,10 @@ impl GuestClient {
         v1::InterpreterClient::new(self.connection.clone(), self.config(timeout))
     }
 
-    /// Makes a context.
+    /// Creates a context.
     ///
     /// # Errors
-    /// See [`GuestError`]; `FailedPrecondition` when its interpreter cannot start, `ResourceExhausted` when there are too many.
+    /// See [`GuestError`]; `FailedPrecondition` if its interpreter cannot start, `ResourceExhausted` if there are too many.
     pub async fn create_context(&self, request: v1::CreateContextRequest) -> Result<v1::ContextInfo> {
         Ok(self.interpreters(Some(KERNEL_TIMEOUT)).create(request).await?.into_owned())
     }
@@ -92,41 +94,41 @@ impl GuestClient {
         let request = v1::ListContextsRequest::default();
         let contexts = self.interpreters(Some(CALL_TIMEOUT)).list(request).await?.into_owned().contexts;
         if contexts.len() > MAX_CONTEXTS {
-            return Err(GuestError::Protocol { what: "there are more contexts than there can be" });
+            return Err(GuestError::Protocol { what: "more contexts are listed than can exist" });
         }
         Ok(contexts)
     }
 
-    /// Ends a context's interpreter and starts a fresh one.
+    /// Ends a context's interpreter and starts a new one.
     ///
     /// # Errors
-    /// See [`GuestError`]; `NotFound` when there is no such context.
+    /// See [`GuestError`]; `NotFound` if the context does not exist.
     pub async fn restart_context(&self, context: &str) -> Result<v1::ContextInfo> {
-        Ok(self.interpreters(Some(KERNEL_TIMEOUT)).restart(named(context)).await?.into_owned())
+        Ok(self.interpreters(Some(KERNEL_TIMEOUT)).restart(context_request(context)).await?.into_owned())
     }
 
-    /// Interrupts what runs in a context. Says whether there was something.
+    /// Interrupts the running code in a context. Returns whether there was any.
     ///
     /// # Errors
-    /// See [`GuestError`]; `NotFound` when there is no such context.
+    /// See [`GuestError`]; `NotFound` if the context does not exist.
     pub async fn interrupt_context(&self, context: &str) -> Result<bool> {
-        let answer = self.interpreters(Some(CALL_TIMEOUT)).interrupt(named(context)).await?;
+        let answer = self.interpreters(Some(CALL_TIMEOUT)).interrupt(context_request(context)).await?;
         Ok(answer.into_owned().interrupted)
     }
 
-    /// Ends a context, with everything that was started in it.
+    /// Ends a context with everything that was started in it.
     ///
     /// # Errors
-    /// See [`GuestError`]; `NotFound` when there is no such context.
+    /// See [`GuestError`]; `NotFound` if the context does not exist.
     pub async fn remove_context(&self, context: &str) -> Result<()> {
-        self.interpreters(Some(CALL_TIMEOUT)).remove(named(context)).await?;
+        self.interpreters(Some(CALL_TIMEOUT)).remove(context_request(context)).await?;
         Ok(())
     }
 
-    /// Answers a question of an execution.
+    /// Sends input to an execution that waits for it.
     ///
     /// # Errors
-    /// See [`GuestError`]; `FailedPrecondition` when it waits for no answer.
+    /// See [`GuestError`]; `FailedPrecondition` if it does not wait for input.
     pub async fn answer_code(&self, request: v1::AnswerRequest) -> Result<()> {
         self.interpreters(Some(CALL_TIMEOUT)).answer(request).await?;
         Ok(())
@@ -135,23 +137,23 @@ impl GuestClient {
     /// Runs code in a context.
     ///
     /// # Errors
-    /// See [`GuestError`]. What is wrong with the request may come with the first event.
+    /// See [`GuestError`]. An error in the request may only be returned in place of the first event.
     pub async fn execute_code(&self, request: v1::ExecuteCodeRequest) -> Result<CodeExecution> {
         let stream = Box::new(self.interpreters(None).execute(request).await?);
-        Ok(CodeExecution { stream, order: Order::new() })
+        Ok(CodeExecution { stream, validator: EventValidator::new() })
     }
 }
 
-fn named(context: &str) -> v1::ContextRequest {
+fn context_request(context: &str) -> v1::ContextRequest {
     v1::ContextRequest { context: context.to_owned(), ..Default::default() }
 }
 
-const fn broke(what: &'static str) -> GuestError {
+const fn protocol_error(what: &'static str) -> GuestError {
     GuestError::Protocol { what }
 }
 
 impl CodeExecution {
-    /// The next event; `None` after the last.
+    /// Returns the next event; `None` after the last.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -160,27 +162,27 @@ impl CodeExecution {
             let Some(message) = self.stream.message::<v1::CodeEvent>().await? else {
                 return match self.stream.error() {
                     Some(error) => Err(error.clone().into()),
-                    None if self.order.step == Step::Over => Ok(None),
-                    None => Err(broke("an execution did not tell its end")),
+                    None if self.validator.step == Step::Ended => Ok(None),
+                    None => Err(protocol_error("an execution ended without its end event")),
                 };
             };
-            let event = message.to_owned_message().event.ok_or(broke("an event without content"))?;
-            if let Some(event) = self.order.take(event)? {
+            let event = message.to_owned_message().event.ok_or(protocol_error("an event has no content"))?;
+            if let Some(event) = self.validator.accept(event)? {
                 return Ok(Some(event));
             }
         }
     }
 }
 
-impl Order {
+impl EventValidator {
     const fn new() -> Self {
         Self { step: Step::Waiting, partial: None, results: 0, bytes: 0, json: 0 }
     }
 
-    /// Takes what the guest sends next, and hands it out if it is whole.
-    fn take(&mut self, event: Event) -> Result<Option<CodeEvent>> {
+    /// Validates the next event of the guest; returns it if it is complete.
+    fn accept(&mut self, event: Event) -> Result<Option<CodeEvent>> {
         if self.partial.is_some() && !matches!(event, Event::ResultPart(_)) {
-            return Err(broke("a result did not go on"));
+            return Err(protocol_error("a result is incomplete"));
         }
         Ok(Some(match (self.step, event) {
             (Step::Waiting, Event::Started(started)) => {
@@ -199,24 +201,24 @@ impl Order {
                     self.partial = Some(*result);
                     return Ok(None);
                 }
-                CodeEvent::Result(self.lighter(whole(*result)?))
+                CodeEvent::Result(self.limit_json(finish_result(*result)?))
             }
-            (Step::Running, Event::ResultPart(part)) => match self.go_on(*part)? {
-                Some(result) => CodeEvent::Result(self.lighter(result)),
+            (Step::Running, Event::ResultPart(part)) => match self.add_part(*part)? {
+                Some(result) => CodeEvent::Result(self.limit_json(result)),
                 None => return Ok(None),
             },
             (Step::Running, Event::Error(error)) => CodeEvent::Error(*error),
             (Step::Running, Event::InputRequested(request)) => CodeEvent::InputRequested(*request),
             (Step::Running, Event::Ended(ended)) => {
-                self.step = Step::Over;
+                self.step = Step::Ended;
                 CodeEvent::Ended(*ended)
             }
-            _ => return Err(broke("an execution's events came out of order")),
+            _ => return Err(protocol_error("the events of an execution are out of order")),
         }))
     }
 
-    /// Leaves out JSON that is too much by now, and says so.
-    fn lighter(&mut self, mut result: v1::CodeResult) -> v1::CodeResult {
+    /// Removes JSON that exceeds the limit, with a note.
+    fn limit_json(&mut self, mut result: v1::CodeResult) -> v1::CodeResult {
         let mut cut = Vec::new();
         result.data.retain(|form| {
             let is_json = form.mime == "application/json" || form.mime.ends_with("+json");
@@ -224,7 +226,7 @@ impl Order {
             if !fits {
                 let (mime, bytes) = (&form.mime, form.data.len());
                 cut.push(format!(
-                    "{mime}: its {bytes} bytes are more than is left of the {MAX_JSON_BYTES} of JSON of one execution"
+                    "{mime}: its {bytes} bytes exceed the rest of the {MAX_JSON_BYTES} bytes of JSON of one execution"
                 ));
             } else if is_json {
                 self.json += form.data.len();
@@ -239,15 +241,17 @@ impl Order {
     fn count(&mut self, more: usize) -> Result<()> {
         self.bytes = self.bytes.saturating_add(more);
         if self.bytes > MAX_RESULT_BYTES || self.results > MAX_RESULTS {
-            return Err(broke("an execution shows more than it may"));
+            return Err(protocol_error("the results of an execution exceed their limit"));
         }
         Ok(())
     }
 
-    /// Takes a part of the result that is not whole; hands the result out when it is.
-    fn go_on(&mut self, part: v1::MimeData) -> Result<Option<v1::CodeResult>> {
+    /// Adds a part to the incomplete result; returns the result once it is complete.
+    fn add_part(&mut self, part: v1::MimeData) -> Result<Option<v1::CodeResult>> {
         self.count(part.data.len())?;
-        let Some(mut result) = self.partial.take() else { return Err(broke("a part belongs to no result")) };
+        let Some(mut result) = self.partial.take() else {
+            return Err(protocol_error("a part does not belong to a result"));
+        };
         let more = part.more;
         match result.data.last_mut() {
             Some(last) if last.mime == part.mime => {
@@ -258,20 +262,20 @@ impl Order {
             _ => result.data.push(part),
         }
         if result.data.len() > MAX_FORMS {
-            return Err(broke("a result has more forms than it may"));
+            return Err(protocol_error("a result has too many forms"));
         }
         if more {
             self.partial = Some(result);
             return Ok(None);
         }
-        whole(result).map(Some)
+        finish_result(result).map(Some)
     }
 }
 
-/// A result that has come whole.
-fn whole(mut result: v1::CodeResult) -> Result<v1::CodeResult> {
+/// Checks a complete result.
+fn finish_result(mut result: v1::CodeResult) -> Result<v1::CodeResult> {
     if result.data.len() > MAX_FORMS || result.cut.len() > MAX_FORMS {
-        return Err(broke("a result has more forms than it may"));
+        return Err(protocol_error("a result has too many forms"));
     }
     for form in &mut result.data {
         form.more = false;
@@ -281,7 +285,7 @@ fn whole(mut result: v1::CodeResult) -> Result<v1::CodeResult> {
 
 impl std::fmt::Debug for CodeExecution {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("CodeExecution").field("order", &self.order.step).finish_non_exhaustive()
+        formatter.debug_struct("CodeExecution").field("step", &self.validator.step).finish_non_exhaustive()
     }
 }
 
@@ -301,14 +305,14 @@ mod tests {
         Event::from(v1::CodeResult { data, ..Default::default() })
     }
 
-    /// What comes of events, up to the first that is refused.
-    fn taken(events: Vec<Event>) -> std::result::Result<Vec<CodeEvent>, String> {
-        let mut order = Order::new();
-        let mut whole = Vec::new();
+    /// Validates events, up to the first one that is refused.
+    fn accept_all(events: Vec<Event>) -> std::result::Result<Vec<CodeEvent>, String> {
+        let mut validator = EventValidator::new();
+        let mut accepted = Vec::new();
         for event in events {
-            whole.extend(order.take(event).map_err(|error| error.to_string())?);
+            accepted.extend(validator.accept(event).map_err(|error| error.to_string())?);
         }
-        Ok(whole)
+        Ok(accepted)
     }
 
     #[test]
@@ -318,20 +322,20 @@ mod tests {
             data: vec![b'1'; bytes].into(),
             ..Default::default()
         };
-        let mut order = Order::new();
+        let mut validator = EventValidator::new();
         for (bytes, fits) in [(3 << 20, true), (2 << 20, false), (1 << 20, true), (1, false)] {
             let data = vec![form("text/plain", 5 << 20), form("application/x+json", bytes)];
-            let result = order.lighter(v1::CodeResult { data, ..Default::default() });
+            let result = validator.limit_json(v1::CodeResult { data, ..Default::default() });
             assert_eq!((result.data.len(), result.cut.len()), if fits { (2, 0) } else { (1, 1) }, "{bytes}");
         }
     }
 
     #[test]
-    fn events_come_in_their_order() {
+    fn event_order_is_enforced() {
         let output = || Event::from(v1::Output::default());
         let ended = || Event::from(v1::CodeEnded::default());
-        assert_eq!(taken(vec![started(), output(), ended()]).unwrap().len(), 3);
-        let wrong = [
+        assert_eq!(accept_all(vec![started(), output(), ended()]).unwrap().len(), 3);
+        let invalid = [
             vec![output()],
             vec![ended()],
             vec![started(), started()],
@@ -341,21 +345,21 @@ mod tests {
             vec![started(), result(vec![form("a/b", 1, true)]), output()],
             vec![started(), result(vec![form("a/b", 1, true)]), ended()],
         ];
-        for events in wrong {
-            let refused = taken(events.clone()).unwrap_err();
+        for events in invalid {
+            let refused = accept_all(events.clone()).unwrap_err();
             assert!(refused.starts_with("the guest broke the protocol"), "{events:?}: {refused}");
         }
     }
 
     #[test]
-    fn parts_make_a_whole_result() {
+    fn parts_are_assembled_to_a_result() {
         let parts = vec![
             started(),
             result(vec![form("text/plain", 3, false), form("image/png", 5, true)]),
             Event::from(form("image/png", 7, true)),
             Event::from(form("text/html", 2, false)),
         ];
-        let events = taken(parts).unwrap();
+        let events = accept_all(parts).unwrap();
         let Some(CodeEvent::Result(result)) = events.last() else { panic!("{events:?}") };
         let sizes: Vec<_> =
             result.data.iter().map(|form| (&*form.mime, form.data.len(), form.more)).collect();
@@ -363,26 +367,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded() {
+    fn results_are_bounded() {
         let many = |count| {
             let results = std::iter::repeat_with(|| result(vec![form("a/b", 1, false)])).take(count);
             std::iter::once(started()).chain(results).collect()
         };
-        assert!(taken(many(MAX_RESULTS)).is_ok());
-        assert!(taken(many(MAX_RESULTS + 1)).is_err());
+        assert!(accept_all(many(MAX_RESULTS)).is_ok());
+        assert!(accept_all(many(MAX_RESULTS + 1)).is_err());
         let wide = |forms| vec![started(), result(vec![form("a/b", 1, false); forms])];
-        assert!(taken(wide(MAX_FORMS)).is_ok() && taken(wide(MAX_FORMS + 1)).is_err());
-        // Parts without end, each of another kind or of the same.
-        let mut order = Order::new();
-        order.take(started()).unwrap();
-        order.take(result(vec![form("a/b", 1 << 20, true)])).unwrap();
-        let refused = (0..64).find(|_| order.take(Event::from(form("a/b", 1 << 20, true))).is_err());
+        assert!(accept_all(wide(MAX_FORMS)).is_ok() && accept_all(wide(MAX_FORMS + 1)).is_err());
+        // Endless parts, of the same type and of different types.
+        let mut validator = EventValidator::new();
+        validator.accept(started()).unwrap();
+        validator.accept(result(vec![form("a/b", 1 << 20, true)])).unwrap();
+        let refused = (0..64).find(|_| validator.accept(Event::from(form("a/b", 1 << 20, true))).is_err());
         assert_eq!(refused, Some(24));
-        let mut order = Order::new();
-        order.take(started()).unwrap();
-        order.take(result(vec![form("a/b", 1, true)])).unwrap();
+        let mut validator = EventValidator::new();
+        validator.accept(started()).unwrap();
+        validator.accept(result(vec![form("a/b", 1, true)])).unwrap();
         let part = |number| Event::from(form(&format!("a/{number}"), 1, true));
-        let refused = (0..200).find(|number| order.take(part(*number)).is_err());
+        let refused = (0..200).find(|number| validator.accept(part(*number)).is_err());
         assert_eq!(refused, Some(MAX_FORMS - 1));
     }
 }

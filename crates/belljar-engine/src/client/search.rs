@@ -1,4 +1,4 @@
-//! Searching files inside.
+//! Searching files inside the sandbox.
 
 use belljar_proto::{ServerStream, v1};
 
@@ -6,13 +6,13 @@ use super::{GuestClient, GuestError, Result};
 
 type SearchStream = ServerStream<v1::__buffa::view::SearchMatchView<'static>>;
 
-/// How many matches a guest gives when nothing is asked for.
+/// Default number of matches of a guest.
 const DEFAULT_RESULTS: u32 = 1000;
 
-/// The most of a line that a guest may show, in bytes.
-const LINE_BYTES: usize = 1024;
+/// Maximum length of a line in a match, in bytes.
+const MAX_LINE_BYTES: usize = 1024;
 
-/// What is found, one by one.
+/// Stream of matches.
 pub struct Search {
     stream: Box<SearchStream>,
     left: u32,
@@ -20,7 +20,7 @@ pub struct Search {
 }
 
 impl GuestClient {
-    /// Searches a tree, or a file.
+    /// Searches a tree or a file.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -32,7 +32,7 @@ impl GuestClient {
 }
 
 impl Search {
-    /// The next match; `None` after the last.
+    /// Returns the next match; `None` after the last.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -42,28 +42,27 @@ impl Search {
                 return match (self.stream.error(), &self.summary) {
                     (Some(error), _) => Err(error.clone().into()),
                     (None, Some(_)) => Ok(None),
-                    (None, None) => Err(GuestError::Protocol { what: "a search ended before its end" }),
+                    (None, None) => Err(GuestError::Protocol { what: "a search ended without its summary" }),
                 };
             };
             if self.summary.is_some() {
-                return Err(GuestError::Protocol { what: "a search went on after its end" });
+                return Err(GuestError::Protocol { what: "a search continued after its summary" });
             }
             let mut message = message.to_owned_message();
             if message.summary.is_set() {
                 self.summary = message.summary.take();
                 continue;
             }
-            if message.line.len() > LINE_BYTES {
-                return Err(GuestError::Protocol { what: "a match came with too long a line" });
+            if message.line.len() > MAX_LINE_BYTES {
+                return Err(GuestError::Protocol { what: "a match has an overlong line" });
             }
             let left = self.left.checked_sub(1);
-            self.left =
-                left.ok_or(GuestError::Protocol { what: "more was found than had been asked for" })?;
+            self.left = left.ok_or(GuestError::Protocol { what: "more matches were sent than requested" })?;
             return Ok(Some(message));
         }
     }
 
-    /// What was searched, as the guest tells it; `None` before the end.
+    /// Returns the guest's summary of the search; `None` before the end.
     #[must_use]
     pub fn summary(&self) -> Option<&v1::SearchSummary> {
         self.summary.as_ref()

@@ -1,4 +1,4 @@
-//! Archives in and out, against the `tarfile` and `zipfile` of Python inside.
+//! Packing and unpacking, against `tarfile` and `zipfile` of Python inside.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Capability, Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{finish, py, python, sh, shell, usable};
+use super::processes::expect_refused;
+use super::program::{check_usable, finish, py, python, sh, shell};
 use crate::client::{GuestClient, GuestError};
 use crate::engine::Sandbox;
 
@@ -27,11 +27,11 @@ pub(super) const CASES: &[Case] = cases![
     broken_archive_upload_leaves_nothing [],
 ];
 
-/// More than any archive here has.
-const ARCHIVE_BYTES: u64 = 256 << 20;
+/// Larger than any archive here, in bytes.
+const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
 
-/// How long packing or unpacking may take.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Timeout for packing and unpacking.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn bytes(text: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(text.as_ref())
@@ -39,14 +39,14 @@ fn bytes(text: impl AsRef<[u8]>) -> Bytes {
 
 async fn pack(guest: &GuestClient, request: v1::PackRequest) -> Checked<(Vec<u8>, v1::PackSummary)> {
     let packing = async {
-        let mut archive = guest.pack(request, ARCHIVE_BYTES).await?;
+        let mut archive = guest.pack(request, MAX_ARCHIVE_BYTES).await?;
         let mut data = Vec::new();
         while let Some(piece) = archive.next().await? {
             data.extend_from_slice(&piece);
         }
         Ok::<_, GuestError>((data, archive.summary().cloned().unwrap_or_default()))
     };
-    Ok(within("packing", LIMIT, packing).await??)
+    Ok(within("packing", ARCHIVE_TIMEOUT, packing).await??)
 }
 
 async fn unpack(
@@ -54,15 +54,15 @@ async fn unpack(
     open: v1::UnpackOpen,
     data: Vec<u8>,
 ) -> Checked<Result<v1::UnpackResponse, GuestError>> {
-    within("unpacking", LIMIT, guest.unpack(open, std::io::Cursor::new(data))).await
+    within("unpacking", ARCHIVE_TIMEOUT, guest.unpack(open, std::io::Cursor::new(data))).await
 }
 
 fn into(path: &str) -> v1::UnpackOpen {
     v1::UnpackOpen { path: bytes(path), ..Default::default() }
 }
 
-/// Prints the tree below its argument, so that two of them can be compared.
-const LOOK: &str = "
+/// Prints the tree below its argument, for comparison.
+const LIST_TREE: &str = "
 import os, stat, sys, hashlib
 root = os.fsencode(sys.argv[1])
 for dir, dirs, files in sorted(os.walk(root)):
@@ -83,8 +83,8 @@ for dir, dirs, files in sorted(os.walk(root)):
         print(line)
 ";
 
-/// Makes `tree`, with something of everything.
-const MAKE: &str = "
+/// Creates `tree` with entries of all types.
+const MAKE_TREE: &str = "
 import os
 os.makedirs('tree/dir/sub'); os.mkdir('tree/empty')
 open('tree/file', 'w').write('content'); open('tree/none', 'w')
@@ -105,13 +105,13 @@ for dir, dirs, files in os.walk('tree', topdown=False):
     os.utime(dir, (1e9, 1e9))
 ";
 
-async fn look(sandbox: &Sandbox, path: &str) -> Checked<String> {
-    let mut request = python(LOOK);
+async fn list_tree(sandbox: &Sandbox, path: &str) -> Checked<String> {
+    let mut request = python(LIST_TREE);
     request.argv.push(bytes(path));
-    Ok(finish(sandbox, request).await?.well()?.text())
+    Ok(finish(sandbox, request).await?.expect_success()?.text())
 }
 
-/// The paths of all that is in the home directory.
+/// Returns all paths in the home directory.
 async fn paths(sandbox: &Sandbox) -> Checked<Vec<Bytes>> {
     let (entries, _) = sandbox.guest().list(".".as_ref(), 64, 0, Bytes::new()).await?;
     Ok(entries.into_iter().map(|entry| entry.path).collect())
@@ -120,8 +120,8 @@ async fn paths(sandbox: &Sandbox) -> Checked<Vec<Bytes>> {
 async fn packed_trees_are_read_by_others(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    py(&sandbox, MAKE).await?;
-    let before = look(&sandbox, "tree").await?;
+    py(&sandbox, MAKE_TREE).await?;
+    let before = list_tree(&sandbox, "tree").await?;
     ensure!(before.lines().count() > 17, "there are {} names", before.lines().count());
     for (format, name) in [
         (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, "a.tar"),
@@ -136,9 +136,9 @@ async fn packed_trees_are_read_by_others(context: &Context) -> Checked {
         let code = "import sys, tarfile; tarfile.open(sys.argv[1]).extractall('out')";
         let mut request = python(code);
         request.argv.push(bytes(name));
-        finish(&sandbox, request).await?.well()?;
-        equal!(look(&sandbox, "out").await?, before);
-        sh(&sandbox, "rm -rf out").await?.well()?;
+        finish(&sandbox, request).await?.expect_success()?;
+        equal!(list_tree(&sandbox, "out").await?, before);
+        sh(&sandbox, "rm -rf out").await?.expect_success()?;
     }
     context.stop(sandbox).await
 }
@@ -146,15 +146,15 @@ async fn packed_trees_are_read_by_others(context: &Context) -> Checked {
 async fn archives_of_others_are_unpacked(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    py(&sandbox, MAKE).await?;
-    // Python writes holes as zeros, and a zip knows neither hard links nor exact times.
+    py(&sandbox, MAKE_TREE).await?;
+    // Python writes holes as zeros, and a zip has neither hard links nor exact times.
     sh(
         &sandbox,
         "rm tree/sparse tree/dir/same; echo x > tree/other; touch -d @1000000000 tree tree/dir tree/other",
     )
     .await?
-    .well()?;
-    let before = look(&sandbox, "tree").await?;
+    .expect_success()?;
+    let before = list_tree(&sandbox, "tree").await?;
     let code = "
 import tarfile, zipfile, os, sys
 for form, how in [(tarfile.GNU_FORMAT, 'gnu.tar'), (tarfile.PAX_FORMAT, 'pax.tar'), (tarfile.PAX_FORMAT, 'pax.tar.gz')]:
@@ -181,21 +181,21 @@ with zipfile.ZipFile('streamed.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         f.write(b'abc' * 100000)
 ";
     py(&sandbox, code).await?;
-    let bare = look(&sandbox, "tree").await?;
-    // Times of a zip are local and even; what is left is compared.
+    let bare = list_tree(&sandbox, "tree").await?;
+    // Times of a zip are in local time and even seconds, so they are not compared.
     let timeless = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.split(", 1").next().unwrap_or("").to_owned()).collect()
     };
     for name in ["gnu.tar", "pax.tar", "pax.tar.gz", "stored.zip", "deflated.zip"] {
         let data = guest.read_all(name.as_ref(), 64 << 20).await?.to_vec();
         unpack(guest, into("out/here"), data).await??;
-        let after = look(&sandbox, "out/here").await?;
+        let after = list_tree(&sandbox, "out/here").await?;
         if name.ends_with("zip") {
             equal!(timeless(&after), timeless(&bare));
         } else {
             equal!(after, before);
         }
-        sh(&sandbox, "rm -rf out").await?.well()?;
+        sh(&sandbox, "rm -rf out").await?.expect_success()?;
     }
     let data = guest.read_all("streamed.zip".as_ref(), 1 << 20).await?.to_vec();
     equal!(unpack(guest, into("out"), data).await??.bytes, 300_000);
@@ -204,11 +204,13 @@ with zipfile.ZipFile('streamed.zip', 'w', zipfile.ZIP_DEFLATED) as z:
 
 async fn pack_and_unpack_carry_a_tree_between_sandboxes(context: &Context) -> Checked {
     let first = context.sandbox().await?;
-    py(&first, MAKE).await?;
-    let before = look(&first, "tree").await?;
+    py(&first, MAKE_TREE).await?;
+    let before = list_tree(&first, "tree").await?;
     let exclude = ["*.pyc", "**/.cache"].map(bytes).to_vec();
-    sh(&first, "mkdir -p tree/dir/.cache; echo x > tree/dir/.cache/x; echo x > tree/x.pyc").await?.well()?;
-    sh(&first, "ln -s /usr/bin/env tree/env; touch -d @1000000000 tree/dir tree").await?.well()?;
+    sh(&first, "mkdir -p tree/dir/.cache; echo x > tree/dir/.cache/x; echo x > tree/x.pyc")
+        .await?
+        .expect_success()?;
+    sh(&first, "ln -s /usr/bin/env tree/env; touch -d @1000000000 tree/dir tree").await?.expect_success()?;
     let request = v1::PackRequest {
         paths: vec![bytes("tree")],
         format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP.into(),
@@ -219,16 +221,16 @@ async fn pack_and_unpack_carry_a_tree_between_sandboxes(context: &Context) -> Ch
     context.stop(first).await?;
     let second = context.sandbox().await?;
     let result = unpack(second.guest(), into("."), data.clone()).await?;
-    refused(result, ErrorCode::InvalidArgument, &["env", "is absolute"])?;
+    expect_refused(result, ErrorCode::InvalidArgument, &["env", "is absolute"])?;
     let open = v1::UnpackOpen { links_may_lead_out: true, ..into(".") };
     unpack(second.guest(), open, data).await??;
-    sh(&second, "test -x tree/env && rm tree/env && touch -d @1000000000 tree").await?.well()?;
-    equal!(look(&second, "tree").await?, before);
+    sh(&second, "test -x tree/env && rm tree/env && touch -d @1000000000 tree").await?.expect_success()?;
+    equal!(list_tree(&second, "tree").await?, before);
     context.stop(second).await
 }
 
-/// Files that are cut, grown and replaced, all the time, while they are packed: each archive is whole, and no file is
-/// longer or shorter than announced.
+/// Files are truncated, extended and replaced continuously while they are packed: each archive is complete, and no file
+/// is longer or shorter than announced.
 async fn what_changes_while_packed_is_counted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
@@ -282,7 +284,7 @@ os.symlink('/', 'tree/root'); os.symlink('fifo', 'tree/link'); os.symlink('.', '
         pack(guest, request).await?;
     }
     guest.signal(writer.id, 9, false).await?;
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -291,10 +293,10 @@ async fn packing_has_the_users_rights(context: &Context) -> Checked {
     let guest = sandbox.guest();
     sh(&sandbox, "mkdir -p t/closed; echo x > t/closed/x; echo x > t/locked; echo x > t/open; chmod 0 t/closed t/locked")
         .await?
-        .well()?;
+        .expect_success()?;
     let (_, summary) = pack(guest, v1::PackRequest { base: bytes("t"), ..Default::default() }).await?;
     equal!((summary.entries, summary.skipped), (2, 2));
-    sh(&sandbox, "chmod 700 t/closed t/locked").await?.well()?;
+    sh(&sandbox, "chmod 700 t/closed t/locked").await?.expect_success()?;
     for path in ["/usr/forged", "/proc/sys/forged"] {
         let result = unpack(guest, into(path), vec![0; 1024]).await?;
         ensure!(matches!(result, Err(GuestError::Refused { .. })), "{path}: {result:?}");
@@ -306,7 +308,7 @@ async fn wide_directories_are_packed(context: &Context) -> Checked {
     const COUNT: u64 = 4_000;
     let mut spec = context.spec();
     spec.limits.inodes = "200000".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let guest = sandbox.guest();
     let code = format!(
         "
@@ -336,23 +338,23 @@ async fn packing_is_bounded_by_the_host(context: &Context) -> Checked {
     let guest = sandbox.guest();
     py(&sandbox, "open('file', 'wb').write(b'x' * 3000000)").await?;
     let mut archive = guest.pack(v1::PackRequest::default(), 1_000_000).await?;
-    let mut came = 0;
+    let mut received = 0;
     let error = loop {
         match archive.next().await {
-            Ok(Some(piece)) => came += piece.len(),
+            Ok(Some(piece)) => received += piece.len(),
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
     };
-    ensure!(came <= 1_000_000, "{came} bytes came");
+    ensure!(received <= 1_000_000, "{received} bytes were received");
     ensure!(error.as_ref().is_some_and(|error| error.is(ErrorCode::OutOfRange)), "it ended with {error:?}");
     drop(archive);
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
-/// Makes `a.tar` of what the code says, with the names `t`, `file` and `link` at hand.
-async fn made_by_python(sandbox: &Sandbox, code: &str) -> Checked<Vec<u8>> {
+/// Creates `a.tar` with Python code that may use the names `t`, `file` and `link`.
+async fn make_archive(sandbox: &Sandbox, code: &str) -> Checked<Vec<u8>> {
     let code = format!(
         "
 import io, tarfile, sys, os, gzip, zipfile
@@ -375,7 +377,9 @@ t.close()
 async fn hostile_archives_are_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    sh(&sandbox, "mkdir -p t outside; echo kept > outside/kept; ln -s ../outside t/out").await?.well()?;
+    sh(&sandbox, "mkdir -p t outside; echo kept > outside/kept; ln -s ../outside t/out")
+        .await?
+        .expect_success()?;
     let before = paths(&sandbox).await?;
     let cases = [
         ("file('../up')", "leads upwards"),
@@ -383,27 +387,27 @@ async fn hostile_archives_are_refused(context: &Context) -> Checked {
         ("link('l', '/etc')", "absolute"),
         ("link('l', '../outside')", "leads out"),
         ("link('d', 'out'); file('d/x')", "as something else"),
-        ("file('out/kept')", "no directory"),
+        ("file('out/kept')", "not a directory"),
         ("link('h', '../outside/kept', tarfile.LNKTYPE)", "leads upwards"),
-        ("link('h', 'out/kept', tarfile.LNKTYPE)", "no file that came before"),
+        ("link('h', 'out/kept', tarfile.LNKTYPE)", "not an earlier file"),
         ("link('null', '', tarfile.BLKTYPE)", "device"),
         ("file('x', pax_headers={'path': '/abs'})", "absolute"),
-        ("file('x', pax_headers={'size': '4096'})", "told as"),
+        ("file('x', pax_headers={'size': '4096'})", "is both"),
     ];
     for (code, why) in cases {
-        let data = made_by_python(&sandbox, code).await?;
+        let data = make_archive(&sandbox, code).await?;
         guest.remove("a.tar".as_ref(), false).await?;
         let result = unpack(guest, into("t"), data).await?;
         let code =
-            if why == "no directory" { ErrorCode::FailedPrecondition } else { ErrorCode::InvalidArgument };
-        refused(result, code, &[why])?;
+            if why == "not a directory" { ErrorCode::FailedPrecondition } else { ErrorCode::InvalidArgument };
+        expect_refused(result, code, &[why])?;
         equal!(paths(&sandbox).await?, before);
     }
-    let data = made_by_python(&sandbox, "file('x', b'#!/bin/sh', mode=0o6755)").await?;
+    let data = make_archive(&sandbox, "file('x', b'#!/bin/sh', mode=0o6755)").await?;
     unpack(guest, into("t"), data).await??;
     equal!(guest.stat("t/x".as_ref(), false).await?.mode, 0o755);
     for (data, name) in [(b"\x28\xb5\x2f\xfd....".to_vec(), "zstd"), (b"\xfd7zXZ\0..".to_vec(), "xz")] {
-        refused(unpack(guest, into("t"), data).await?, ErrorCode::InvalidArgument, &[name])?;
+        expect_refused(unpack(guest, into("t"), data).await?, ErrorCode::InvalidArgument, &[name])?;
     }
     context.stop(sandbox).await
 }
@@ -419,13 +423,13 @@ info = tarfile.TarInfo('zeros'); info.size = 1 << 30
 t.addfile(info, Zeros())
 t.close(); out.close()
 ";
-    let gzip = made_by_python(&sandbox, code).await?;
+    let gzip = make_archive(&sandbox, code).await?;
     let code = "
 t.close()
 with zipfile.ZipFile('a.tar', 'w', zipfile.ZIP_DEFLATED) as z:
     for n in range(40): z.writestr(f'{n}', bytes(1 << 20))
 ";
-    let zip = made_by_python(&sandbox, code).await?;
+    let zip = make_archive(&sandbox, code).await?;
     guest.remove("a.tar".as_ref(), false).await?;
     for (data, limits, word) in [
         (gzip.clone(), v1::UnpackLimits::default(), "max_ratio"),
@@ -434,8 +438,8 @@ with zipfile.ZipFile('a.tar', 'w', zipfile.ZIP_DEFLATED) as z:
         (zip, v1::UnpackLimits { max_entries: 10, max_ratio: 5000, ..Default::default() }, "max_entries"),
     ] {
         let open = v1::UnpackOpen { limits: limits.into(), ..into("new") };
-        refused(unpack(guest, open, data).await?, ErrorCode::ResourceExhausted, &[word])?;
-        equal!(look(&sandbox, ".").await?, "");
+        expect_refused(unpack(guest, open, data).await?, ErrorCode::ResourceExhausted, &[word])?;
+        equal!(list_tree(&sandbox, ".").await?, "");
     }
     context.stop(sandbox).await
 }
@@ -443,7 +447,7 @@ with zipfile.ZipFile('a.tar', 'w', zipfile.ZIP_DEFLATED) as z:
 async fn archive_that_fills_the_disk_leaves_nothing(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "8m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let guest = sandbox.guest();
     let code = "
 import sys, tarfile, io
@@ -454,8 +458,8 @@ for n in range(20):
 t.close()
 ";
     let data = py(&sandbox, code).await?.stdout;
-    refused(unpack(guest, into("new"), data).await?, ErrorCode::ResourceExhausted, &["disk", "full"])?;
-    equal!(look(&sandbox, ".").await?, "");
+    expect_refused(unpack(guest, into("new"), data).await?, ErrorCode::ResourceExhausted, &["disk", "full"])?;
+    equal!(list_tree(&sandbox, ".").await?, "");
     guest.write("fits".as_ref(), 0o644, vec![0; 6 << 20].into()).await?;
     context.stop(sandbox).await
 }
@@ -463,12 +467,12 @@ t.close()
 async fn broken_archive_upload_leaves_nothing(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    let Err(error) = guest.unpack(into("new/place"), super::files_hostile::Broken(false)).await else {
-        return Err(super::Stop::Failed("a broken upload was taken for a whole one".to_owned()));
+    let Err(error) = guest.unpack(into("new/place"), super::files_hostile::FailingReader(false)).await else {
+        return Err(super::Stop::Failed("a failed upload was accepted as complete".to_owned()));
     };
-    ensure!(matches!(error, GuestError::Source(_)), "a broken upload is told as {error:?}");
-    super::case::eventually("the traces of a broken upload are gone", Duration::from_secs(5), async || {
-        Ok(look(&sandbox, ".").await?.is_empty())
+    ensure!(matches!(error, GuestError::Source(_)), "a failed upload is reported as {error:?}");
+    super::case::eventually("a failed upload has no leftovers", Duration::from_secs(5), async || {
+        Ok(list_tree(&sandbox, ".").await?.is_empty())
     })
     .await?;
     context.stop(sandbox).await

@@ -1,4 +1,4 @@
-//! What a case is, and how it ends.
+//! Cases of the suite and their outcomes.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use futures::future::LocalBoxFuture;
 
 use super::context::Context;
 
-/// How long one case may take.
+/// Timeout of one case.
 const CASE_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// Something that an engine may or may not be able to do. A case says which it needs.
+/// Something that not every engine can do. A case lists the capabilities that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Capability {
     /// Code sees a root directory of its own, without the host's files.
     OwnTree,
-    /// Code sees the sandbox's processes only.
+    /// Code sees only the sandbox's processes.
     OwnPids,
-    /// Code has network interfaces of its own: none but loopback.
+    /// Code has network interfaces of its own: only loopback.
     OwnNetwork,
     /// Code can listen on a TCP port of 127.0.0.1.
     Loopback,
@@ -26,19 +26,19 @@ pub enum Capability {
     HiddenHost,
     /// Code cannot signal, trace or change the guest.
     ProtectedGuest,
-    /// Programs that were started one after the other in one sandbox see and can signal each other.
+    /// Programs started separately in one sandbox see and can signal each other.
     Siblings,
-    /// What a command starts sees the processes of contexts.
+    /// Processes of commands see the processes of contexts.
     VisibleContexts,
     /// Code has no privileges and runs behind a system call filter.
     Confined,
     /// Memory is limited, by the kernel or by a watcher.
     MemoryLimit,
-    /// The kernel limits memory, so nothing but the greedy process has to end.
+    /// The kernel limits memory, so only the offending process is killed.
     EnforcedMemory,
     /// Processes and threads are limited, by the kernel or by a watcher.
     PidsLimit,
-    /// The kernel limits processes and threads, and counts the forks that it refused.
+    /// The kernel limits processes and threads, and counts refused forks.
     EnforcedPids,
     /// The kernel limits processor time.
     EnforcedCpu,
@@ -51,7 +51,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// Its name in a report, such as `own_tree`.
+    /// Returns the name in a report, such as `own_tree`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -76,30 +76,30 @@ impl Capability {
     }
 }
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The engine behaves.
+    /// The engine behaves as required.
     Passed,
-    /// It could not be tried, and why.
+    /// The case could not run, for this reason.
     Skipped(String),
-    /// The engine does not behave, and how.
+    /// The engine does not behave as required, in this way.
     Failed(String),
 }
 
-/// Why a case did not go on to its end.
+/// Reason why a case stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Something that the case needs is not there.
+    /// Something that the case needs is missing.
     Skipped(String),
-    /// Something is not as it should be.
+    /// A check failed.
     Failed(String),
 }
 
-/// What a case hands back.
+/// Result of a case.
 pub type Checked<T = ()> = Result<T, Stop>;
 
-/// An error that a case did not expect is a failure, told with all its causes.
+/// An unexpected error is a failure, reported with all its causes.
 impl<E: std::error::Error> From<E> for Stop {
     fn from(error: E) -> Self {
         let mut text = error.to_string();
@@ -113,21 +113,21 @@ impl<E: std::error::Error> From<E> for Stop {
     }
 }
 
-/// What a case does.
+/// Implementation of a case.
 #[derive(Clone, Copy)]
 pub(super) enum Body {
-    /// A behaviour.
+    /// A function.
     Fixed(for<'a> fn(&'a Context) -> LocalBoxFuture<'a, Checked>),
-    /// The greeting of a built-in language, by the language's name.
+    /// The `hello` program of a built-in language, by the language's name.
     Language(&'static str),
 }
 
-/// One behaviour that every engine has.
+/// One required behaviour of engines.
 #[derive(Clone)]
 pub struct Case {
-    /// Its name; it never changes.
+    /// Name, which is stable.
     pub name: Cow<'static, str>,
-    /// What an engine must be able to do for it.
+    /// Capabilities that the engine needs.
     pub needs: &'static [Capability],
     pub(super) body: Body,
 }
@@ -139,13 +139,13 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
-    /// The first thing it needs that the engine of `context` does not have.
+    /// Returns the first needed capability that is not in `has`.
     #[must_use]
     pub fn lacks(&self, has: &[Capability]) -> Option<Capability> {
         self.needs.iter().copied().find(|need| !has.contains(need))
     }
 
-    /// Runs it, for a bounded time. The future stays on its thread.
+    /// Runs the case with a timeout. The future is not `Send`.
     pub async fn run(&self, context: &Context) -> Outcome {
         if let Some(lacking) = self.lacks(context.capabilities()) {
             return Outcome::Skipped(format!("the engine lacks {}", lacking.as_str()));
@@ -158,12 +158,12 @@ impl Case {
             Ok(Ok(())) => Outcome::Passed,
             Ok(Err(Stop::Skipped(reason))) => Outcome::Skipped(reason),
             Ok(Err(Stop::Failed(text))) => Outcome::Failed(text),
-            Err(_) => Outcome::Failed(format!("it is not over after {} s", CASE_TIMEOUT.as_secs())),
+            Err(_) => Outcome::Failed(format!("timed out after {} s", CASE_TIMEOUT.as_secs())),
         }
     }
 }
 
-/// Cases out of functions of the same names: `cases![argv_is_exact [], disk_full [DiskQuota]]`.
+/// Builds cases from functions of the same names: `cases![argv_is_exact [], disk_full [DiskQuota]]`.
 macro_rules! cases {
     ($($name:ident [$($need:ident),*]),* $(,)?) => {
         &[$($crate::conformance::Case {
@@ -174,7 +174,7 @@ macro_rules! cases {
     };
 }
 
-/// Fails the case with a text unless the condition holds.
+/// Fails the case with a message unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
@@ -202,17 +202,17 @@ macro_rules! equal {
 
 pub(super) use {cases, ensure, equal};
 
-/// The failure of two values that should be equal; long ones are cut.
+/// Creates the failure of two values that should be equal; truncates long ones.
 pub(super) fn unequal(what: &str, left: &str, right: &str) -> Stop {
     let cut = |text: &str| text.chars().take(600).collect::<String>();
-    Stop::Failed(format!("{what} is {}\n  and should be {}", cut(left), cut(right)))
+    Stop::Failed(format!("{what} is {}\n  expected {}", cut(left), cut(right)))
 }
 
-/// How many times the limit that a case gives is waited. A limit is what a quiet machine may need; that a machine with much else to do
-/// is slower is no fault of an engine.
+/// Factor for the limits that cases give. A limit is what an idle machine may need; a busy machine is slower, which is
+/// not the engine's fault.
 const NET: u32 = 5;
 
-/// Waits until `check` says yes.
+/// Waits until `check` returns true.
 pub(super) async fn eventually(
     what: &str,
     limit: Duration,
@@ -224,12 +224,12 @@ pub(super) async fn eventually(
         if check().await? {
             return Ok(());
         }
-        ensure!(tokio::time::Instant::now() < deadline, "within {limit:?} it did not come about that {what}");
+        ensure!(tokio::time::Instant::now() < deadline, "timed out after {limit:?} waiting until {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Fails when `future` takes far longer than `limit`.
+/// Fails if `future` takes far longer than `limit`.
 pub(super) async fn within<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> Checked<T> {
     let limit = limit * NET;
     match tokio::time::timeout(limit, future).await {

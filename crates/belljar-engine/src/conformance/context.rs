@@ -1,4 +1,4 @@
-//! The engine under test, and what its cases share.
+//! The engine under test, and fixtures shared by its cases.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use belljar_model::{SandboxId, SandboxSpec};
 use super::case::{Capability, Checked, Stop, ensure, eventually};
 use crate::engine::{CreateRequest, Engine, Sandbox};
 
-/// How long what a dropped sandbox held may stay.
-const CLEAN_LIMIT: Duration = Duration::from_secs(10);
+/// Time for the cleanup of a dropped sandbox.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says what is left of a sandbox on the host, one sentence a thing.
+/// Lists the leftovers of a sandbox on the host, one sentence each.
 type Leftovers = dyn Fn(&SandboxId) -> Vec<String> + Send + Sync;
 
-/// Directories of the host that the engine under test may mount. Made by the engine's tests, owned by the caller.
+/// Directories of the host that the engine under test may mount. Created by the engine's tests, owned by the caller.
 #[derive(Debug, Clone)]
 pub struct HostDirs {
     /// May be mounted read-only.
@@ -26,7 +26,7 @@ pub struct HostDirs {
     pub closed: PathBuf,
 }
 
-/// One engine in one set-up.
+/// One engine in one configuration.
 pub struct Context {
     engine: Arc<dyn Engine>,
     spec: SandboxSpec,
@@ -44,8 +44,8 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// An engine, the specification its sandboxes are made from, and what it can do. `scratch` is an empty directory of
-    /// the host for the cases' own files; `programs` holds `<language>/hello.*`.
+    /// Creates a context from an engine, the specification of its sandboxes, and its capabilities. `scratch` is an
+    /// empty directory of the host for the cases' own files; `programs` contains `<language>/hello.*`.
     #[must_use]
     pub fn new(
         engine: Arc<dyn Engine>,
@@ -65,14 +65,14 @@ impl Context {
         }
     }
 
-    /// Names directories for the cases of mounts.
+    /// Sets the directories for the mount cases.
     #[must_use]
     pub fn with_host_dirs(mut self, dirs: HostDirs) -> Self {
         self.host_dirs = Some(dirs);
         self
     }
 
-    /// Sets what looks for processes, control groups, mounts and files that a sandbox has left on the host.
+    /// Sets the function that finds leftover processes, cgroups, mounts and files of a sandbox on the host.
     #[must_use]
     pub fn with_leftovers(
         mut self,
@@ -82,7 +82,7 @@ impl Context {
         self
     }
 
-    /// What the engine can do.
+    /// Returns the engine's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> &[Capability] {
         &self.capabilities
@@ -107,42 +107,42 @@ impl Context {
     pub(super) fn host_dirs(&self) -> Checked<&HostDirs> {
         self.host_dirs
             .as_ref()
-            .ok_or_else(|| Stop::Failed("the tests name no directories to mount".to_owned()))
+            .ok_or_else(|| Stop::Failed("the tests set no directories to mount".to_owned()))
     }
 
-    /// The specification that a case may change for itself.
+    /// Returns a copy of the specification, which the case may change.
     pub(super) fn spec(&self) -> SandboxSpec {
         self.spec.clone()
     }
 
-    /// A sandbox with the engine's usual specification.
+    /// Creates a sandbox with the default specification.
     pub(super) async fn sandbox(&self) -> Checked<Sandbox> {
-        self.sandbox_of(&self.spec).await
+        self.sandbox_with(&self.spec).await
     }
 
-    pub(super) async fn sandbox_of(&self, spec: &SandboxSpec) -> Checked<Sandbox> {
+    pub(super) async fn sandbox_with(&self, spec: &SandboxSpec) -> Checked<Sandbox> {
         Ok(self.engine.create(CreateRequest::run(spec)).await?)
     }
 
-    /// Ends a sandbox, which must succeed and leave nothing.
+    /// Stops a sandbox, which must succeed without leftovers.
     pub(super) async fn stop(&self, sandbox: Sandbox) -> Checked {
         let id = sandbox.id.clone();
         sandbox.stop().await?;
         let left = (self.leftovers)(&id);
-        ensure!(left.is_empty(), "after its end there is left of {id}: {}", left.join("; "));
+        ensure!(left.is_empty(), "leftovers of {id} after its end: {}", left.join("; "));
         Ok(())
     }
 
-    /// Waits until nothing is left of a sandbox that nobody stopped.
-    pub(super) async fn gone(&self, id: &SandboxId) -> Checked {
+    /// Waits until a sandbox that was not stopped explicitly has no leftovers.
+    pub(super) async fn wait_cleaned_up(&self, id: &SandboxId) -> Checked {
         let waited =
-            eventually("nothing is left", CLEAN_LIMIT, async || Ok((self.leftovers)(id).is_empty())).await;
-        waited
-            .map_err(|_| Stop::Failed(format!("there is left of {id}: {}", (self.leftovers)(id).join("; "))))
+            eventually("nothing is left", CLEANUP_TIMEOUT, async || Ok((self.leftovers)(id).is_empty()))
+                .await;
+        waited.map_err(|_| Stop::Failed(format!("leftovers of {id}: {}", (self.leftovers)(id).join("; "))))
     }
 
-    /// What is left of a sandbox now.
-    pub(super) fn left(&self, id: &SandboxId) -> Vec<String> {
+    /// Returns the current leftovers of a sandbox.
+    pub(super) fn find_leftovers(&self, id: &SandboxId) -> Vec<String> {
         (self.leftovers)(id)
     }
 }

@@ -1,4 +1,4 @@
-//! Interpreters that remember: what lives on, what comes back, and what becomes of both after trouble.
+//! Interpreter contexts: kept state, results, and recovery after failures.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{usable, variable};
+use super::processes::expect_refused;
+use super::program::{check_usable, variable};
 use crate::client::{CodeEvent, CodeExecution, GuestClient, GuestError};
 use crate::engine::Sandbox;
 
@@ -49,10 +49,10 @@ pub(super) const INTERRUPTED: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_INTER
 const TIMED_OUT: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_TIMED_OUT;
 pub(super) const DIED: v1::CodeStatus = v1::CodeStatus::CODE_STATUS_DIED;
 
-/// How long one execution of a case may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+/// Timeout of one execution in a case.
+pub(super) const EXECUTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All of one execution.
+/// A complete execution.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) started: v1::CodeStarted,
@@ -61,7 +61,7 @@ pub(super) struct Done {
     pub(super) results: Vec<v1::CodeResult>,
     pub(super) error: Option<v1::CodeError>,
     pub(super) ended: v1::CodeEnded,
-    /// What came, in its order: `o` output, `r` result, `e` error.
+    /// Order of events: `o` output, `r` result, `e` error, `i` input request.
     order: String,
 }
 
@@ -74,7 +74,7 @@ impl Done {
         (self.ended.status.as_known().unwrap_or_default(), self.ended.state.as_known().unwrap_or_default())
     }
 
-    /// The plain text of the last expression.
+    /// Returns the plain text of the last expression.
     pub(super) fn value(&self) -> String {
         let main = self.results.iter().find(|result| result.main);
         let plain = main.and_then(|result| result.data.iter().find(|form| form.mime == "text/plain"));
@@ -90,15 +90,15 @@ pub(super) fn code(text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { code: Bytes::copy_from_slice(text.as_bytes()), ..Default::default() }
 }
 
-pub(super) fn inside(context: &str, text: &str) -> v1::ExecuteCodeRequest {
+pub(super) fn in_context(context: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { context: context.to_owned(), ..code(text) }
 }
 
-pub(super) async fn to_end(mut execution: CodeExecution) -> Checked<Done> {
+pub(super) async fn collect(mut execution: CodeExecution) -> Checked<Done> {
     let mut done = Done::default();
     loop {
         let what = format!("execution {} after {:?}", done.started.execution, done.order);
-        let Some(event) = within(&what, LIMIT, execution.next()).await?? else { break };
+        let Some(event) = within(&what, EXECUTION_TIMEOUT, execution.next()).await?? else { break };
         match event {
             CodeEvent::Started(started) => done.started = started,
             CodeEvent::Output { stream, offset, data } => {
@@ -130,9 +130,9 @@ pub(super) async fn to_end(mut execution: CodeExecution) -> Checked<Done> {
 }
 
 pub(super) async fn execute(guest: &GuestClient, request: v1::ExecuteCodeRequest) -> Checked<Done> {
-    match to_end(guest.execute_code(request).await?).await {
+    match collect(guest.execute_code(request).await?).await {
         Ok(done) => Ok(done),
-        // What the sandbox's tree lacks is no fault of the engine.
+        // Programs missing in the sandbox's tree are not the engine's fault.
         Err(Stop::Failed(why)) if is_missing(&why) => Err(Stop::Skipped(why)),
         Err(stop) => Err(stop),
     }
@@ -146,7 +146,7 @@ pub(super) async fn run(guest: &GuestClient, text: &str) -> Checked<Done> {
     execute(guest, code(text)).await
 }
 
-/// Runs code that must end well; hands back the value of its last expression.
+/// Runs code that must succeed; returns the value of its last expression.
 pub(super) async fn value(guest: &GuestClient, text: &str) -> Checked<String> {
     let done = run(guest, text).await?;
     ensure!(done.end() == (OK, PRESERVED), "{text:?} ended with {:?}: {:?}", done.ended, done.error);
@@ -160,12 +160,12 @@ async fn context_remembers_and_shows(context: &Context) -> Checked {
     let done = run(guest, "print('so'); f(22)").await?;
     equal!((done.value().as_str(), done.text().as_str(), done.order.as_str()), ("42", "so", "or"));
     equal!((done.started.count, done.started.rebuilt.as_str(), done.end()), (2, "", (OK, PRESERVED)));
-    let told = done.started.context.as_option().cloned().unwrap_or_default();
-    equal!((told.id.as_str(), told.language.as_str(), told.generation), ("python", "python", 1));
-    ensure!(told.version.starts_with("3.") && told.pid > 0, "{told:?}");
+    let info = done.started.context.as_option().cloned().unwrap_or_default();
+    equal!((info.id.as_str(), info.language.as_str(), info.generation), ("python", "python", 1));
+    ensure!(info.version.starts_with("3.") && info.pid > 0, "{info:?}");
     equal!(value(guest, "").await?, "");
     equal!(value(guest, "import asyncio\nawait asyncio.sleep(0)\nf(math.floor(2.5))").await?, "22");
-    // It is its own main module, with a clean command line, and no way to read Belljar's own program from its input.
+    // The code is its own main module, with a clean command line, and cannot read Belljar's own program from its input.
     equal!(
         value(guest, "import sys; (sys.argv, __name__, sys.path[0], sys.stdin.read())").await?,
         "([''], '__main__', '', '')"
@@ -206,14 +206,14 @@ async fn context_errors_leave_it_whole(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// What was printed before something is shown comes before it; what comes after it in the code may come sooner.
+/// Output printed before a result arrives before it; later output may also arrive before it.
 async fn context_output_and_results_keep_their_order(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let text = "import subprocess\nfor n in range(20):\n    print('a', n)\n    display(n)\n    _ = subprocess.run(['echo', 'b', str(n)])\n    display(-n)\n1 / 0";
     let mut execution = guest.execute_code(code(text)).await?;
-    let (mut seen, mut shown, mut is_over) = (String::new(), 0, false);
-    while let Some(event) = within("an execution", LIMIT, execution.next()).await?? {
+    let (mut seen, mut shown, mut is_complete) = (String::new(), 0, false);
+    while let Some(event) = within("an execution", EXECUTION_TIMEOUT, execution.next()).await?? {
         match event {
             CodeEvent::Output { data, .. } => seen.push_str(&String::from_utf8_lossy(&data)),
             CodeEvent::Result(_) => {
@@ -224,11 +224,11 @@ async fn context_output_and_results_keep_their_order(context: &Context) -> Check
                 );
                 shown += 1;
             }
-            CodeEvent::Error(_) => is_over = shown == 40,
+            CodeEvent::Error(_) => is_complete = shown == 40,
             _ => {}
         }
     }
-    ensure!(is_over, "{shown} results before the error");
+    ensure!(is_complete, "{shown} results before the error");
     equal!(seen, (0..20).map(|n| format!("a {n}\nb {n}\n")).collect::<String>());
     context.stop(sandbox).await
 }
@@ -250,13 +250,13 @@ async fn context_executions_wait_their_turn(context: &Context) -> Checked {
         contexts.iter().map(|context| context.state.as_known()).collect::<Vec<_>>(),
         [Some(v1::ContextState::CONTEXT_STATE_BUSY)]
     );
-    super::program::sh(&sandbox, "touch go").await?.well()?;
-    to_end(first).await?;
+    super::program::sh(&sandbox, "touch go").await?.expect_success()?;
+    collect(first).await?;
     for (place, other) in (2..).zip(others) {
-        equal!(to_end(other).await?.value(), place.to_string());
+        equal!(collect(other).await?.value(), place.to_string());
     }
     equal!(value(guest, "order").await?, "[0, 1, 2, 3, 4, 5]");
-    // As many as may wait, and one more.
+    // A full queue, and one more.
     let holding = guest.execute_code(code("while not os.path.exists('again'): time.sleep(0.01)")).await?;
     let mut waiting = Vec::new();
     for _ in 0..32 {
@@ -268,12 +268,12 @@ async fn context_executions_wait_their_turn(context: &Context) -> Checked {
     };
     ensure!(
         refusal.as_ref().is_some_and(|error| error.is(ErrorCode::ResourceExhausted)),
-        "33 wait: {refusal:?}"
+        "33 executions are queued: {refusal:?}"
     );
-    super::program::sh(&sandbox, "touch again").await?.well()?;
-    to_end(holding).await?;
+    super::program::sh(&sandbox, "touch again").await?.expect_success()?;
+    collect(holding).await?;
     for execution in waiting {
-        equal!(to_end(execution).await?.end(), (OK, PRESERVED));
+        equal!(collect(execution).await?.end(), (OK, PRESERVED));
     }
     context.stop(sandbox).await
 }
@@ -287,9 +287,9 @@ async fn contexts_run_at_once(context: &Context) -> Checked {
     let waits = guest
         .execute_code(code("import time, os\nwhile not os.path.exists('made'): time.sleep(0.01)\nx"))
         .await?;
-    let done = execute(guest, inside(&other.id, "open('made', 'w').close()\nx")).await?;
+    let done = execute(guest, in_context(&other.id, "open('made', 'w').close()\nx")).await?;
     equal!((done.error(), done.end()), ("NameError", (ERROR, PRESERVED)));
-    equal!(to_end(waits).await?.value(), "'default'");
+    equal!(collect(waits).await?.value(), "'default'");
     let mut ids: Vec<_> = guest.list_contexts().await?.into_iter().map(|context| context.id).collect();
     ids.sort_unstable();
     equal!(ids, [other.id.as_str(), "python"]);
@@ -299,7 +299,7 @@ async fn contexts_run_at_once(context: &Context) -> Checked {
 async fn context_surroundings_are_put_back(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    super::program::sh(&sandbox, "mkdir -p a/b c").await?.well()?;
+    super::program::sh(&sandbox, "mkdir -p a/b c").await?.expect_success()?;
     let request = v1::CreateContextRequest {
         cwd: "a".into(),
         env: vec![variable("OF", "context"), variable("KEPT", "1")],
@@ -312,18 +312,18 @@ async fn context_surroundings_are_put_back(context: &Context) -> Checked {
         made => made?,
     };
     let look = "import os\n(os.getcwd()[len(os.environ['HOME']):], os.environ.get('OF'), os.environ.get('NEW'), os.environ.get('KEPT'))";
-    equal!(execute(guest, inside(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
-    let mut request = inside(&made.id, look);
+    equal!(execute(guest, in_context(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
+    let mut request = in_context(&made.id, look);
     request.cwd = sandbox.home.join("c").into_os_string().into_encoded_bytes().into();
     request.env = vec![variable("OF", "this"), variable("NEW", "ü")];
     equal!(execute(guest, request.clone()).await?.value(), "('/c', 'this', 'ü', '1')");
-    equal!(execute(guest, inside(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
+    equal!(execute(guest, in_context(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
     request.code = "1 / 0".into();
     equal!(execute(guest, request.clone()).await?.error(), "ZeroDivisionError");
-    equal!(execute(guest, inside(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
-    // What code itself changes stays.
-    execute(guest, inside(&made.id, "os.chdir('b'); os.environ['KEPT'] = '2'")).await?;
-    equal!(execute(guest, inside(&made.id, look)).await?.value(), "('/a/b', 'context', None, '2')");
+    equal!(execute(guest, in_context(&made.id, look)).await?.value(), "('/a', 'context', None, '1')");
+    // Changes by the code itself are kept.
+    execute(guest, in_context(&made.id, "os.chdir('b'); os.environ['KEPT'] = '2'")).await?;
+    equal!(execute(guest, in_context(&made.id, look)).await?.value(), "('/a/b', 'context', None, '2')");
     request.cwd = "nowhere".into();
     let done = execute(guest, request).await?;
     equal!((done.error(), done.end()), ("FileNotFoundError", (ERROR, PRESERVED)));
@@ -341,7 +341,7 @@ async fn context_questions_are_answered_or_refused(context: &Context) -> Checked
     let mut number = 0;
     let mut asked = Vec::new();
     let mut shown = String::new();
-    while let Some(event) = within("questions", LIMIT, execution.next()).await?? {
+    while let Some(event) = within("questions", EXECUTION_TIMEOUT, execution.next()).await?? {
         match event {
             CodeEvent::Started(started) => number = started.execution,
             CodeEvent::InputRequested(question) => {
@@ -352,10 +352,10 @@ async fn context_questions_are_answered_or_refused(context: &Context) -> Checked
                     ..Default::default()
                 };
                 let wrong = v1::AnswerRequest { execution: number + 1, value: "x".into(), ..answer.clone() };
-                refused(
+                expect_refused(
                     guest.answer_code(wrong).await,
                     ErrorCode::FailedPrecondition,
-                    &["execution", "does not run"],
+                    &["execution", "is not running"],
                 )?;
                 let answer = match asked.len() {
                     1 => v1::AnswerRequest { value: "Ada ü".into(), ..answer },
@@ -363,9 +363,13 @@ async fn context_questions_are_answered_or_refused(context: &Context) -> Checked
                     _ => v1::AnswerRequest { end_of_file: true, ..answer },
                 };
                 guest.answer_code(answer.clone()).await?;
-                // It is answered once; for the others the next question may be there already.
+                // Each request is answered once; for the earlier ones, the next request may have arrived already.
                 if asked.len() == 3 {
-                    refused(guest.answer_code(answer).await, ErrorCode::FailedPrecondition, &["execution"])?;
+                    expect_refused(
+                        guest.answer_code(answer).await,
+                        ErrorCode::FailedPrecondition,
+                        &["execution"],
+                    )?;
                 }
             }
             CodeEvent::Result(result) => {
@@ -381,24 +385,27 @@ async fn context_questions_are_answered_or_refused(context: &Context) -> Checked
     context.stop(sandbox).await
 }
 
-/// Starts code that says `here` once it is where it is to be.
-pub(super) async fn begun(guest: &GuestClient, request: v1::ExecuteCodeRequest) -> Checked<CodeExecution> {
+/// Starts code and waits until it prints `here`.
+pub(super) async fn start_until_here(
+    guest: &GuestClient,
+    request: v1::ExecuteCodeRequest,
+) -> Checked<CodeExecution> {
     let mut execution = guest.execute_code(request).await?;
     let mut seen = Vec::new();
     while !seen.ends_with(b"here\n") {
-        match within("code that begins", LIMIT, execution.next()).await?? {
+        match within("the start of code", EXECUTION_TIMEOUT, execution.next()).await?? {
             Some(CodeEvent::Output { data, .. }) => seen.extend_from_slice(&data),
             Some(CodeEvent::Started(_)) => {}
-            other => return Err(Stop::Failed(format!("instead of its output came {other:?}"))),
+            other => return Err(Stop::Failed(format!("expected output, got {other:?}"))),
         }
     }
     Ok(execution)
 }
 
-/// What is left of an execution whose beginning was read already.
-pub(super) async fn rest(mut execution: CodeExecution) -> Checked<(v1::CodeEnded, String)> {
+/// Collects the remaining events of an execution.
+pub(super) async fn collect_rest(mut execution: CodeExecution) -> Checked<(v1::CodeEnded, String)> {
     let (mut end, mut name) = (v1::CodeEnded::default(), String::new());
-    while let Some(event) = within("the rest of an execution", LIMIT, execution.next()).await?? {
+    while let Some(event) = within("the rest of an execution", EXECUTION_TIMEOUT, execution.next()).await?? {
         match event {
             CodeEvent::Error(error) => name = error.name,
             CodeEvent::Ended(ended) => end = ended,
@@ -425,9 +432,9 @@ async fn context_interrupt_keeps_it(context: &Context) -> Checked {
             allow_input: true,
             ..code(&format!("print('here', flush=True)\n{text}"))
         };
-        let execution = begun(guest, request).await?;
+        let execution = start_until_here(guest, request).await?;
         equal!(guest.interrupt_context("python").await?, true);
-        let (ended, name) = rest(execution).await?;
+        let (ended, name) = collect_rest(execution).await?;
         equal!(
             (text, ended.status.as_known(), name.as_str()),
             (text, Some(INTERRUPTED), "KeyboardInterrupt")
@@ -435,32 +442,32 @@ async fn context_interrupt_keeps_it(context: &Context) -> Checked {
         equal!(ended.state, PRESERVED);
         equal!(value(guest, "kept").await?, "7");
     }
-    // Code may take an interrupt for itself, and go on.
+    // Code may handle an interrupt and continue.
     let text = "try:\n    print('here', flush=True)\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    took = True\ntook";
-    let execution = begun(guest, code(text)).await?;
+    let execution = start_until_here(guest, code(text)).await?;
     guest.interrupt_context("python").await?;
-    equal!(rest(execution).await?.0.status, OK);
+    equal!(collect_rest(execution).await?.0.status, OK);
     equal!(value(guest, "took").await?, "True");
-    // What was interrupted has ended, and waits only to be noticed by its parent.
+    // Interrupted processes have exited, and only wait to be reaped.
     let reap = "import os\ntry:\n    while True: os.waitpid(-1, 0)\nexcept ChildProcessError: pass";
-    equal!(execute(guest, timed(reap, 30_000, 0)).await?.end(), (OK, PRESERVED));
-    eventually_processes(&sandbox, 1).await?;
+    equal!(execute(guest, with_timeout(reap, 30_000, 0)).await?.end(), (OK, PRESERVED));
+    wait_for_processes(&sandbox, 1).await?;
     context.stop(sandbox).await
 }
 
-/// Waits until so many processes of user code run.
-async fn eventually_processes(sandbox: &Sandbox, count: u32) -> Checked {
-    let right = async || Ok(super::program::processes(sandbox).await? == count);
-    match eventually("what was started is ended", LIMIT, right).await {
+/// Waits until exactly `count` processes of user code run.
+async fn wait_for_processes(sandbox: &Sandbox, count: u32) -> Checked {
+    let right = async || Ok(super::program::count_processes(sandbox).await? == count);
+    match eventually("the started processes have ended", EXECUTION_TIMEOUT, right).await {
         Err(Stop::Failed(why)) => {
             let left = super::program::sh(sandbox, "ps -eo pid,ppid,stat,args").await?.text();
-            Err(Stop::Failed(format!("{why}; of {count} there are:\n{left}")))
+            Err(Stop::Failed(format!("{why}; expected {count}, running:\n{left}")))
         }
         other => other,
     }
 }
 
-pub(super) fn timed(text: &str, timeout_ms: u64, grace_ms: u64) -> v1::ExecuteCodeRequest {
+pub(super) fn with_timeout(text: &str, timeout_ms: u64, grace_ms: u64) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { timeout_ms, grace_ms, ..code(text) }
 }
 
@@ -468,12 +475,12 @@ async fn context_time_out_keeps_it_if_it_can(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "kept = 7\nimport time, signal, threading").await?;
-    let done = execute(guest, timed("time.sleep(1000)", 300, 0)).await?;
+    let done = execute(guest, with_timeout("time.sleep(1000)", 300, 0)).await?;
     equal!((done.end(), done.error()), ((TIMED_OUT, PRESERVED), "KeyboardInterrupt"));
     equal!(value(guest, "kept").await?, "7");
-    equal!(execute(guest, timed("1 + 1", 60_000, 0)).await?.end(), (OK, PRESERVED));
+    equal!(execute(guest, with_timeout("1 + 1", 60_000, 0)).await?.end(), (OK, PRESERVED));
     let deaf = "kept = 8\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('here', flush=True)\nwhile True: time.sleep(1000)";
-    let done = execute(guest, timed(deaf, 300, 300)).await?;
+    let done = execute(guest, with_timeout(deaf, 300, 300)).await?;
     equal!(done.end(), (TIMED_OUT, LOST));
     equal!((done.ended.cause.as_known(), done.ended.signal), (Some(v1::Cause::CAUSE_TIMED_OUT), 9));
     ensure!(done.ended.reason.contains("timed out and did not end"), "{:?}", done.ended.reason);
@@ -506,7 +513,7 @@ async fn context_that_dies_is_made_anew(context: &Context) -> Checked {
         equal!((after.error(), after.started.rebuilt.as_str()), ("NameError", done.ended.reason.as_str()));
         equal!(run(guest, "1").await?.started.rebuilt, "");
     }
-    eventually_processes(&sandbox, 1).await?;
+    wait_for_processes(&sandbox, 1).await?;
     context.stop(sandbox).await
 }
 
@@ -515,12 +522,12 @@ async fn context_that_ends_between_executions_is_made_anew(context: &Context) ->
     let guest = sandbox.guest();
     value(guest, "import os, threading\nkept = 7").await?;
     let pid = guest.list_contexts().await?.first().map_or(0, |context| context.pid);
-    super::program::sh(&sandbox, &format!("kill -9 {pid}")).await?.well()?;
+    super::program::sh(&sandbox, &format!("kill -9 {pid}")).await?.expect_success()?;
     let lost = async || {
         let contexts = guest.list_contexts().await?;
         Ok(contexts.iter().all(|context| context.state == v1::ContextState::CONTEXT_STATE_LOST))
     };
-    eventually("the context is lost", LIMIT, lost).await?;
+    eventually("the context is lost", EXECUTION_TIMEOUT, lost).await?;
     let done = run(guest, "kept").await?;
     equal!(done.error(), "NameError");
     ensure!(
@@ -537,10 +544,10 @@ async fn context_without_memory_is_lost(context: &Context) -> Checked {
     let guest = sandbox.guest();
     let before = sandbox.usage().await;
     let done = run(guest, "held = []\nwhile True: held.append(bytearray(1 << 24))").await?;
-    // Python may get an error of its own before the kernel has to kill it.
+    // Python may raise its own error before the kernel kills it.
     if done.end() != (ERROR, PRESERVED) {
         equal!((done.end(), done.ended.signal), ((DIED, LOST), 9));
-        ensure!(sandbox.usage().await.oom_kills > before.oom_kills, "nothing was counted");
+        ensure!(sandbox.usage().await.oom_kills > before.oom_kills, "no OOM kill was counted");
     }
     equal!(run(guest, "held = None\n1 + 1").await?.value(), "2");
     context.stop(sandbox).await
@@ -550,7 +557,7 @@ async fn context_is_restarted_and_removed(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "kept = 7\nimport time, subprocess").await?;
-    let execution = begun(
+    let execution = start_until_here(
         guest,
         code("_ = subprocess.Popen(['sleep', '1000'])\nprint('here', flush=True)\ntime.sleep(1000)"),
     )
@@ -558,22 +565,23 @@ async fn context_is_restarted_and_removed(context: &Context) -> Checked {
     let waiting = guest.execute_code(code("kept")).await?;
     let info = guest.restart_context("python").await?;
     equal!(info.generation, 2);
-    let (ended, _) = rest(execution).await?;
+    let (ended, _) = collect_rest(execution).await?;
     equal!((ended.status.as_known(), ended.state.as_known()), (Some(INTERRUPTED), Some(LOST)));
     equal!(ended.reason, "the context was restarted");
-    // Whoever waits runs in the fresh one, which was asked for and is no loss.
-    let done = to_end(waiting).await?;
+    // A queued execution runs in the new interpreter; a requested restart is not reported as a loss.
+    let done = collect(waiting).await?;
     equal!((done.error(), done.started.rebuilt.as_str()), ("NameError", ""));
-    eventually_processes(&sandbox, 1).await?;
-    let execution = begun(guest, code("print('here', flush=True)\nimport time; time.sleep(1000)")).await?;
+    wait_for_processes(&sandbox, 1).await?;
+    let execution =
+        start_until_here(guest, code("print('here', flush=True)\nimport time; time.sleep(1000)")).await?;
     let mut waiting = guest.execute_code(code("1")).await?;
     guest.remove_context("python").await?;
-    equal!(rest(execution).await?.0.reason, "the context was removed");
-    refused(waiting.next().await, ErrorCode::NotFound, &["python", "was removed"])?;
-    eventually_processes(&sandbox, 0).await?;
-    refused(guest.remove_context("python").await, ErrorCode::NotFound, &["no context \"python\""])?;
-    refused(guest.restart_context("c9").await, ErrorCode::NotFound, &["c9"])?;
-    refused(guest.interrupt_context("c9").await, ErrorCode::NotFound, &["c9"])?;
+    equal!(collect_rest(execution).await?.0.reason, "the context was removed");
+    expect_refused(waiting.next().await, ErrorCode::NotFound, &["python", "was removed"])?;
+    wait_for_processes(&sandbox, 0).await?;
+    expect_refused(guest.remove_context("python").await, ErrorCode::NotFound, &["no context \"python\""])?;
+    expect_refused(guest.restart_context("c9").await, ErrorCode::NotFound, &["c9"])?;
+    expect_refused(guest.interrupt_context("c9").await, ErrorCode::NotFound, &["c9"])?;
     equal!(run(guest, "1").await?.started.context.as_option().map(|context| context.generation), Some(1));
     context.stop(sandbox).await
 }
@@ -591,7 +599,7 @@ async fn context_requests_are_checked(context: &Context) -> Checked {
         ("code: it is not UTF-8", with(b"\xff")),
         (
             "context and language",
-            v1::ExecuteCodeRequest { language: "python".to_owned(), ..inside("python", "1") },
+            v1::ExecuteCodeRequest { language: "python".to_owned(), ..in_context("python", "1") },
         ),
         ("language", v1::ExecuteCodeRequest { language: "cobol".to_owned(), ..code("1") }),
         ("env: a name", v1::ExecuteCodeRequest { env: vec![variable("", "x")], ..code("1") }),
@@ -600,41 +608,41 @@ async fn context_requests_are_checked(context: &Context) -> Checked {
         ("on_disconnect", v1::ExecuteCodeRequest { on_disconnect: 77.into(), ..code("1") }),
     ];
     for (words, request) in invalid {
-        refused(asked(request).await, ErrorCode::InvalidArgument, &[words])?;
+        expect_refused(asked(request).await, ErrorCode::InvalidArgument, &[words])?;
     }
-    refused(asked(inside("c1", "1")).await, ErrorCode::NotFound, &["c1"])?;
-    refused(asked(inside("../c1\n", "1")).await, ErrorCode::NotFound, &["../c1"])?;
+    expect_refused(asked(in_context("c1", "1")).await, ErrorCode::NotFound, &["c1"])?;
+    expect_refused(asked(in_context("../c1\n", "1")).await, ErrorCode::NotFound, &["../c1"])?;
     let wrong = v1::CreateContextRequest { language: "x".to_owned(), ..Default::default() };
-    refused(guest.create_context(wrong).await, ErrorCode::InvalidArgument, &["language", "python"])?;
+    expect_refused(guest.create_context(wrong).await, ErrorCode::InvalidArgument, &["language", "python"])?;
     let wrong =
         v1::CreateContextRequest { cwd: "nowhere".into(), language: "bash".to_owned(), ..Default::default() };
-    refused(guest.create_context(wrong).await, ErrorCode::FailedPrecondition, &["cwd", "nowhere"])?;
+    expect_refused(guest.create_context(wrong).await, ErrorCode::FailedPrecondition, &["cwd", "nowhere"])?;
     let wrong = v1::AnswerRequest {
         context: "python".to_owned(),
         value: vec![b'x'; 65537].into(),
         ..Default::default()
     };
-    refused(guest.answer_code(wrong).await, ErrorCode::InvalidArgument, &["value", "65536"])?;
+    expect_refused(guest.answer_code(wrong).await, ErrorCode::InvalidArgument, &["value", "65536"])?;
     equal!(guest.list_contexts().await?.len(), 0);
-    // Code as long as it may be, in characters that JSON makes longer.
+    // Code of maximum length, in characters that JSON escapes.
     let long = format!("#{}\n7", "\u{1}ü".repeat(1_300_000));
     equal!(run(guest, &long).await?.value(), "7");
     context.stop(sandbox).await
 }
 
-/// Writes to every socket of the interpreter, as code would that attacks its control socket.
+/// Writes to every socket of the interpreter, to attack its control socket.
 const ATTACK: &str = "import os, stat\ndef write(data):\n    for fd in [int(f) for f in os.listdir('/proc/self/fd')]:\n        try:\n            if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, data)\n        except OSError: pass\n";
 
 async fn context_that_breaks_the_protocol_is_ended(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for (text, why) in [
-        ("write(b'\\xff' * 4096)", "bytes at once"),
-        ("write(b'\\0\\0\\0\\4rubb')", "what is no message"),
-        ("write(b'\\0\\0\\0\\2[]')", "what is no message"),
+        ("write(b'\\xff' * 4096)", "a frame of"),
+        ("write(b'\\0\\0\\0\\4rubb')", "an invalid message"),
+        ("write(b'\\0\\0\\0\\2[]')", "an invalid message"),
         (
             "write((4 << 20).to_bytes(4, 'big') + b'[' * (1 << 20)); write(b'[' * (3 << 20))",
-            "what is no message",
+            "an invalid message",
         ),
     ] {
         let done = run(guest, &format!("{ATTACK}{text}\nimport time; time.sleep(1000)")).await?;
@@ -646,11 +654,11 @@ async fn context_that_breaks_the_protocol_is_ended(context: &Context) -> Checked
         );
         equal!(value(guest, "1").await?, "1");
     }
-    // Nobody can answer in place of an execution that is still to come.
+    // Code cannot forge the results of a later execution.
     let lie = "import json\ndef say(**m):\n    b = json.dumps(m).encode()\n    write(len(b).to_bytes(4, 'big') + b)\nfor n in range(200): say(op='done', id=n, status='ok')";
     run(guest, &format!("{ATTACK}{lie}")).await?;
     equal!(run(guest, "6 * 7").await?.value(), "42");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -675,7 +683,7 @@ async fn context_shows_within_bounds(context: &Context) -> Checked {
     equal!(done.end(), (OK, PRESERVED));
     let bytes: usize = done.results.iter().flat_map(|result| &result.data).map(|form| form.data.len()).sum();
     ensure!(bytes <= 8 << 20 && done.value().contains("MiB left out"), "{bytes} bytes, nothing cut");
-    // A form larger than a message comes whole.
+    // A form larger than a message arrives complete.
     let done = run(guest, "display({'image/png': __import__('base64').b64encode(bytes(5 << 20)).decode(), 'text/plain': 'y' * (3 << 20)}, raw=True)").await?;
     let mut sizes: Vec<_> = done
         .results
@@ -720,7 +728,7 @@ async fn context_children_hold_nothing_up(context: &Context) -> Checked {
     let done = run(guest, forked).await?;
     equal!((done.text().as_str(), done.results.len(), done.end()), ("child", 1, (OK, PRESERVED)));
     guest.remove_context("python").await?;
-    eventually_processes(&sandbox, 0).await?;
+    wait_for_processes(&sandbox, 0).await?;
     context.stop(sandbox).await
 }
 
@@ -729,16 +737,16 @@ async fn context_follows_its_stream(context: &Context) -> Checked {
     let guest = sandbox.guest();
     value(guest, "import time, os\nkept = 7").await?;
     let text = "print('here', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('went', 'w').close()";
-    drop(begun(guest, code(text)).await?);
-    super::program::sh(&sandbox, "touch go").await?.well()?;
+    drop(start_until_here(guest, code(text)).await?);
+    super::program::sh(&sandbox, "touch go").await?.expect_success()?;
     equal!(value(guest, "os.path.exists('went')").await?, "True");
     let kill = v1::OnDisconnect::ON_DISCONNECT_KILL;
     let request =
         |text: &str| v1::ExecuteCodeRequest { on_disconnect: kill.into(), grace_ms: 500, ..code(text) };
-    drop(begun(guest, request("print('here', flush=True)\ntime.sleep(1000)")).await?);
+    drop(start_until_here(guest, request("print('here', flush=True)\ntime.sleep(1000)")).await?);
     equal!(value(guest, "kept").await?, "7");
     let deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('here', flush=True)\nwhile True: time.sleep(1000)";
-    drop(begun(guest, request(deaf)).await?);
+    drop(start_until_here(guest, request(deaf)).await?);
     let done = run(guest, "1").await?;
     equal!(done.value(), "1");
     ensure!(done.started.rebuilt.contains("its caller had gone"), "{}", done.started.rebuilt);
@@ -750,7 +758,9 @@ async fn context_threads_speak_later(context: &Context) -> Checked {
     let guest = sandbox.guest();
     let text = "import threading, os, time\ndef later():\n    while not os.path.exists('go'): time.sleep(0.01)\n    print('late', flush=True)\n    open('said', 'w').close()\nthreading.Thread(target=later).start()";
     equal!(run(guest, text).await?.end(), (OK, PRESERVED));
-    super::program::sh(&sandbox, "touch go; while [ ! -e said ]; do sleep 0.01; done").await?.well()?;
+    super::program::sh(&sandbox, "touch go; while [ ! -e said ]; do sleep 0.01; done")
+        .await?
+        .expect_success()?;
     let done = run(guest, "1").await?;
     equal!((done.text().as_str(), done.value().as_str()), ("late", "1"));
     context.stop(sandbox).await
@@ -804,9 +814,9 @@ async fn context_of_bash(context: &Context) -> Checked {
     let done = execute(guest, v1::ExecuteCodeRequest { timeout_ms: 300, ..bash("sleep 1000") }).await?;
     equal!(done.end(), (TIMED_OUT, PRESERVED));
     equal!(run("echo $x").await?.text(), "6");
-    let execution = begun(guest, bash("echo here; sleep 1000")).await?;
+    let execution = start_until_here(guest, bash("echo here; sleep 1000")).await?;
     guest.interrupt_context("bash").await?;
-    equal!(rest(execution).await?.0.state, PRESERVED);
+    equal!(collect_rest(execution).await?.0.state, PRESERVED);
     let done = run("exit 7").await?;
     equal!((done.end(), done.ended.exit_code), ((DIED, LOST), 7));
     let done = run("echo ${x-gone}").await?;
@@ -825,9 +835,9 @@ async fn context_of_javascript(context: &Context) -> Checked {
     let done = run("const x = 21; null.y").await?;
     equal!((done.error(), done.end()), ("TypeError", (ERROR, PRESERVED)));
     equal!(run("x").await?.value(), "21");
-    let execution = begun(guest, js("console.log('here'); while (true) {}")).await?;
+    let execution = start_until_here(guest, js("console.log('here'); while (true) {}")).await?;
     guest.interrupt_context("javascript").await?;
-    let (ended, _) = rest(execution).await?;
+    let (ended, _) = collect_rest(execution).await?;
     equal!((ended.status.as_known(), ended.state.as_known()), (Some(INTERRUPTED), Some(PRESERVED)));
     equal!(run("x").await?.value(), "21");
     let done =
@@ -870,7 +880,7 @@ async fn contexts_are_bounded(context: &Context) -> Checked {
     for _ in 0..32 {
         ids.push(guest.create_context(request()).await?.id);
     }
-    refused(guest.create_context(request()).await, ErrorCode::ResourceExhausted, &["32"])?;
+    expect_refused(guest.create_context(request()).await, ErrorCode::ResourceExhausted, &["32"])?;
     let first = ids.swap_remove(0);
     guest.remove_context(&first).await?;
     let more = guest.create_context(request()).await?;

@@ -1,4 +1,4 @@
-//! Interpreters that are used against their guest, and readers that do not read.
+//! Interpreters that attack their guest, and readers that do not read.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use bytes::Bytes;
 use super::case::{Case, Checked, cases, ensure, equal, eventually, within};
 use super::context::Context;
 use super::contexts::{
-    DIED, ERROR, LIMIT, LOST, OK, PRESERVED, begun, code, execute, inside, run, timed, value,
+    DIED, ERROR, EXECUTION_TIMEOUT, LOST, OK, PRESERVED, code, execute, in_context, run, start_until_here,
+    value, with_timeout,
 };
-use super::processes::refused;
-use super::program::{sh, usable, variable};
+use super::processes::expect_refused;
+use super::program::{check_usable, sh, variable};
 use crate::client::{CodeEvent, CodeExecution, GuestClient};
 use crate::engine::Sandbox;
 
@@ -28,8 +29,8 @@ pub(super) const CASES: &[Case] = cases![
     context_directories_are_checked [],
 ];
 
-/// How long something may take that does not wait for anybody.
-const SOON: Duration = Duration::from_secs(10);
+/// Timeout of operations that must not wait for a reader.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends frames on every socket of the interpreter.
 const FRAMES: &str = "import os, stat
@@ -60,7 +61,7 @@ async fn context_frames_of_many_values_end_nothing(context: &Context) -> Checked
         equal!((text, done.end(), done.results.len()), (text, (OK, PRESERVED), 0));
     }
     equal!(value(guest, "os.getpid()").await?, pid);
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -73,7 +74,7 @@ async fn context_json_comes_as_it_was_said(context: &Context) -> Checked {
     equal!(shown.mime, "application/json");
     let shown = String::from_utf8_lossy(&shown.data).replace(' ', "");
     ensure!(shown.starts_with("{\"z\":1180591620717411303424,\"a\":[1.5,null,"), "{shown}");
-    // Large ones make neither the guest large nor its host.
+    // Large values do not exhaust the memory of the guest or the host.
     for (count, comes) in [(600_000, true), (1_000_000, false)] {
         let done = run(guest, &json(&format!("[[0, 0]] * {count}"))).await?;
         equal!(done.end(), (OK, PRESERVED));
@@ -81,13 +82,13 @@ async fn context_json_comes_as_it_was_said(context: &Context) -> Checked {
         equal!((count, bytes.is_some_and(|bytes| bytes > 3_000_000)), (count, comes));
         ensure!(
             comes || done.results.iter().any(|result| !result.cut.is_empty()),
-            "it is missing, and nobody says so"
+            "a missing form is not reported"
         );
     }
     context.stop(sandbox).await
 }
 
-/// Code that writes without end, and says in a file how far it has come.
+/// Code that writes without end, and records its progress in a file.
 const FLOODS: [(&str, &str); 2] = [
     (
         "python",
@@ -99,17 +100,17 @@ const FLOODS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Starts code that writes without end, and reads nothing of it.
+/// Starts code that writes without end, and reads nothing of its output.
 async fn flood(sandbox: &Sandbox, language: &str, text: &str) -> Checked<CodeExecution> {
-    sh(sandbox, "rm -f n flow").await?.well()?;
-    let execution = begun(sandbox.guest(), of(language, text)).await?;
-    sh(sandbox, "touch flow").await?.well()?;
-    until_it_stands(sandbox).await?;
+    sh(sandbox, "rm -f n flow").await?.expect_success()?;
+    let execution = start_until_here(sandbox.guest(), in_language(language, text)).await?;
+    sh(sandbox, "touch flow").await?.expect_success()?;
+    wait_until_blocked(sandbox).await?;
     Ok(execution)
 }
 
-/// Waits until code has come so far that it waits for its reader.
-async fn until_it_stands(sandbox: &Sandbox) -> Checked {
+/// Waits until code is blocked by its reader.
+async fn wait_until_blocked(sandbox: &Sandbox) -> Checked {
     let (mut last, mut same) = (String::new(), 0);
     let stands = async || {
         let now = sh(sandbox, "cat n 2>/dev/null || :").await?.text();
@@ -117,10 +118,10 @@ async fn until_it_stands(sandbox: &Sandbox) -> Checked {
         last = now;
         Ok(same == 25)
     };
-    eventually("code waits for its reader", LIMIT, stands).await
+    eventually("the code is blocked by its reader", EXECUTION_TIMEOUT, stands).await
 }
 
-fn of(language: &str, text: &str) -> v1::ExecuteCodeRequest {
+fn in_language(language: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { language: language.to_owned(), ..code(text) }
 }
 
@@ -129,35 +130,37 @@ async fn context_is_ended_though_its_reader_stands_still(context: &Context) -> C
     let guest = sandbox.guest();
     for (language, text) in FLOODS {
         let mut readers = Vec::new();
-        execute(guest, of(language, "true or 1")).await?;
+        execute(guest, in_language(language, "true or 1")).await?;
         for _ in 0..2 {
             readers.push(flood(&sandbox, language, text).await?);
-            let waiting = guest.execute_code(of(language, "print('mine')\n")).await?;
-            // The first is restarted, the second removed; whoever waits is told within its time.
+            let waiting = guest.execute_code(in_language(language, "print('mine')\n")).await?;
+            // The first context is restarted, the second removed; queued executions are notified promptly.
             if readers.len() == 1 {
-                within("a restart", SOON, guest.restart_context(language)).await??;
-                let done = within("its turn", SOON, super::contexts::to_end(waiting)).await??;
+                within("a restart", PROMPT_TIMEOUT, guest.restart_context(language)).await??;
+                let done = within("its turn", PROMPT_TIMEOUT, super::contexts::collect(waiting)).await??;
                 equal!(done.end().1, PRESERVED);
             } else {
-                within("a removal", SOON, guest.remove_context(language)).await??;
+                within("a removal", PROMPT_TIMEOUT, guest.remove_context(language)).await??;
                 let mut waiting = waiting;
-                refused(waiting.next().await, ErrorCode::NotFound, &["was removed"])?;
+                expect_refused(waiting.next().await, ErrorCode::NotFound, &["was removed"])?;
             }
         }
         for mut reader in readers {
-            // It is told what it has missed, or the end if it has missed nothing.
+            // The reader gets an error if it has missed events, otherwise the end.
             let missed = loop {
-                match within("the rest", LIMIT, reader.next()).await? {
+                match within("the rest", EXECUTION_TIMEOUT, reader.next()).await? {
                     Ok(Some(_)) => {}
                     Ok(None) => {
-                        break String::from("what the code did last was not read in time: the context was");
+                        break String::from(
+                            "the last events of the code were not read in time: the context was",
+                        );
                     }
                     Err(error) => break error.to_string(),
                 }
             };
             ensure!(missed.contains("not read in time: the context was"), "{missed}");
         }
-        equal!(execute(guest, of(language, "true or 1")).await?.end().1, PRESERVED);
+        equal!(execute(guest, in_language(language, "true or 1")).await?.end().1, PRESERVED);
     }
     context.stop(sandbox).await
 }
@@ -169,7 +172,7 @@ async fn context_interrupt_reaches_code_whose_reader_stands_still(context: &Cont
     let mut reader = flood(&sandbox, language, text).await?;
     equal!(guest.interrupt_context(language).await?, true);
     let mut ended = None;
-    while let Some(event) = within("the rest", LIMIT, reader.next()).await?? {
+    while let Some(event) = within("the rest", EXECUTION_TIMEOUT, reader.next()).await?? {
         if let CodeEvent::Ended(end) = event {
             ended = Some(end);
         }
@@ -181,7 +184,7 @@ async fn context_interrupt_reaches_code_whose_reader_stands_still(context: &Cont
 }
 
 fn bash(text: &str) -> v1::ExecuteCodeRequest {
-    of("bash", text)
+    in_language("bash", text)
 }
 
 async fn context_of_bash_runs_nothing_in_a_wrong_place(context: &Context) -> Checked {
@@ -203,7 +206,7 @@ async fn context_of_bash_runs_nothing_in_a_wrong_place(context: &Context) -> Che
 async fn context_of_bash_puts_everything_back(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    // Functions of such names hold nothing up, and see nothing.
+    // Functions with these names do not interfere.
     let traps = "cd() { sleep 1000; }; pwd() { sleep 1000; }; A=old; declare -i N=3";
     execute(guest, bash(traps)).await?;
     let with = |text: &str| v1::ExecuteCodeRequest {
@@ -218,7 +221,7 @@ async fn context_of_bash_puts_everything_back(context: &Context) -> Checked {
         ("if true; then", ERROR, ""),
         ("echo a ) b", ERROR, ""),
     ] {
-        let done = within(text, SOON, execute(guest, with(text))).await??;
+        let done = within(text, PROMPT_TIMEOUT, execute(guest, with(text))).await??;
         equal!((text, done.end(), done.text().as_str()), (text, (end, PRESERVED), out));
         let look =
             "echo $A $N ${NEW-none}; [ $PWD = $HOME ] && echo home; compgen -v __belljar; declare -p A N";
@@ -244,7 +247,7 @@ async fn context_of_bash_hears_what_was_written_before(context: &Context) -> Che
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     execute(guest, bash("(while [ ! -e go ]; do sleep 0.01; done; echo late; touch said) &")).await?;
-    sh(&sandbox, "touch go; while [ ! -e said ]; do sleep 0.01; done").await?.well()?;
+    sh(&sandbox, "touch go; while [ ! -e said ]; do sleep 0.01; done").await?.expect_success()?;
     let request =
         v1::ExecuteCodeRequest { env: vec![variable("A", "now")], cwd: "/".into(), ..bash("echo $A") };
     equal!(execute(guest, request).await?.text(), "late\nnow");
@@ -255,9 +258,9 @@ async fn context_that_forks_without_end_is_ended(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";
-    let _ = execute(guest, timed(bomb, 2000, 1000)).await?;
-    within("a removal", LIMIT, guest.remove_context("python")).await??;
-    within("an execution", LIMIT, usable(&sandbox)).await??;
+    let _ = execute(guest, with_timeout(bomb, 2000, 1000)).await?;
+    within("a removal", EXECUTION_TIMEOUT, guest.remove_context("python")).await??;
+    within("an execution", EXECUTION_TIMEOUT, check_usable(&sandbox)).await??;
     equal!(value(guest, "6 * 7").await?, "42");
     context.stop(sandbox).await
 }
@@ -265,20 +268,20 @@ async fn context_that_forks_without_end_is_ended(context: &Context) -> Checked {
 async fn context_directories_are_checked(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest: &GuestClient = sandbox.guest();
-    // Who passes the call on may say it in words of its own.
+    // A server that forwards the call may use its own wording.
     for cwd in [b"/a\0b".as_slice(), b"/\xff"] {
         let cwd = Bytes::copy_from_slice(cwd);
         let create = v1::CreateContextRequest { cwd: cwd.clone(), ..Default::default() };
-        refused(guest.create_context(create).await, ErrorCode::InvalidArgument, &["cwd"])?;
+        expect_refused(guest.create_context(create).await, ErrorCode::InvalidArgument, &["cwd"])?;
         let request = v1::ExecuteCodeRequest { cwd, ..bash("1") };
         let asked = match guest.execute_code(request).await {
             Ok(mut execution) => execution.next().await.map(drop),
             Err(error) => Err(error),
         };
-        refused(asked, ErrorCode::InvalidArgument, &["cwd"])?;
+        expect_refused(asked, ErrorCode::InvalidArgument, &["cwd"])?;
     }
-    refused(
-        match guest.execute_code(inside("c1", "1")).await {
+    expect_refused(
+        match guest.execute_code(in_context("c1", "1")).await {
             Ok(mut execution) => execution.next().await.map(drop),
             Err(error) => Err(error),
         },

@@ -1,11 +1,13 @@
-//! Contexts of Jupyter kernels, which a bridge inside the sandbox speaks with.
+//! Contexts of Jupyter kernels, connected by a bridge inside the sandbox.
 
 use belljar_proto::{ErrorCode, v1};
 
 use super::case::{Case, Checked, Stop, cases, ensure, equal};
 use super::context::Context;
-use super::contexts::{Done, ERROR, INTERRUPTED, LOST, OK, PRESERVED, begun, code, execute, rest};
-use super::processes::refused;
+use super::contexts::{
+    Done, ERROR, INTERRUPTED, LOST, OK, PRESERVED, code, collect_rest, execute, start_until_here,
+};
+use super::processes::expect_refused;
 use super::program::variable;
 use crate::client::GuestError;
 
@@ -15,12 +17,12 @@ pub(super) const CASES: &[Case] = cases![
     context_of_no_jupyter_kernel [],
 ];
 
-fn of(language: &str, text: &str) -> v1::ExecuteCodeRequest {
+fn in_language(language: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { language: language.to_owned(), ..code(text) }
 }
 
-/// Skips the case where the tree has no such kernel.
-async fn needs(context: &Context, language: &str) -> Checked {
+/// Skips the case if the tree has no such kernel.
+async fn require_kernel(context: &Context, language: &str) -> Checked {
     let sandbox = context.sandbox().await?;
     let made = sandbox
         .guest()
@@ -36,19 +38,19 @@ async fn needs(context: &Context, language: &str) -> Checked {
 }
 
 async fn context_of_a_jupyter_kernel(context: &Context) -> Checked {
-    needs(context, "jupyter:python3").await?;
+    require_kernel(context, "jupyter:python3").await?;
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    let py = |text: &str| of("jupyter:python3", text);
+    let py = |text: &str| in_language("jupyter:python3", text);
     let run = async |text: &str| execute(guest, py(text)).await;
-    // The first execution makes the context, with what it gives.
+    // The first execution creates the context, with its environment.
     let mut first = py("import os; x = 20; (os.environ['A'], os.getcwd())");
     first.env = vec![variable("A", "b")];
     first.cwd = "/".into();
     let done = execute(guest, first.clone()).await?;
     equal!((done.value().as_str(), done.end()), ("('b', '/')", (OK, PRESERVED)));
     equal!(done.started.context.id, "jupyter:python3");
-    // The same again is no other place.
+    // The same environment is accepted again.
     equal!(execute(guest, first).await?.end(), (OK, PRESERVED));
     let mut elsewhere = py("1");
     elsewhere.cwd = "/usr".into();
@@ -56,9 +58,10 @@ async fn context_of_a_jupyter_kernel(context: &Context) -> Checked {
     let done = run("print('so'); x * 2 + 2").await?;
     equal!((done.value().as_str(), done.text().as_str(), done.end()), ("42", "so", (OK, PRESERVED)));
     equal!(run("1 / 0").await?.error(), "ZeroDivisionError");
-    let execution = begun(guest, py("print('here', flush=True)\nimport time\ntime.sleep(1000)")).await?;
+    let execution =
+        start_until_here(guest, py("print('here', flush=True)\nimport time\ntime.sleep(1000)")).await?;
     guest.interrupt_context("jupyter:python3").await?;
-    let (ended, _) = rest(execution).await?;
+    let (ended, _) = collect_rest(execution).await?;
     equal!((ended.status.as_known(), ended.state.as_known()), (Some(INTERRUPTED), Some(PRESERVED)));
     equal!(run("x").await?.value(), "20");
     let done = run("os._exit(3)").await?;
@@ -70,11 +73,11 @@ async fn context_of_a_jupyter_kernel(context: &Context) -> Checked {
 }
 
 async fn context_of_r(context: &Context) -> Checked {
-    needs(context, "r").await?;
+    require_kernel(context, "r").await?;
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    let run = async |text: &str| execute(guest, of("r", text)).await;
-    // IRkernel displays values: it knows no main result.
+    let run = async |text: &str| execute(guest, in_language("r", text)).await;
+    // IRkernel displays values: it has no main result.
     let shown = |done: &Done| -> String {
         let plain = done.results.iter().flat_map(|one| &one.data).find(|form| form.mime == "text/plain");
         plain.map(|form| String::from_utf8_lossy(&form.data).into_owned()).unwrap_or_default()
@@ -84,8 +87,8 @@ async fn context_of_r(context: &Context) -> Checked {
     equal!((shown(&done).as_str(), done.text().as_str(), done.end()), ("[1] 42", "so", (OK, PRESERVED)));
     let done = run("stop('no')").await?;
     equal!(done.end(), (ERROR, PRESERVED));
-    let said = done.error.as_ref().map(|error| error.value.clone()).unwrap_or_default();
-    ensure!(said.contains("no"), "{said}");
+    let message = done.error.as_ref().map(|error| error.value.clone()).unwrap_or_default();
+    ensure!(message.contains("no"), "{message}");
     let done = run("data.frame(a = 1:2)").await?;
     let forms: Vec<_> =
         done.results.iter().flat_map(|one| &one.data).map(|form| form.mime.as_str()).collect();
@@ -102,8 +105,12 @@ async fn context_of_no_jupyter_kernel(context: &Context) -> Checked {
             .create_context(v1::CreateContextRequest { language: language.to_owned(), ..Default::default() })
             .await
     };
-    refused(make("jupyter:nosuch").await, ErrorCode::FailedPrecondition, &["nosuch", "installed are"])?;
-    refused(make("jupyter:../x").await, ErrorCode::InvalidArgument, &["language", "jupyter:NAME"])?;
+    expect_refused(
+        make("jupyter:nosuch").await,
+        ErrorCode::FailedPrecondition,
+        &["nosuch", "installed are"],
+    )?;
+    expect_refused(make("jupyter:../x").await, ErrorCode::InvalidArgument, &["language", "jupyter:NAME"])?;
     equal!(guest.list_contexts().await?.len(), 0);
     context.stop(sandbox).await
 }

@@ -1,4 +1,4 @@
-//! Files that were laid out to trap whoever reads them.
+//! Hostile files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
 use super::files::read;
-use super::processes::refused;
-use super::program::{py, sh, usable};
+use super::processes::expect_refused;
+use super::program::{check_usable, py, sh};
 use crate::client::GuestError;
 
 pub(super) const CASES: &[Case] = cases![
@@ -33,13 +33,13 @@ pub(super) const CASES: &[Case] = cases![
 async fn links_are_refused_when_asked_to(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    sh(&sandbox, "echo x > file; ln -s file link; ln -s loop loop").await?.well()?;
+    sh(&sandbox, "echo x > file; ln -s file link; ln -s loop loop").await?.expect_success()?;
     equal!(read(guest, "link", 0, 0).await?, b"x\n");
     let result = guest.read("link".as_ref(), 0, 0, true).await.map(|_| ());
-    refused(result, ErrorCode::FailedPrecondition, &["link", "symbolic"])?;
+    expect_refused(result, ErrorCode::FailedPrecondition, &["link", "symbolic"])?;
     guest.read("file".as_ref(), 0, 0, true).await?;
     let result = guest.read("loop".as_ref(), 0, 0, false).await.map(|_| ());
-    refused(result, ErrorCode::FailedPrecondition, &["loop"])?;
+    expect_refused(result, ErrorCode::FailedPrecondition, &["loop"])?;
     context.stop(sandbox).await
 }
 
@@ -63,7 +63,8 @@ async fn links_lead_nowhere_outside(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// A directory becomes a link to a directory of the host and back, all the time, while files below it are read and written.
+/// A directory is continuously replaced by a link to a directory of the host and back, while files below it are read
+/// and written.
 async fn rename_race_leads_nowhere(context: &Context) -> Checked {
     const READS: u32 = 10_000;
     const RACE_TIME: Duration = Duration::from_secs(20);
@@ -100,26 +101,29 @@ while True:
         Ok(guest.stat("ready".as_ref(), false).await.is_ok())
     })
     .await?;
-    let (mut came, mut missing) = (0, 0);
+    let (mut succeeded, mut missing) = (0, 0);
     let begin = std::time::Instant::now();
-    // On a busy machine the racer may not get its turn among so many reads: then there are more.
+    // On a busy machine the racer may not run often enough: then more reads follow.
     let mut number = 0;
-    while number < READS || ((came == 0 || missing == 0) && begin.elapsed() < RACE_TIME) {
+    while number < READS || ((succeeded == 0 || missing == 0) && begin.elapsed() < RACE_TIME) {
         number += 1;
         match guest.read_all("d/file".as_ref(), 100).await {
             Ok(content) => {
                 ensure!(*content == *b"own" || *content == *b"new", "a read gave {content:?}");
-                came += 1;
+                succeeded += 1;
             }
             Err(GuestError::Refused { .. }) => missing += 1,
             Err(error) => return Err(error.into()),
         }
         if number % (READS / WRITES) == 0 {
-            // It may be refused, or land in the directory that is there.
+            // It may be refused, or succeed in the current directory.
             let _ = guest.write("d/file".as_ref(), 0o644, Bytes::from_static(b"new")).await;
         }
     }
-    ensure!(came > 0 && missing > 0, "there was no race: {came} reads came, {missing} were refused");
+    ensure!(
+        succeeded > 0 && missing > 0,
+        "there was no race: {succeeded} reads succeeded, {missing} were refused"
+    );
     guest.signal(racer.id, 9, false).await?;
     let names: Vec<_> = std::fs::read_dir(&outside)?.flatten().map(|entry| entry.file_name()).collect();
     equal!(names, ["file"]);
@@ -145,7 +149,7 @@ os.mkdir('directory')
     for name in names {
         let reading = guest.read(name.as_ref(), 0, 0, false);
         let result = within(&format!("reading {name}"), Duration::from_secs(2), reading).await?.map(|_| ());
-        refused(result, ErrorCode::FailedPrecondition, &[name]).or_else(|stop| {
+        expect_refused(result, ErrorCode::FailedPrecondition, &[name]).or_else(|stop| {
             if name.starts_with("/dev/t") || name == "/dev/ptmx" { Ok(()) } else { Err(stop) }
         })?;
         let append = v1::WriteOpen {
@@ -158,7 +162,7 @@ os.mkdir('directory')
         ensure!(result.is_err(), "{name} was written");
     }
     guest.signal(writer.id, 9, false).await?;
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -201,14 +205,14 @@ async fn names_are_bytes(context: &Context) -> Checked {
     }
     let too_long = [b'n'; 256];
     let result = guest.write(OsStr::from_bytes(&too_long).as_ref(), 0o644, Bytes::new()).await;
-    refused(result, ErrorCode::InvalidArgument, &["too long"])?;
+    expect_refused(result, ErrorCode::InvalidArgument, &["too long"])?;
     context.stop(sandbox).await
 }
 
-/// Gives some bytes and then fails.
-pub(super) struct Broken(pub(super) bool);
+/// Returns some bytes and then fails.
+pub(super) struct FailingReader(pub(super) bool);
 
-impl AsyncRead for Broken {
+impl AsyncRead for FailingReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut TaskContext<'_>,
@@ -228,12 +232,12 @@ async fn broken_upload_leaves_nothing(context: &Context) -> Checked {
     guest.write("kept".as_ref(), 0o644, Bytes::from_static(b"before")).await?;
     for name in ["kept", "new"] {
         let open = v1::WriteOpen { path: Bytes::copy_from_slice(name.as_bytes()), ..Default::default() };
-        let Err(error) = guest.write_from(open, Broken(false)).await else {
-            return Err(super::Stop::Failed("a broken upload was taken for a whole one".to_owned()));
+        let Err(error) = guest.write_from(open, FailingReader(false)).await else {
+            return Err(super::Stop::Failed("a failed upload was accepted as complete".to_owned()));
         };
-        ensure!(matches!(error, GuestError::Source(_)), "a broken upload is told as {error:?}");
+        ensure!(matches!(error, GuestError::Source(_)), "a failed upload is reported as {error:?}");
     }
-    super::case::eventually("the traces of a broken upload are gone", Duration::from_secs(5), async || {
+    super::case::eventually("a failed upload has no leftovers", Duration::from_secs(5), async || {
         let (entries, _) = guest.list(".".as_ref(), 1, 0, Bytes::new()).await?;
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_ref()).collect();
         Ok(names == [b"kept".as_slice()])
@@ -246,7 +250,7 @@ async fn broken_upload_leaves_nothing(context: &Context) -> Checked {
 async fn upload_follows_a_link_and_keeps_it(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    sh(&sandbox, "mkdir target; echo old > target/file; ln -s target/file link").await?.well()?;
+    sh(&sandbox, "mkdir target; echo old > target/file; ln -s target/file link").await?.expect_success()?;
     guest.write("link".as_ref(), 0o644, Bytes::from_static(b"new")).await?;
     equal!(read(guest, "target/file", 0, 0).await?, b"new");
     equal!(guest.stat("link".as_ref(), false).await?.kind.as_known(), Some(v1::FileKind::FILE_KIND_SYMLINK));
@@ -265,10 +269,10 @@ async fn file_service_has_the_users_rights(context: &Context) -> Checked {
         };
         ensure!(matches!(error, GuestError::Refused { .. }), "{path}: {error}");
     }
-    sh(&sandbox, "mkdir locked; echo x > locked/file; chmod 000 locked").await?.well()?;
+    sh(&sandbox, "mkdir locked; echo x > locked/file; chmod 000 locked").await?.expect_success()?;
     let result = guest.read("locked/file".as_ref(), 0, 0, false).await.map(|_| ());
-    refused(result, ErrorCode::PermissionDenied, &["locked/file"])?;
-    sh(&sandbox, "chmod 700 locked").await?.well()?;
+    expect_refused(result, ErrorCode::PermissionDenied, &["locked/file"])?;
+    sh(&sandbox, "chmod 700 locked").await?.expect_success()?;
     context.stop(sandbox).await
 }
 
@@ -282,7 +286,7 @@ async fn system_cannot_be_written(context: &Context) -> Checked {
         let line = format!("(echo x > {path}) 2>/dev/null && echo wrote; rm -f {path} 2>/dev/null");
         equal!(sh(&sandbox, &line).await?.text(), "");
     }
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -304,6 +308,6 @@ open('bottom', 'w').close()
     equal!(entries.len(), 64);
     let removing = guest.remove("deep".as_ref(), true);
     within("removing a deep tree", Duration::from_secs(20), removing).await??;
-    refused(guest.stat("deep".as_ref(), false).await, ErrorCode::NotFound, &["deep"])?;
+    expect_refused(guest.stat("deep".as_ref(), false).await, ErrorCode::NotFound, &["deep"])?;
     context.stop(sandbox).await
 }

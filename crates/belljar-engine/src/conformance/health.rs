@@ -1,10 +1,10 @@
-//! What the guest tells about itself and about the sandbox.
+//! The guest's reports about itself and the sandbox.
 
 use std::time::Duration;
 
 use super::case::{Case, Checked, cases, ensure, equal, eventually};
 use super::context::Context;
-use super::program::{argv, py, python, until};
+use super::program::{argv, py, python, read_until};
 
 pub(super) const CASES: &[Case] = cases![
     health_is_told [],
@@ -43,7 +43,7 @@ print('ready', flush=True)
 time.sleep(1000)
 ";
     let mut execution = sandbox.guest().start(python(code)).await?;
-    until(&mut execution, "ready").await?;
+    read_until(&mut execution, "ready").await?;
     let metrics = sandbox.guest().metrics().await?;
     equal!((metrics.processes, metrics.threads), (4, 8));
     ensure!(
@@ -65,18 +65,18 @@ print('ready', flush=True)
 time.sleep(1000)
 ";
     let mut execution = sandbox.guest().start(python(code)).await?;
-    until(&mut execution, "ready").await?;
+    read_until(&mut execution, "ready").await?;
     let metrics = sandbox.guest().metrics().await?;
     let resident = metrics.resident_bytes;
     ensure!((64 << 20..128 << 20).contains(&resident), "{resident} bytes are resident");
     if metrics.memory_limit_bytes > 0 {
         let (used, limit) = (metrics.memory_used_bytes, metrics.memory_limit_bytes);
-        ensure!((resident..=limit).contains(&used), "{used} of {limit} bytes are told as used");
+        ensure!((resident..=limit).contains(&used), "{used} of {limit} bytes are reported as used");
     }
     let cpu = Duration::from_micros(metrics.user_us + metrics.system_us);
     ensure!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&cpu), "{cpu:?} of CPU were used");
     sandbox.guest().signal(execution.id, 9, false).await?;
-    super::program::to_end_with_gaps(execution, [0; 3]).await?;
+    super::program::collect_with_gaps(execution, [0; 3]).await?;
     let after = sandbox.guest().metrics().await?;
     equal!(after.resident_bytes, 0);
     let later = Duration::from_micros(after.user_us + after.system_us);
@@ -89,7 +89,7 @@ async fn metrics_tell_disk_use(context: &Context) -> Checked {
     spec.limits.disk = "16m".parse()?;
     spec.limits.tmp = "4m".parse()?;
     spec.limits.inodes = "500".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     py(
         &sandbox,
         "open('file', 'wb').write(b'x' * (3 << 20)); open('/tmp/file', 'wb').write(b'x' * (1 << 20))",

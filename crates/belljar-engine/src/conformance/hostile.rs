@@ -1,10 +1,10 @@
-//! Code that turns on the guest. The guest survives, and the sandbox can be used as before.
+//! Code that attacks the guest. The guest survives, and the sandbox stays usable.
 
 use std::time::Duration;
 
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
-use super::program::{finish, py, python, sh, usable};
+use super::program::{check_usable, finish, py, python, sh};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
@@ -21,16 +21,16 @@ pub(super) const CASES: &[Case] = cases![
     output_of_strange_shapes_does_no_harm [],
 ];
 
-/// The guest answers and the sandbox works.
-async fn unharmed(sandbox: &Sandbox) -> Checked {
+/// Checks that the guest responds and the sandbox is usable.
+async fn check_unharmed(sandbox: &Sandbox) -> Checked {
     within("a healthy guest's answer", Duration::from_secs(10), sandbox.guest().check()).await??;
-    usable(sandbox).await
+    check_usable(sandbox).await
 }
 
 async fn guest_survives_every_signal(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     sh(&sandbox, "kill -9 $PPID; kill -STOP $PPID; kill -TERM $PPID; kill -9 1; kill -STOP 1").await?;
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     let code = "
 import os, signal
 guest = os.getppid()
@@ -48,7 +48,7 @@ for number in range(1, 65):
             except OSError: pass
 ";
     py(&sandbox, code).await?;
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -63,16 +63,16 @@ for turn in range(50000):
         except PermissionError: pass
 ";
     py(&sandbox, code).await?;
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn guest_survives_a_crowd(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "256".parse()?;
-    // A watcher counts what processes share once for each of them.
+    // A watcher counts shared memory once per process.
     spec.limits.memory = "8g".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import os, time
 guest = os.getppid()
@@ -90,7 +90,7 @@ for number in range(made): os.wait()
 print(made)
 ";
     equal!(py(&sandbox, code).await?.text(), "200");
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -121,7 +121,7 @@ for name in ('exe', 'cwd', 'root'):
     except OSError: pass
 ";
     equal!(py(&sandbox, code).await?.text(), "");
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -137,15 +137,15 @@ for name in ('RLIMIT_NOFILE', 'RLIMIT_CPU', 'RLIMIT_AS', 'RLIMIT_NPROC', 'RLIMIT
     except OSError: pass
 ";
     equal!(py(&sandbox, code).await?.text(), "");
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn run_times_out_with_a_slow_guest(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.timeout = "1s".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
-    // The kernel lets any process of one user put another one of it behind all others. The host keeps the time then.
+    let sandbox = context.sandbox_with(&spec).await?;
+    // Any process may lower the priority of another one of the same user. The host enforces the timeout then.
     let code = "
 import os
 guest = os.getppid()
@@ -182,7 +182,7 @@ pidfd = libc.syscall(434, guest, 0)
 if pidfd >= 0 and libc.syscall(438, pidfd, 3, 0) >= 0: print('took its descriptor')
 ";
     equal!(py(&sandbox, code).await?.text(), "");
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -190,7 +190,7 @@ async fn program_that_closes_everything_ends_well(context: &Context) -> Checked 
     let sandbox = context.sandbox().await?;
     let finished = finish(&sandbox, python("import os; os.closerange(0, 65536); os._exit(3)")).await?;
     equal!(finished.end(), (3, 0));
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -214,8 +214,7 @@ status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read()
 print(status['SigBlk'], oct(os.umask(0o77)), os.getpgid(0) == os.getpid())
 ";
     let state = py(&sandbox, code).await?.text();
-    // Where the home directory lies among the host's files, what code makes there is for
-    // itself alone.
+    // If the home directory is among the host's files, files created there are private.
     let among_others = context.has(super::Capability::HiddenHost) && !context.has(super::Capability::OwnTree);
     let umask = if among_others { "0o77" } else { "0o22" };
     equal!(state, format!("0000000000000000 {umask} True"));
@@ -227,7 +226,7 @@ print(status['SigBlk'], oct(os.umask(0o77)), os.getpgid(0) == os.getpid())
 
 async fn output_of_strange_shapes_does_no_harm(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    // One byte at a time, one line without an end, nothing but NUL, terminal controls.
+    // Single bytes, an endless line, only NUL bytes, terminal control sequences.
     let code = "
 import os
 for turn in range(20000): os.write(1, b'a')
@@ -235,9 +234,9 @@ os.write(2, b'\\0' * 300000)
 os.write(1, b'\\x1b]0;title\\x07\\x1b[2J' * 10000)
 ";
     let finished = py(&sandbox, code).await?;
-    ensure!(finished.stdout.starts_with(&[b'a'; 20_000]), "single bytes came otherwise");
+    ensure!(finished.stdout.starts_with(&[b'a'; 20_000]), "single bytes were changed");
     equal!(finished.stdout.len(), 20_000 + 14 * 10_000);
     ensure!(finished.stderr == vec![0; 300_000], "{} NUL bytes came", finished.stderr.len());
-    unharmed(&sandbox).await?;
+    check_unharmed(&sandbox).await?;
     context.stop(sandbox).await
 }

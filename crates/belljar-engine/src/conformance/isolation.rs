@@ -1,10 +1,10 @@
-//! The report of what is in force matches what code sees, and sandboxes do not see each other.
+//! The isolation report matches what code sees, and sandboxes do not see each other.
 
 use belljar_model::{LayerState, SandboxSpec};
 
 use super::case::{Capability, Case, Checked, Stop, cases, ensure, equal};
 use super::context::Context;
-use super::program::{py, python, sh, until};
+use super::program::{py, python, read_until, sh};
 use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
 
@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = cases![
     wrong_engine_is_refused [],
 ];
 
-/// The layers that every report names, in force or not.
+/// The layers in every report, in force or not.
 const LAYERS: [&str; 11] = [
     "namespaces",
     "user",
@@ -63,7 +63,7 @@ async fn report_names_every_layer(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// One line a fact, as code inside finds it.
+/// Prints facts as seen from inside, one per line.
 const PROBE: &str = "
 import os
 status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
@@ -77,7 +77,7 @@ print('uid', os.getuid() == os.geteuid() == os.getresuid()[2], os.getuid() != 0)
 print('groups', *os.getgroups())
 ";
 
-async fn facts(sandbox: &Sandbox) -> Checked<std::collections::BTreeMap<String, String>> {
+async fn probe(sandbox: &Sandbox) -> Checked<std::collections::BTreeMap<String, String>> {
     let text = py(sandbox, PROBE).await?.text();
     let fact = |line: &str| line.split_once(' ').map(|(name, value)| (name.to_owned(), value.to_owned()));
     Ok(text.lines().map(|line| fact(line).unwrap_or_else(|| (line.to_owned(), String::new()))).collect())
@@ -85,13 +85,13 @@ async fn facts(sandbox: &Sandbox) -> Checked<std::collections::BTreeMap<String, 
 
 async fn report_matches_what_code_sees(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let facts = facts(&sandbox).await?;
+    let facts = probe(&sandbox).await?;
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     equal!(state(&sandbox, "seccomp")? == LayerState::InForce, fact("Seccomp") == "2");
     let bare =
         ["CapEff", "CapPrm", "CapInh", "CapAmb"].iter().all(|name| fact(name).trim_matches('0').is_empty());
     if state(&sandbox, "capabilities")? == LayerState::InForce {
-        ensure!(bare, "capabilities are reported as dropped, and are not: {facts:?}");
+        ensure!(bare, "capabilities are reported as dropped but are not: {facts:?}");
         equal!(fact("NoNewPrivs"), "1");
     }
     if state(&sandbox, "namespaces")? == LayerState::InForce {
@@ -105,13 +105,13 @@ async fn report_matches_what_code_sees(context: &Context) -> Checked {
 
 async fn code_is_confined(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let facts = facts(&sandbox).await?;
+    let facts = probe(&sandbox).await?;
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     equal!((fact("NoNewPrivs"), fact("Seccomp"), fact("uid")), ("1", "2", "True True"));
     for name in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
         equal!((name, fact(name)), (name, "0000000000000000"));
     }
-    // Every thread of every process, not only the first.
+    // Applies to every thread of every process.
     let code = "
 import threading
 def look():
@@ -127,7 +127,7 @@ thread.join()
 }
 
 async fn code_has_no_network(context: &Context) -> Checked {
-    // A server of the host that code must not reach, by address or by name of an abstract socket.
+    // A server on the host that code must not reach.
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let sandbox = context.sandbox().await?;
@@ -176,7 +176,7 @@ async fn code_cannot_read_the_host(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn two(context: &Context) -> Checked<(Sandbox, Sandbox)> {
+async fn two_sandboxes(context: &Context) -> Checked<(Sandbox, Sandbox)> {
     let one = context.sandbox().await?;
     let other = context.sandbox().await?;
     ensure!(one.id != other.id, "two sandboxes have the id {}", one.id);
@@ -184,10 +184,10 @@ async fn two(context: &Context) -> Checked<(Sandbox, Sandbox)> {
 }
 
 async fn sandboxes_do_not_see_each_others_processes(context: &Context) -> Checked {
-    let (one, other) = two(context).await?;
+    let (one, other) = two_sandboxes(context).await?;
     let mark = "sleep 98765";
     let mut marked = one.guest().start(super::program::shell(&format!("echo on; exec {mark}"))).await?;
-    until(&mut marked, "on").await?;
+    read_until(&mut marked, "on").await?;
     let code = "
 import os
 for pid in filter(str.isdigit, os.listdir('/proc')):
@@ -195,10 +195,10 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
     except OSError: print(pid)
 ";
     let seen = py(&other, code).await?.text();
-    ensure!(!seen.contains(mark), "a neighbour's process is in sight: {seen}");
-    // The guest, where it is in sight at all, and the program itself.
-    ensure!(seen.lines().count() <= 2, "more than the guest and the program is in sight: {seen}");
-    // Whatever number it has, nobody is there to be signalled. 2 is a thread of the guest, which does not mind.
+    ensure!(!seen.contains(mark), "a neighbour's process is visible: {seen}");
+    // Only the guest, if visible at all, and the program itself.
+    ensure!(seen.lines().count() <= 2, "more than the guest and the program is visible: {seen}");
+    // No other process can be signalled. 2 is a thread of the guest, which ignores signals.
     let code = "
 import os
 for pid in range(3, 70000):
@@ -213,7 +213,7 @@ for pid in range(3, 70000):
 }
 
 async fn sandboxes_do_not_see_each_others_files(context: &Context) -> Checked {
-    let (one, other) = two(context).await?;
+    let (one, other) = two_sandboxes(context).await?;
     sh(&one, "echo mine > secret; chmod 777 . secret").await?;
     sh(&one, "for dir in /tmp /dev/shm /var/tmp; do echo mine > $dir/secret; chmod 666 $dir/secret; done 2>/dev/null").await?;
     let line = format!(
@@ -228,7 +228,7 @@ async fn sandboxes_do_not_see_each_others_files(context: &Context) -> Checked {
 }
 
 async fn sandboxes_do_not_reach_each_others_sockets(context: &Context) -> Checked {
-    let (one, other) = two(context).await?;
+    let (one, other) = two_sandboxes(context).await?;
     let code = "
 import socket, time
 abstract = socket.socket(socket.AF_UNIX)
@@ -241,7 +241,7 @@ print('ready', flush=True)
 time.sleep(1000)
 ";
     let mut server = one.guest().start(python(code)).await?;
-    until(&mut server, "ready").await?;
+    read_until(&mut server, "ready").await?;
     let code = "
 import socket
 for family, address in ((socket.AF_UNIX, '\\0conformance'), (socket.AF_INET, ('127.0.0.1', 45678))):
@@ -261,9 +261,9 @@ async fn eight_at_once_work(context: &Context) -> Checked {
     let whole = (0..8).map(|number| {
         let spec = &spec;
         async move {
-            let sandbox = context.sandbox_of(spec).await?;
+            let sandbox = context.sandbox_with(spec).await?;
             let line = format!("echo {number} > file; sleep 0.2; cat file");
-            equal!(sh(&sandbox, &line).await?.well()?.text(), number.to_string());
+            equal!(sh(&sandbox, &line).await?.expect_success()?.text(), number.to_string());
             context.stop(sandbox).await
         }
     });
@@ -277,6 +277,6 @@ async fn wrong_engine_is_refused(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.engine = belljar_model::EngineName::known("of-another-planet");
     let result = context.engine().create(CreateRequest::run(&spec)).await;
-    ensure!(matches!(result, Err(EngineError::WrongEngine { .. })), "it led to {result:?}");
+    ensure!(matches!(result, Err(EngineError::WrongEngine { .. })), "got {result:?}");
     Ok(())
 }

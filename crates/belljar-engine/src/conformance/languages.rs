@@ -1,4 +1,4 @@
-//! The built-in languages: each one that is installed greets.
+//! The built-in languages: each installed one runs its `hello` program.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::runs::text;
 use crate::engine::Sandbox;
 use crate::run::{RunRequest, Silent};
 
-/// One case a language, by its name.
+/// Returns one case per language.
 pub(super) fn cases() -> Vec<Case> {
     Languages::builtin()
         .iter()
@@ -30,7 +30,7 @@ pub(super) async fn greets(context: &Context, name: &'static str) -> Checked {
     let program = hello(context, language)?;
     let source = std::fs::read(&program)?;
     let mut spec = context.spec();
-    // The language's own floors; a limit that is higher stays.
+    // Raises limits to the language's minimum.
     let limits = &language.limits;
     if let Some(memory) = limits.memory {
         spec.limits.memory = spec.limits.memory.max(memory);
@@ -38,8 +38,8 @@ pub(super) async fn greets(context: &Context, name: &'static str) -> Checked {
     if let Some(pids) = limits.pids {
         spec.limits.pids = spec.limits.pids.max(pids);
     }
-    let sandbox = context.sandbox_of(&spec).await?;
-    if let Some(missing) = missing(&sandbox, language).await? {
+    let sandbox = context.sandbox_with(&spec).await?;
+    if let Some(missing) = find_missing(&sandbox, language).await? {
         context.stop(sandbox).await?;
         return Err(Stop::Skipped(format!(
             "{missing} is not installed; the package is {}",
@@ -56,15 +56,15 @@ pub(super) async fn greets(context: &Context, name: &'static str) -> Checked {
         text(&result.stdout),
         text(&result.stderr)
     );
-    let said = text(&result.stdout);
-    equal!(said, format!("hello from {name}\n"));
+    let stdout = text(&result.stdout);
+    equal!(stdout, format!("hello from {name}\n"));
     context.stop(sandbox).await
 }
 
 fn hello(context: &Context, language: &Language) -> Checked<PathBuf> {
     let dir = context.programs().join(&language.name);
     let entries = std::fs::read_dir(&dir)
-        .map_err(|error| Stop::Failed(format!("there is no program for it: {}: {error}", dir.display())))?;
+        .map_err(|error| Stop::Failed(format!("no program for the language: {}: {error}", dir.display())))?;
     let found = entries
         .flatten()
         .map(|entry| entry.path())
@@ -72,8 +72,8 @@ fn hello(context: &Context, language: &Language) -> Checked<PathBuf> {
     found.ok_or_else(|| Stop::Failed(format!("{} has no hello", dir.display())))
 }
 
-/// The first program of the language that is not there inside.
-async fn missing(sandbox: &Sandbox, language: &Language) -> Checked<Option<String>> {
+/// Returns the first program of the language that is missing inside.
+async fn find_missing(sandbox: &Sandbox, language: &Language) -> Checked<Option<String>> {
     for program in language.programs() {
         let found = sh(sandbox, &format!("command -v '{program}' >/dev/null")).await?;
         if found.end() != (0, 0) {

@@ -1,10 +1,10 @@
-//! Nothing outlives a sandbox.
+//! Sandboxes leave nothing behind.
 
 use std::time::{Duration, Instant};
 
 use super::case::{Case, Checked, cases, ensure, equal, eventually};
 use super::context::Context;
-use super::program::{processes, python, sh, shell, until};
+use super::program::{count_processes, python, read_until, sh, shell};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = cases![
     fifty_in_a_row_leave_nothing [],
 ];
 
-/// Leaves as much running and lying about as code can.
+/// Creates as many leftover processes and files as possible.
 const BUSY: &str = "
 import os, signal, time
 for number in (1, 2, 15): signal.signal(number, signal.SIG_IGN)
@@ -34,47 +34,47 @@ print('ready', flush=True)
 while True: pass
 ";
 
-async fn busy(sandbox: &Sandbox) -> Checked {
+async fn start_busy_processes(sandbox: &Sandbox) -> Checked {
     let mut execution = sandbox.guest().start(python(BUSY)).await?;
-    until(&mut execution, "ready").await?;
-    ensure!(processes(sandbox).await? >= 6, "not all of the children run");
+    read_until(&mut execution, "ready").await?;
+    ensure!(count_processes(sandbox).await? >= 6, "not all of the children run");
     Ok(())
 }
 
 async fn stop_leaves_nothing(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    busy(&sandbox).await?;
+    start_busy_processes(&sandbox).await?;
     ensure!(
-        !context.left(&sandbox.id).is_empty(),
-        "nothing of a running sandbox is found, so nothing would be"
+        !context.find_leftovers(&sandbox.id).is_empty(),
+        "the leftovers of a running sandbox are not found"
     );
     context.stop(sandbox).await
 }
 
 async fn drop_leaves_nothing(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    busy(&sandbox).await?;
+    start_busy_processes(&sandbox).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
-    context.gone(&id).await
+    context.wait_cleaned_up(&id).await
 }
 
 async fn ended_sandbox_leaves_nothing(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    busy(&sandbox).await?;
+    start_busy_processes(&sandbox).await?;
     sandbox.guest().set_deadline(Some(Duration::from_millis(1))).await?;
-    super::case::within("the sandbox's end", Duration::from_secs(10), sandbox.ended()).await?;
-    // Before anybody asks for it.
-    context.gone(&sandbox.id).await?;
+    super::case::within("the sandbox's end", Duration::from_secs(10), sandbox.wait_ended()).await?;
+    // Without an explicit stop.
+    context.wait_cleaned_up(&sandbox.id).await?;
     context.stop(sandbox).await
 }
 
 async fn stop_is_quick(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    busy(&sandbox).await?;
+    start_busy_processes(&sandbox).await?;
     let begin = Instant::now();
     context.stop(sandbox).await?;
-    // What runs inside sleeps for far longer.
+    // The processes inside sleep far longer.
     ensure!(
         begin.elapsed() < Duration::from_secs(20),
         "the end of a busy sandbox took {:?}",
@@ -87,11 +87,11 @@ async fn failed_start_leaves_nothing(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     for _ in 0..50 {
         let result = sandbox.guest().start(shell("true\0")).await;
-        ensure!(result.is_err(), "a NUL was let through");
+        ensure!(result.is_err(), "a NUL byte was accepted");
         let result = sandbox.guest().start(super::program::argv(["/no/such"])).await;
         ensure!(result.is_err(), "a missing program was started");
     }
-    equal!(processes(&sandbox).await?, 0);
+    equal!(count_processes(&sandbox).await?, 0);
     let descriptors = sh(&sandbox, "ls /proc/self/fd | wc -l").await?;
     equal!(descriptors.text(), "4");
     context.stop(sandbox).await
@@ -99,16 +99,16 @@ async fn failed_start_leaves_nothing(context: &Context) -> Checked {
 
 async fn fifty_in_a_row_leave_nothing(context: &Context) -> Checked {
     let open = || std::fs::read_dir("/proc/self/fd").map(Iterator::count);
-    // The first may open what stays, such as the runtime's own descriptors.
+    // The first one may open permanent descriptors, such as those of the runtime.
     let sandbox = context.sandbox().await?;
     context.stop(sandbox).await?;
     let before = open()?;
     for _ in 0..50 {
         let sandbox = context.sandbox().await?;
-        sh(&sandbox, "true").await?.well()?;
+        sh(&sandbox, "true").await?.expect_success()?;
         context.stop(sandbox).await?;
     }
-    // What follows a supervisor closes its end a moment after that has gone.
+    // A supervisor's descriptors are closed a moment after it has exited.
     eventually(
         &format!("the host has only its {before} descriptors open"),
         Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! Limits of processes, memory, processors and descriptors.
+//! Limits on processes, memory, processors and descriptors.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use belljar_model::{LimitKind, Outcome};
 
 use super::case::{Case, Checked, cases, ensure, equal, eventually};
 use super::context::Context;
-use super::program::{argv, finish, processes, py, python, sh, to_end, usable};
+use super::program::{argv, check_usable, collect, count_processes, finish, py, python, sh};
 use super::runs::{execute, python_language};
 
 pub(super) const CASES: &[Case] = cases![
@@ -34,24 +34,26 @@ while True:
 async fn fork_bomb_is_contained(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "40".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let mut request = python(FORK_BOMB);
     request.timeout_ms = 1500;
     request.grace_ms = 200;
     request.kill_rest = true;
     let finished = finish(&sandbox, request).await?;
-    ensure!(finished.end() != (0, 0), "a fork bomb ended well");
-    ensure!(finished.took < Duration::from_secs(30), "it went on for {:?}", finished.took);
-    eventually("the bomb is over", Duration::from_secs(10), async || Ok(processes(&sandbox).await? == 0))
-        .await?;
-    usable(&sandbox).await?;
+    ensure!(finished.end() != (0, 0), "a fork bomb succeeded");
+    ensure!(finished.took < Duration::from_secs(30), "it continued for {:?}", finished.took);
+    eventually("the fork bomb has ended", Duration::from_secs(10), async || {
+        Ok(count_processes(&sandbox).await? == 0)
+    })
+    .await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn fork_bomb_is_reported(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "40".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import os, time
 while True:
@@ -62,37 +64,37 @@ while True:
     equal!(result.outcome, Outcome::Limit { limit: LimitKind::Pids });
     let hint = result.hint.clone().unwrap_or_default();
     ensure!(hint.contains("limits.pids"), "the hint is {hint:?}");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn fork_bomb_is_hinted_at(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "40".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
-    // What a watched limit makes of it, a refused fork or an ended program, is all the same to the reader of a hint.
+    let sandbox = context.sandbox_with(&spec).await?;
+    // The hint is the same whether a watched limit refuses the fork or kills the program.
     let code = "
 import os, time
 while True:
     if os.fork() == 0: time.sleep(1000)
 ";
     let result = execute(&sandbox, &spec, &python_language()?, code).await?;
-    ensure!(!result.outcome.is_success(), "a fork bomb ended well");
+    ensure!(!result.outcome.is_success(), "a fork bomb succeeded");
     let hint = result.hint.clone().unwrap_or_default();
-    let said = super::runs::text(&result.stderr);
+    let stderr = super::runs::text(&result.stderr);
     ensure!(
         hint.contains("limits.pids"),
-        "the outcome is {:?}, the hint {hint:?}, stderr {said:?}",
+        "the outcome is {:?}, the hint {hint:?}, stderr {stderr:?}",
         result.outcome
     );
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn pids_limit_is_exact(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "25".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import os, time
 made = 1
@@ -105,7 +107,7 @@ print(made)
 ";
     let mut request = python(code);
     request.kill_rest = true;
-    equal!(finish(&sandbox, request).await?.well()?.text(), "25");
+    equal!(finish(&sandbox, request).await?.expect_success()?.text(), "25");
     ensure!(sandbox.usage().await.pids_denied > 0, "the refused fork was not counted");
     context.stop(sandbox).await
 }
@@ -113,7 +115,7 @@ print(made)
 async fn threads_count_as_processes(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "30".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import threading, time
 made = 1
@@ -129,15 +131,15 @@ time.sleep(1)
     request.kill_rest = true;
     request.timeout_ms = 20_000;
     let finished = finish(&sandbox, request).await?;
-    // Either no thread is made beyond the limit, or the watcher has ended the program.
+    // Either no thread beyond the limit is created, or the watcher has killed the program.
     let made: u32 = finished.text().parse().unwrap_or(0);
     ensure!(made <= 30, "{made} threads were made");
     ensure!(made > 0 || finished.end() == (0, 9), "it ended with {:?} and {made} threads", finished.end());
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
-/// Takes memory and touches it, 4 MiB at a time.
+/// Allocates and touches memory, 4 MiB at a time.
 const HOG: &str = "
 held = []
 while True: held.append(b'x' * (4 << 20))
@@ -146,7 +148,7 @@ while True: held.append(b'x' * (4 << 20))
 async fn memory_hog_is_reported(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let result = execute(&sandbox, &spec, &python_language()?, HOG).await?;
     equal!(result.outcome, Outcome::OutOfMemory);
     equal!(result.exit_status, 137);
@@ -155,27 +157,27 @@ async fn memory_hog_is_reported(context: &Context) -> Checked {
     if let (Some(peak), true) = (result.peak_memory_bytes, context.has(super::Capability::EnforcedMemory)) {
         ensure!(peak <= 96 << 20, "the peak is {peak} bytes, above the limit");
     }
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn memory_hog_leaves_neighbours_alone(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let modest = sandbox.guest().start(argv(["sleep", "1000"])).await?;
     let hog = finish(&sandbox, python(HOG)).await?;
     equal!(hog.end(), (0, 9));
     ensure!(sandbox.usage().await.oom_kills > 0, "the kill was not counted");
     equal!(sandbox.guest().signal(modest.id, 15, false).await?, 1);
-    equal!(to_end(modest).await?.end(), (0, 15));
+    equal!(collect(modest).await?.end(), (0, 15));
     context.stop(sandbox).await
 }
 
 async fn memory_within_the_limit_is_given(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "held = b'x' * (48 << 20)\nprint(len(held))";
     equal!(py(&sandbox, code).await?.text(), (48 << 20).to_string());
     context.stop(sandbox).await
@@ -184,7 +186,7 @@ async fn memory_within_the_limit_is_given(context: &Context) -> Checked {
 async fn memory_of_many_processes_is_one_sum(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import os, sys, time
 for child in range(6):
@@ -200,14 +202,14 @@ sys.exit(9 if killed else 0)
 ";
     let finished = finish(&sandbox, python(code)).await?;
     ensure!(finished.end() != (0, 0), "six times 32 MiB were given under a limit of 96 MiB");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn cpu_limit_is_kept(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.cpus = "0.5".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import os, time
 end = time.monotonic() + 3
@@ -228,7 +230,7 @@ if child: os.wait()
 async fn open_files_are_limited(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.open_files = "64".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import errno, os, resource
 opened = 3
@@ -241,6 +243,6 @@ except OSError as error:
 ";
     equal!(py(&sandbox, code).await?.text(), "EMFILE 64 64 64");
     equal!(sh(&sandbox, "ulimit -Hn 1000 2>/dev/null && echo raised").await?.text(), "");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }

@@ -1,12 +1,12 @@
-//! Limits of disks: bytes and inodes. A full disk is an error inside, and nothing more.
+//! Disk limits: bytes and inodes. A full disk is only an error inside.
 
 use belljar_proto::ErrorCode;
 use bytes::Bytes;
 
 use super::case::{Case, Checked, cases, ensure, equal};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{py, usable};
+use super::processes::expect_refused;
+use super::program::{check_usable, py};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = cases![
     full_disk_refuses_uploads[DiskQuota],
 ];
 
-/// Fills a directory and says how it ended and how many MiB there was room for.
+/// Fills a directory; returns the error and the number of MiB that fit.
 async fn fill(sandbox: &Sandbox, dir: &str) -> Checked<String> {
     let code = format!(
         "
@@ -42,22 +42,22 @@ os.unlink('small')
 async fn full_disk_is_an_error_inside(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "8m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let home = sandbox.home.display().to_string();
     equal!(fill(&sandbox, &home).await?, "ENOSPC 8");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn full_tmp_is_an_error_inside(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.tmp = "4m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     for dir in ["/tmp", "/var/tmp", "/dev/shm"] {
         equal!(fill(&sandbox, dir).await?, "ENOSPC 4");
     }
-    // The home directory is not touched by it.
-    usable(&sandbox).await?;
+    // The home directory is not affected.
+    check_usable(&sandbox).await?;
     sandbox.guest().write("fine".as_ref(), 0o644, Bytes::from(vec![0; 6 << 20])).await?;
     context.stop(sandbox).await
 }
@@ -65,7 +65,7 @@ async fn full_tmp_is_an_error_inside(context: &Context) -> Checked {
 async fn full_inodes_are_an_error_inside(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.inodes = "100".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import errno, os
 for dir in (os.environ['HOME'], '/tmp'):
@@ -83,14 +83,14 @@ for dir in (os.environ['HOME'], '/tmp'):
         ensure!(made.is_some_and(|made| (90..=100).contains(&made)), "100 inodes ended in {line:?}");
     }
     equal!(text.lines().count(), 2);
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn sparse_giants_take_no_room(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "8m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let code = "
 import errno, os
 file = os.open('giant', os.O_RDWR | os.O_CREAT, 0o644)
@@ -102,7 +102,7 @@ print(os.fstat(file).st_blocks)
     let text = py(&sandbox, code).await?.text();
     let lines: Vec<&str> = text.lines().collect();
     ensure!(matches!(lines[..], ["ENOSPC" | "EFBIG", "0"]), "it wrote {text:?}");
-    // A range of it is read without the rest.
+    // A range is read without the rest.
     let mut download = sandbox.guest().read("giant".as_ref(), (1 << 40) - 5, 0, false).await?;
     let mut got = 0;
     while let Some(piece) = download.next().await? {
@@ -115,10 +115,10 @@ print(os.fstat(file).st_blocks)
 async fn full_disk_refuses_uploads(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "8m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let guest = sandbox.guest();
     let too_much = guest.write("big".as_ref(), 0o644, Bytes::from(vec![1; 9 << 20])).await;
-    refused(too_much, ErrorCode::ResourceExhausted, &["big"])?;
+    expect_refused(too_much, ErrorCode::ResourceExhausted, &["big"])?;
     let (entries, _) = guest.list(".".as_ref(), 1, 0, Bytes::new()).await?;
     ensure!(entries.is_empty(), "a refused upload left {entries:?}");
     guest.write("small".as_ref(), 0o644, Bytes::from(vec![1; 4 << 20])).await?;

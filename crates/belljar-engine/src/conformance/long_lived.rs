@@ -1,5 +1,4 @@
-//! Sandboxes that outlive their runs: an id that the caller chose, many connections, standing still, other limits, a deadline
-//! that is kept outside.
+//! Long-lived sandboxes: a caller-chosen id, many connections, freezing, changing limits, a deadline enforced from outside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use belljar_model::{LimitsChange, SandboxId};
 use super::Capability;
 use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within};
 use super::context::Context;
-use super::program::{python, sh, shell, to_end, until, usable};
+use super::program::{check_usable, collect, python, read_until, sh, shell};
 use crate::client::{GuestClient, GuestError};
 use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
@@ -32,11 +31,11 @@ pub(super) const CASES: &[Case] = cases![
     kill_then_usage_then_stop [],
 ];
 
-/// The most connections that a guest takes at once.
+/// Maximum number of connections of a guest.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long the end of a small sandbox may take.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// Timeout for the end of a small sandbox.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn chosen_id() -> Checked<SandboxId> {
     let mut bytes = [0u8; 20];
@@ -52,12 +51,12 @@ async fn launch_takes_the_chosen_id(context: &Context) -> Checked {
     let id = chosen_id()?;
     let sandbox = context.engine().create(CreateRequest::long(&id, &context.spec(), None)).await?;
     equal!(sandbox.id, id);
-    let said = sh(&sandbox, "echo $BELLJAR_SANDBOX").await?.well()?;
-    equal!(said.text(), id.as_str());
+    let output = sh(&sandbox, "echo $BELLJAR_SANDBOX").await?.expect_success()?;
+    equal!(output.text(), id.as_str());
     context.stop(sandbox).await
 }
 
-/// Counts in a file.
+/// Increments a counter in a file.
 const COUNTER: &str = "
 import os, time
 number = 0
@@ -74,36 +73,38 @@ async fn count(guest: &GuestClient, sandbox: &Sandbox) -> Checked<u64> {
     String::from_utf8_lossy(&text).parse().map_err(|error| Stop::Failed(format!("{text:?}: {error}")))
 }
 
-async fn counting(sandbox: &Sandbox) -> Checked<u64> {
+async fn start_counter(sandbox: &Sandbox) -> Checked<u64> {
     let mut execution = sandbox.guest().start(python(COUNTER)).await?;
-    until(&mut execution, "ready").await?;
+    read_until(&mut execution, "ready").await?;
     Ok(execution.id)
 }
 
 async fn connections_come_and_go(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     let first = sandbox.connect().await?;
     let mut request = shell("echo begun; read word; echo got $word");
     request.stdin_open = true;
     let mut execution = first.start(request).await?;
-    until(&mut execution, "begun\n").await?;
+    read_until(&mut execution, "begun\n").await?;
     let id = execution.id;
     drop(execution);
     drop(first);
-    // It goes on without the connection that it was started on, and another one reads from where that stopped.
+    // The process continues without the connection that started it, and another connection continues reading.
     let second = sandbox.connect().await?;
     second.feed(id, b"it\n".as_slice(), true).await?;
-    let finished =
-        super::program::to_end_with_gaps(second.attach(id, [6, 0, 0]).await?, [6, 0, 0]).await?.0.well()?;
+    let finished = super::program::collect_with_gaps(second.attach(id, [6, 0, 0]).await?, [6, 0, 0])
+        .await?
+        .0
+        .expect_success()?;
     equal!(finished.text(), "got it");
-    // The one that it was launched with is still there.
-    usable(&sandbox).await?;
+    // The connection from the launch still works.
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn broken_connections_end_nothing(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
-    let id = counting(&sandbox).await?;
+    let sandbox = context.long_lived_sandbox().await?;
+    let id = start_counter(&sandbox).await?;
     for _ in 0..3 * MAX_CONNECTIONS {
         let guest = sandbox.connect().await?;
         guest.check().await?;
@@ -111,7 +112,7 @@ async fn broken_connections_end_nothing(context: &Context) -> Checked {
         drop((guest, watching));
     }
     let before = count(sandbox.guest(), &sandbox).await?;
-    eventually("the counter goes on", END_LIMIT, async || {
+    eventually("the counter continues", END_TIMEOUT, async || {
         Ok(count(sandbox.guest(), &sandbox).await? > before)
     })
     .await?;
@@ -119,7 +120,7 @@ async fn broken_connections_end_nothing(context: &Context) -> Checked {
 }
 
 async fn connections_are_bounded(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     sandbox.guest().check().await?;
     let mut open = Vec::new();
     for _ in 1..MAX_CONNECTIONS {
@@ -128,23 +129,25 @@ async fn connections_are_bounded(context: &Context) -> Checked {
         open.push(guest);
     }
     let one_more = sandbox.connect().await?;
-    let answer = within("a connection too many", END_LIMIT, one_more.check()).await?;
+    let answer = within("a connection too many", END_TIMEOUT, one_more.check()).await?;
     ensure!(matches!(answer, Err(GuestError::Gone(_))), "a connection too many got {answer:?}");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     open.pop();
-    eventually("there is room again", END_LIMIT, async || Ok(sandbox.connect().await?.check().await.is_ok()))
-        .await?;
+    eventually("there is room again", END_TIMEOUT, async || {
+        Ok(sandbox.connect().await?.check().await.is_ok())
+    })
+    .await?;
     context.stop(sandbox).await
 }
 
 async fn frozen_stands_still_and_goes_on(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
-    counting(&sandbox).await?;
+    let sandbox = context.long_lived_sandbox().await?;
+    start_counter(&sandbox).await?;
     sandbox.freeze().await?;
-    // Again is fine.
+    // Freezing twice is allowed.
     sandbox.freeze().await?;
     let quiet = tokio::time::timeout(Duration::from_millis(300), sandbox.guest().check()).await;
-    ensure!(quiet.is_err(), "a frozen guest answers: {quiet:?}");
+    ensure!(quiet.is_err(), "a frozen guest responds: {quiet:?}");
     let cpu = async || Checked::Ok(sandbox.usage().await.cpu);
     let (before, waited) = (cpu().await?, Duration::from_millis(200));
     tokio::time::sleep(waited).await;
@@ -152,33 +155,33 @@ async fn frozen_stands_still_and_goes_on(context: &Context) -> Checked {
     sandbox.thaw().await?;
     sandbox.thaw().await?;
     let before = count(sandbox.guest(), &sandbox).await?;
-    eventually("the counter goes on", END_LIMIT, async || {
+    eventually("the counter continues", END_TIMEOUT, async || {
         Ok(count(sandbox.guest(), &sandbox).await? > before)
     })
     .await?;
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn frozen_is_stopped_at_once(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
-    counting(&sandbox).await?;
+    let sandbox = context.long_lived_sandbox().await?;
+    start_counter(&sandbox).await?;
     sandbox.freeze().await?;
     within("the end of a frozen sandbox", Duration::from_secs(3), context.stop(sandbox)).await?
 }
 
 async fn frozen_is_killed_at_once(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
-    counting(&sandbox).await?;
+    let sandbox = context.long_lived_sandbox().await?;
+    start_counter(&sandbox).await?;
     sandbox.freeze().await?;
     sandbox.kill();
-    within("the end of a frozen sandbox", Duration::from_secs(3), sandbox.ended()).await?;
-    ensure!(sandbox.usage().await.memory_bytes.is_some(), "what a killed sandbox used is forgotten");
+    within("the end of a frozen sandbox", Duration::from_secs(3), sandbox.wait_ended()).await?;
+    ensure!(sandbox.usage().await.memory_bytes.is_some(), "the usage of a killed sandbox is lost");
     context.stop(sandbox).await
 }
 
 async fn freezing_needs_control_groups(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     let has_groups = context.has(Capability::EnforcedPids);
     for result in [
         sandbox.freeze().await,
@@ -186,12 +189,12 @@ async fn freezing_needs_control_groups(context: &Context) -> Checked {
         sandbox.set_limits(&LimitsChange { pids: Some("100".parse()?), ..LimitsChange::default() }).await,
     ] {
         match result {
-            Ok(()) => ensure!(has_groups, "it is done without control groups"),
-            Err(EngineError::Unsupported { .. }) => ensure!(!has_groups, "it is refused with control groups"),
+            Ok(()) => ensure!(has_groups, "it succeeded without cgroups"),
+            Err(EngineError::Unsupported { .. }) => ensure!(!has_groups, "it was refused with cgroups"),
             Err(error) => return Err(error.into()),
         }
     }
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -223,7 +226,7 @@ for child in children:
     };
     ensure!(!forks(20).await?, "20 processes in a limit of 8");
     sandbox.set_limits(&LimitsChange { pids: Some("64".parse()?), ..LimitsChange::default() }).await?;
-    ensure!(forks(20).await?, "20 processes do not go into a limit of 64");
+    ensure!(forks(20).await?, "20 processes were refused in a limit of 64");
     let code = "held = b'x' * (100 << 20); print(len(held))";
     let finished = super::program::finish(&sandbox, python(code)).await?;
     ensure!(finished.end() != (0, 0), "100 MiB in a limit of 64 MiB");
@@ -237,18 +240,18 @@ while time.monotonic() < begin + 1.5: pass
 print(int(time.process_time() / 1.5 * 100))
 ";
     let share: u32 = super::program::py(&sandbox, busy).await?.text().parse()?;
-    ensure!(share < 60, "it had {share} % of a processor, and not a quarter");
+    ensure!(share < 60, "it got {share} % of a processor, expected 25 %");
     sandbox.set_limits(&LimitsChange::default()).await?;
     context.stop(sandbox).await
 }
 
 async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     let mut holder = sandbox
         .guest()
         .start(python("import time\nheld = b'x' * (64 << 20); print('ready', flush=True); time.sleep(1000)"))
         .await?;
-    until(&mut holder, "ready").await?;
+    read_until(&mut holder, "ready").await?;
     let change = LimitsChange {
         memory: Some("32m".parse()?),
         cpus: Some("0.5".parse()?),
@@ -259,7 +262,7 @@ async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked
         Err(EngineError::LimitInUse { field, .. }) => equal!(field, "memory"),
         other => return Err(Stop::Failed(format!("less memory than in use got {other:?}"))),
     }
-    // The limit of processes came first, and is as it was: 60 still go.
+    // The process limit, which is applied first, was restored: 60 processes still fit.
     let code = "
 import os, time
 for number in range(60):
@@ -268,21 +271,21 @@ print('all', flush=True)
 time.sleep(1000)
 ";
     let mut many = sandbox.guest().start(python(code)).await?;
-    until(&mut many, "all").await?;
+    read_until(&mut many, "all").await?;
     match sandbox.set_limits(&LimitsChange { pids: Some("20".parse()?), ..change }).await {
         Err(EngineError::LimitInUse { field, .. }) => equal!(field, "pids"),
         other => return Err(Stop::Failed(format!("less processes than there are got {other:?}"))),
     }
     equal!(sandbox.usage().await.oom_kills, 0);
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn usage_now_is_known_outside(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     let code = "import time\nheld = b'x' * (64 << 20)\nwhile time.process_time() < 0.3: pass\nprint('ready', flush=True); time.sleep(1000)";
     let mut holder = sandbox.guest().start(python(code)).await?;
-    until(&mut holder, "ready").await?;
+    read_until(&mut holder, "ready").await?;
     let usage = sandbox.usage().await;
     let memory = usage.memory_bytes.unwrap_or(0);
     ensure!((64 << 20..256 << 20).contains(&memory), "{memory} bytes are in use");
@@ -291,8 +294,8 @@ async fn usage_now_is_known_outside(context: &Context) -> Checked {
         ensure!(cpu >= Duration::from_millis(300), "{cpu:?} of processor time");
     }
     sandbox.guest().signal(holder.id, 9, false).await?;
-    to_end(holder).await?;
-    eventually("nothing runs", END_LIMIT, async || Ok(sandbox.usage().await.pids == Some(0))).await?;
+    collect(holder).await?;
+    eventually("nothing runs", END_TIMEOUT, async || Ok(sandbox.usage().await.pids == Some(0))).await?;
     context.stop(sandbox).await
 }
 
@@ -301,12 +304,12 @@ async fn deadline_is_kept_outside(context: &Context) -> Checked {
     let begin = tokio::time::Instant::now();
     let sandbox = launch(context, Some(after)).await?;
     let mut execution = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
-    until(&mut execution, "ready").await?;
-    let how = within("the deadline", after + END_LIMIT, sandbox.ended()).await?;
+    read_until(&mut execution, "ready").await?;
+    let how = within("the deadline", after + END_TIMEOUT, sandbox.wait_ended()).await?;
     ensure!(begin.elapsed() >= after, "it ended before its deadline: {how}");
-    ensure!(how.contains("deadline"), "it does not say why it ended: {how}");
+    ensure!(how.contains("deadline"), "the reason is missing: {how}");
     let id = sandbox.id.clone();
-    context.gone(&id).await?;
+    context.wait_cleaned_up(&id).await?;
     sandbox.stop().await?;
     Ok(())
 }
@@ -317,17 +320,17 @@ async fn deadline_outside_can_be_moved(context: &Context) -> Checked {
     let finished = sh(&sandbox, "sleep 1; echo alive").await?;
     equal!((finished.text().as_str(), finished.end()), ("alive", (0, 0)));
     sandbox.set_deadline(Some(Duration::MAX)).await?;
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     sandbox.set_deadline(Some(Duration::from_millis(100))).await?;
-    within("the deadline", END_LIMIT, sandbox.ended()).await?;
+    within("the deadline", END_TIMEOUT, sandbox.wait_ended()).await?;
     context.stop(sandbox).await
 }
 
 async fn stop_is_shared_and_repeated(context: &Context) -> Checked {
-    let sandbox = Arc::new(context.sandbox_long().await?);
+    let sandbox = Arc::new(context.long_lived_sandbox().await?);
     let mut waiting = sandbox.guest().start(shell("echo ready; sleep 1000")).await?;
-    until(&mut waiting, "ready").await?;
-    let under_way = async {
+    read_until(&mut waiting, "ready").await?;
+    let in_flight = async {
         loop {
             match waiting.next().await {
                 Ok(Some(_)) => {}
@@ -337,40 +340,40 @@ async fn stop_is_shared_and_repeated(context: &Context) -> Checked {
     };
     let others = (Arc::clone(&sandbox), Arc::clone(&sandbox));
     let stops = futures::future::join(others.0.stop(), others.1.stop());
-    let (end, stopped) = within("the end", END_LIMIT, futures::future::join(under_way, stops)).await?;
-    ensure!(matches!(end, Err(GuestError::Gone(_))), "a call that was under way ended with {end:?}");
+    let (end, stopped) = within("the end", END_TIMEOUT, futures::future::join(in_flight, stops)).await?;
+    ensure!(matches!(end, Err(GuestError::Gone(_))), "a call in flight ended with {end:?}");
     stopped.0?;
     stopped.1?;
     sandbox.stop().await?;
-    let late = within("a call after the end", END_LIMIT, sandbox.guest().check()).await?;
+    let late = within("a call after the end", END_TIMEOUT, sandbox.guest().check()).await?;
     ensure!(matches!(late, Err(GuestError::Gone(_))), "a call after the end got {late:?}");
-    let late = within("a connection after the end", END_LIMIT, sandbox.connect()).await?;
+    let late = within("a connection after the end", END_TIMEOUT, sandbox.connect()).await?;
     ensure!(late.is_err(), "a connection to a sandbox that is gone");
-    let left = context.left(&sandbox.id);
-    ensure!(left.is_empty(), "there is left: {}", left.join("; "));
+    let left = context.find_leftovers(&sandbox.id);
+    ensure!(left.is_empty(), "leftovers: {}", left.join("; "));
     Ok(())
 }
 
 async fn kill_then_usage_then_stop(context: &Context) -> Checked {
-    let sandbox = context.sandbox_long().await?;
+    let sandbox = context.long_lived_sandbox().await?;
     let mut request = shell("sleep 1000");
     request.detach = true;
     sandbox.guest().start(request).await?;
     sandbox.kill();
     sandbox.kill();
-    within("the end", END_LIMIT, sandbox.ended()).await?;
+    within("the end", END_TIMEOUT, sandbox.wait_ended()).await?;
     let usage = sandbox.usage().await;
     if context.has(Capability::EnforcedMemory) {
         ensure!(usage.peak_memory_bytes.is_some_and(|peak| peak > 0), "it has used nothing: {usage:?}");
     }
-    let answer = within("a call after the end", END_LIMIT, sandbox.guest().check()).await?;
-    ensure!(matches!(answer, Err(GuestError::Gone(_))), "a killed guest answers {answer:?}");
+    let answer = within("a call after the end", END_TIMEOUT, sandbox.guest().check()).await?;
+    ensure!(matches!(answer, Err(GuestError::Gone(_))), "a killed guest responds {answer:?}");
     context.stop(sandbox).await
 }
 
 impl Context {
-    /// A long-lived sandbox with the engine's usual specification.
-    async fn sandbox_long(&self) -> Checked<Sandbox> {
+    /// Creates a long-lived sandbox with the default specification.
+    async fn long_lived_sandbox(&self) -> Checked<Sandbox> {
         launch(self, None).await
     }
 }

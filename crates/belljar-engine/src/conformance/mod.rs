@@ -1,8 +1,8 @@
-//! The suite that every engine passes: each behaviour of a sandbox is a case that any engine can be put through.
+//! The conformance suite of engines: each behaviour of a sandbox is a case that runs on any engine.
 //!
-//! An engine's tests make a [`Context`] for each way in which the engine can be set up, and run all of [`cases`] in
-//! it. A case passes, fails, or is skipped because of a [`Capability`] that the engine does not have. Programs inside
-//! are `/bin/sh` and `/usr/bin/python3`.
+//! An engine's tests create a [`Context`] for each configuration of the engine, and run all [`cases`] in it. A case
+//! passes, fails, or is skipped because of a [`Capability`] that the engine lacks. Programs inside are `/bin/sh` and
+//! `/usr/bin/python3`.
 
 mod archives;
 mod background;
@@ -36,7 +36,7 @@ mod terminal;
 pub use case::{Capability, Case, Checked, Outcome, Stop};
 pub use context::{Context, HostDirs};
 
-/// All cases, in a stable order and with stable names.
+/// Returns all cases, in a stable order and with stable names.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     let mut all: Vec<Case> = [
@@ -73,8 +73,8 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-/// A few cases of each kind, and those whose outcome depends on how an engine is set up: where all cases run in some set-ups, these
-/// show that the others work too.
+/// Cases of each kind, and those whose outcome depends on the configuration of an engine. They are run in the
+/// configurations in which not all cases are run.
 const SMOKE: &[&str] = &[
     "argv_is_exact",
     "environment_is_what_was_given",
@@ -125,7 +125,7 @@ const SMOKE: &[&str] = &[
 ];
 
 impl Case {
-    /// Whether it is one of the few that show that a set-up works.
+    /// Reports whether the case is part of the smoke test of a configuration.
     #[must_use]
     pub fn is_smoke(&self) -> bool {
         SMOKE.contains(&&*self.name)
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn smoke_cases_exist() {
         let found = super::cases().into_iter().filter(super::Case::is_smoke).count();
-        assert_eq!(found, super::SMOKE.len(), "a name is no case's");
+        assert_eq!(found, super::SMOKE.len(), "a name does not belong to a case");
     }
 
     #[test]
@@ -147,31 +147,31 @@ mod tests {
             let plain =
                 |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
             assert!(case.name.chars().all(plain), "{}", case.name);
-            assert!(seen.insert(case.name.clone()), "{} is there twice", case.name);
+            assert!(seen.insert(case.name.clone()), "duplicate name {}", case.name);
         }
     }
 
-    /// The table by which the SDKs are tested has each case, or says why it does not.
+    /// The table for testing the SDKs has each case, or the reason why it does not.
     #[test]
-    fn the_sdks_have_each_case_or_a_reason() {
+    fn sdk_table_has_each_case_or_a_reason() {
         use std::collections::BTreeSet;
         let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/conformance/cases.json");
         let table: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(table).expect("it is there")).expect("it is JSON");
+            serde_json::from_slice(&std::fs::read(table).expect("the file exists")).expect("it is JSON");
         let text = |value: &serde_json::Value| value.as_str().expect("it is a name").to_owned();
         let list = |value: &serde_json::Value| value.as_array().expect("it is a list").clone();
-        let mut told: Vec<String> = list(&table["cases"]).iter().map(|case| text(&case["name"])).collect();
+        let mut listed: Vec<String> = list(&table["cases"]).iter().map(|case| text(&case["name"])).collect();
         for names in table["elsewhere"].as_object().expect("it is an object").values() {
-            told.extend(list(names).iter().map(text));
+            listed.extend(list(names).iter().map(text));
         }
-        // Languages are files; what each greets with is asked of the engines only.
+        // Languages are tested on engines only.
         let all: BTreeSet<String> = super::cases()
             .into_iter()
             .map(|case| case.name.into_owned())
             .filter(|name| !name.starts_with("language_"))
             .collect();
-        let once: BTreeSet<String> = told.iter().cloned().collect();
-        assert_eq!(once.len(), told.len(), "a name is there twice");
+        let once: BTreeSet<String> = listed.iter().cloned().collect();
+        assert_eq!(once.len(), listed.len(), "a name is duplicate");
         assert_eq!(once.symmetric_difference(&all).collect::<Vec<_>>(), Vec::<&String>::new());
     }
 }

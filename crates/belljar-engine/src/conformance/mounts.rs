@@ -1,4 +1,4 @@
-//! Directories of the host inside.
+//! Mounted directories of the host.
 
 use belljar_model::{Mount, MountMode};
 
@@ -22,8 +22,11 @@ async fn mount_is_read_only_unless_asked(context: &Context) -> Checked {
         Mount::new(&dirs.readable, "/data", MountMode::ReadOnly)?,
         Mount::new(dirs.readable.join("data"), "/home/user/one-file", MountMode::ReadOnly)?,
     ];
-    let sandbox = context.sandbox_of(&spec).await?;
-    equal!(sh(&sandbox, "cat /data/data; cat one-file").await?.well()?.text(), "of the hostof the host");
+    let sandbox = context.sandbox_with(&spec).await?;
+    equal!(
+        sh(&sandbox, "cat /data/data; cat one-file").await?.expect_success()?.text(),
+        "of the hostof the host"
+    );
     for line in
         ["echo x > /data/data", "echo x > /data/new", "rm /data/data", "chmod 777 /data", "echo x > one-file"]
     {
@@ -40,15 +43,17 @@ async fn mount_is_written_back(context: &Context) -> Checked {
     let dirs = context.host_dirs()?;
     let mut spec = context.spec();
     spec.mounts = vec![Mount::new(&dirs.writable, "/home/user/out", MountMode::ReadWrite)?];
-    let sandbox = context.sandbox_of(&spec).await?;
-    sh(&sandbox, "echo made > out/file && mkdir out/dir && echo two > out/dir/file").await?.well()?;
+    let sandbox = context.sandbox_with(&spec).await?;
+    sh(&sandbox, "echo made > out/file && mkdir out/dir && echo two > out/dir/file")
+        .await?
+        .expect_success()?;
     equal!(std::fs::read_to_string(dirs.writable.join("file"))?, "made\n");
     equal!(std::fs::read_to_string(dirs.writable.join("dir/file"))?, "two\n");
-    // What code makes there belongs to whoever owns the directory.
+    // Files created there belong to the owner of the directory.
     let owner = std::fs::metadata(&dirs.writable)?.uid();
     equal!(std::fs::metadata(dirs.writable.join("file"))?.uid(), owner);
     context.stop(sandbox).await?;
-    // It outlives the sandbox.
+    // The file outlives the sandbox.
     equal!(std::fs::read_to_string(dirs.writable.join("file"))?, "made\n");
     Ok(())
 }
@@ -69,12 +74,12 @@ async fn mounts_that_are_not_allowed_are_refused(context: &Context) -> Checked {
     ];
     for (source, mode) in cases {
         let mut spec = context.spec();
-        // Some are refused before they can even be asked for.
+        // Some are refused when the mount is constructed.
         let Ok(mount) = Mount::new(&source, "/data", mode) else { continue };
         spec.mounts = vec![mount];
         let result = context.engine().create(CreateRequest::run(&spec)).await;
         let refused = matches!(result, Err(EngineError::Mount(_) | EngineError::MountSource { .. }));
-        ensure!(refused, "{} as {mode} led to {result:?}", source.display());
+        ensure!(refused, "{} as {mode}: got {result:?}", source.display());
     }
     Ok(())
 }

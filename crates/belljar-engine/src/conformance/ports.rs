@@ -1,4 +1,4 @@
-//! Tunnels to servers inside.
+//! Tunnels to servers inside the sandbox.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Case, Checked, Stop, cases, ensure, equal, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{python, until};
+use super::processes::expect_refused;
+use super::program::{python, read_until};
 use super::streams::pattern;
 use crate::client::{Execution, Tunnel};
 use crate::engine::Sandbox;
@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = cases![
     listening_ports_are_listed [Loopback],
 ];
 
-/// Serves each connection in a thread by `serve(connection)`; prints its port.
+/// Creates a server that calls `serve(connection)` in a thread for each connection, and prints its port.
 fn server(serve: &str) -> belljar_proto::v1::StartRequest {
     python(&format!(
         "
@@ -46,14 +46,14 @@ def serve(connection):
     connection.close()
 ";
 
-async fn serving(sandbox: &Sandbox, serve: &str) -> Checked<(Execution, u16)> {
+async fn start_server(sandbox: &Sandbox, serve: &str) -> Checked<(Execution, u16)> {
     let mut execution = sandbox.guest().start(server(serve)).await?;
-    let seen = until(&mut execution, "\n").await?;
+    let seen = read_until(&mut execution, "\n").await?;
     let port = seen.trim().strip_prefix("port ").and_then(|port| port.parse().ok());
     Ok((execution, port.ok_or_else(|| Stop::Failed(format!("the server said {seen:?}")))?))
 }
 
-/// Everything that comes until the other side ends.
+/// Returns all bytes until the other side closes.
 async fn drain(tunnel: &mut Tunnel) -> Checked<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(data) = within("the end of a tunnel", Duration::from_secs(20), tunnel.receive()).await?? {
@@ -73,12 +73,12 @@ async fn receive(tunnel: &mut Tunnel, length: usize) -> Checked<Vec<u8>> {
 
 async fn tunnel_carries_both_ways(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let (_server, port) = serving(&sandbox, ECHO).await?;
+    let (_server, port) = start_server(&sandbox, ECHO).await?;
     let mut tunnel = sandbox.guest().tunnel(port).await?;
     for turn in 1..=50_usize {
         let sent = Bytes::from(pattern(turn * 997));
         tunnel.send(sent.clone()).await?;
-        ensure!(receive(&mut tunnel, sent.len()).await? == sent, "another echo came in turn {turn}");
+        ensure!(receive(&mut tunnel, sent.len()).await? == sent, "a wrong echo in turn {turn}");
     }
     tunnel.close_send();
     equal!(drain(&mut tunnel).await?.len(), 0);
@@ -97,7 +97,7 @@ def serve(connection):
     connection.sendall(b'%d bytes' % total + b'.' * 300000)
     connection.close()
 ";
-    let (_server, port) = serving(&sandbox, serve).await?;
+    let (_server, port) = start_server(&sandbox, serve).await?;
     let mut tunnel = sandbox.guest().tunnel(port).await?;
     for _ in 0..30 {
         tunnel.send(Bytes::from(vec![b'x'; 50_000])).await?;
@@ -111,7 +111,7 @@ def serve(connection):
 
 async fn tunnels_run_side_by_side(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let (_server, port) = serving(&sandbox, ECHO).await?;
+    let (_server, port) = start_server(&sandbox, ECHO).await?;
     let talks = (0..16_u8).map(|number| {
         let sandbox = &sandbox;
         async move {
@@ -128,34 +128,36 @@ async fn tunnels_run_side_by_side(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// What opening a tunnel and waiting for its first bytes leads to.
+/// Opens a tunnel and waits for its first bytes.
 async fn try_tunnel(sandbox: &Sandbox, port: u16) -> Result<Option<Bytes>, crate::GuestError> {
     sandbox.guest().tunnel(port).await?.receive().await
 }
 
 async fn tunnel_to_a_closed_port_is_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    // A port that was free a moment ago.
-    let (server, port) = serving(&sandbox, ECHO).await?;
+    // A port whose server was just killed.
+    let (server, port) = start_server(&sandbox, ECHO).await?;
     sandbox.guest().signal(server.id, 9, false).await?;
-    super::program::to_end_with_gaps(server, [0; 3]).await?;
+    super::program::collect_with_gaps(server, [0; 3]).await?;
     let result = within("a refused port", Duration::from_secs(10), try_tunnel(&sandbox, port)).await?;
-    refused(result, ErrorCode::Unavailable, &[&port.to_string(), "nothing listens"])?;
+    expect_refused(result, ErrorCode::Unavailable, &[&port.to_string(), "nothing listens"])?;
     context.stop(sandbox).await
 }
 
 async fn tunnel_to_no_port_is_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let result = within("port 0", Duration::from_secs(10), try_tunnel(&sandbox, 0)).await?;
-    refused(result, ErrorCode::InvalidArgument, &["port", "0"])?;
+    expect_refused(result, ErrorCode::InvalidArgument, &["port", "0"])?;
     context.stop(sandbox).await
 }
 
 async fn tunnel_ends_when_the_server_does(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let (_server, port) =
-        serving(&sandbox, "def serve(connection):\n    connection.sendall(b'bye')\n    connection.close()\n")
-            .await?;
+    let (_server, port) = start_server(
+        &sandbox,
+        "def serve(connection):\n    connection.sendall(b'bye')\n    connection.close()\n",
+    )
+    .await?;
     let mut tunnel = sandbox.guest().tunnel(port).await?;
     equal!(drain(&mut tunnel).await?, b"bye");
     context.stop(sandbox).await
@@ -163,14 +165,14 @@ async fn tunnel_ends_when_the_server_does(context: &Context) -> Checked {
 
 async fn listening_ports_are_listed(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let (server, port) = serving(&sandbox, ECHO).await?;
+    let (server, port) = start_server(&sandbox, ECHO).await?;
     let ports = sandbox.guest().list_ports().await?;
     ensure!(ports.contains(&port), "{port} is not in {ports:?}");
     if context.has(super::Capability::OwnNetwork) {
         equal!(ports, [port]);
     }
     sandbox.guest().signal(server.id, 9, false).await?;
-    super::program::to_end_with_gaps(server, [0; 3]).await?;
+    super::program::collect_with_gaps(server, [0; 3]).await?;
     let ports = sandbox.guest().list_ports().await?;
     ensure!(!ports.contains(&port), "{port} is still in {ports:?}");
     context.stop(sandbox).await

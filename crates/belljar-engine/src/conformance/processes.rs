@@ -1,4 +1,4 @@
-//! Starting programs: arguments, environment, working directory, and how they end.
+//! Starting programs: arguments, environment, working directory, and exit status.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::case::{Case, Checked, cases, ensure, equal};
 use super::context::Context;
-use super::program::{argv, finish, py, python, sh, shell, usable, variable};
+use super::program::{argv, check_usable, finish, py, python, sh, shell, variable};
 use crate::client::GuestError;
 use crate::engine::Sandbox;
 
@@ -28,26 +28,26 @@ pub(super) const CASES: &[Case] = cases![
     list_names_processes [],
 ];
 
-/// Fails unless `result` is a refusal with this code that says each of `words`.
-pub(super) fn refused<T>(result: Result<T, GuestError>, code: ErrorCode, words: &[&str]) -> Checked {
+/// Fails unless `result` is a refusal with this code whose message contains each of `words`.
+pub(super) fn expect_refused<T>(result: Result<T, GuestError>, code: ErrorCode, words: &[&str]) -> Checked {
     let Err(error) = result else {
         return Err(super::Stop::Failed(format!("it was not refused with {code:?}")));
     };
     ensure!(error.is(code), "it was refused with {error:?} instead of {code:?}");
     let text = error.to_string();
     for word in words {
-        ensure!(text.contains(word), "the refusal {text:?} does not say {word:?}");
+        ensure!(text.contains(word), "the refusal {text:?} does not contain {word:?}");
     }
     Ok(())
 }
 
-async fn start_is_refused(
+async fn expect_start_refused(
     sandbox: &Sandbox,
     request: v1::StartRequest,
     code: ErrorCode,
     words: &[&str],
 ) -> Checked {
-    refused(sandbox.guest().start(request).await, code, words)
+    expect_refused(sandbox.guest().start(request).await, code, words)
 }
 
 async fn argv_is_exact(context: &Context) -> Checked {
@@ -57,21 +57,21 @@ async fn argv_is_exact(context: &Context) -> Checked {
     let code = "import os,sys; sys.stdout.buffer.write(b'\\0'.join(os.fsencode(a) for a in sys.argv[1:]))";
     let mut request = python(code);
     request.argv.extend(words.iter().map(|word| Bytes::copy_from_slice(word)));
-    let finished = finish(&sandbox, request).await?.well()?;
+    let finished = finish(&sandbox, request).await?.expect_success()?;
     equal!(finished.stdout, words.join(b"\0".as_slice()));
     context.stop(sandbox).await
 }
 
 async fn argv_is_looked_up_in_path(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    finish(&sandbox, argv(["true"])).await?.well()?;
+    finish(&sandbox, argv(["true"])).await?.expect_success()?;
     let script = sandbox.home.join("tools/own-tool");
     sandbox.guest().write(&script, 0o755, Bytes::from_static(b"#!/bin/sh\necho own \"$1\"\n")).await?;
     let mut request = argv(["own-tool", "way"]);
     let path = format!("{}:/usr/bin:/bin", sandbox.home.join("tools").display());
     request.env.push(variable("PATH", &path));
-    equal!(finish(&sandbox, request).await?.well()?.text(), "own way");
-    start_is_refused(&sandbox, argv(["own-tool"]), ErrorCode::NotFound, &["own-tool"]).await?;
+    equal!(finish(&sandbox, request).await?.expect_success()?.text(), "own way");
+    expect_start_refused(&sandbox, argv(["own-tool"]), ErrorCode::NotFound, &["own-tool"]).await?;
     context.stop(sandbox).await
 }
 
@@ -102,10 +102,10 @@ async fn bad_requests_are_refused(context: &Context) -> Checked {
         (with(|request| request.stdin = Bytes::from(vec![0; 64 * 1024 + 1])), "stdin"),
     ];
     for (request, word) in cases {
-        start_is_refused(&sandbox, request, ErrorCode::InvalidArgument, &[word]).await?;
+        expect_start_refused(&sandbox, request, ErrorCode::InvalidArgument, &[word]).await?;
     }
     equal!(sandbox.guest().list_processes().await?.len(), 0);
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -124,9 +124,9 @@ async fn programs_that_cannot_start_are_refused(context: &Context) -> Checked {
         ("./lost", ErrorCode::NotFound),
     ];
     for (program, code) in cases {
-        start_is_refused(&sandbox, argv([program]), code, &[program]).await?;
+        expect_start_refused(&sandbox, argv([program]), code, &[program]).await?;
     }
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -134,15 +134,15 @@ async fn environment_is_what_was_given(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.env.push(EnvVar::new("GIVEN", "to all")?);
     spec.env.push(EnvVar::new("CHANGED", "before")?);
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let mut request = argv(["/usr/bin/env", "-0"]);
     request.env.push(variable("CHANGED", "a b=\n\u{e9}"));
     request.env.push(variable("EMPTY", ""));
-    let finished = finish(&sandbox, request).await?.well()?;
+    let finished = finish(&sandbox, request).await?.expect_success()?;
     let text = String::from_utf8_lossy(&finished.stdout).into_owned();
     let lines: Vec<&str> = text.split_terminator('\0').collect();
-    for wanted in ["GIVEN=to all", "CHANGED=a b=\n\u{e9}", "EMPTY="] {
-        ensure!(lines.contains(&wanted), "{wanted:?} is not in {lines:?}");
+    for expected in ["GIVEN=to all", "CHANGED=a b=\n\u{e9}", "EMPTY="] {
+        ensure!(lines.contains(&expected), "{expected:?} is not in {lines:?}");
     }
     let home = format!("HOME={}", sandbox.home.display());
     ensure!(lines.contains(&home.as_str()), "{home:?} is not in {lines:?}");
@@ -177,12 +177,12 @@ async fn working_directory_is_what_was_given(context: &Context) -> Checked {
     {
         let mut request = argv(["/bin/pwd"]);
         request.cwd = Bytes::copy_from_slice(cwd.as_bytes());
-        equal!(finish(&sandbox, request).await?.well()?.text(), expected);
+        equal!(finish(&sandbox, request).await?.expect_success()?.text(), expected);
     }
     for cwd in ["/no/such/place", "a-file"] {
         let mut request = argv(["/bin/pwd"]);
         request.cwd = Bytes::copy_from_slice(cwd.as_bytes());
-        start_is_refused(&sandbox, request, ErrorCode::FailedPrecondition, &["cwd", cwd]).await?;
+        expect_start_refused(&sandbox, request, ErrorCode::FailedPrecondition, &["cwd", cwd]).await?;
     }
     context.stop(sandbox).await
 }
@@ -192,11 +192,11 @@ async fn other_users_are_refused(context: &Context) -> Checked {
     for user in ["root", "0", "nobody", "user2"] {
         let mut request = argv(["true"]);
         request.user = user.to_owned();
-        start_is_refused(&sandbox, request, ErrorCode::InvalidArgument, &["user", user]).await?;
+        expect_start_refused(&sandbox, request, ErrorCode::InvalidArgument, &["user", user]).await?;
     }
     let mut request = argv(["true"]);
     request.user = "user".to_owned();
-    finish(&sandbox, request).await?.well()?;
+    finish(&sandbox, request).await?.expect_success()?;
     context.stop(sandbox).await
 }
 

@@ -1,4 +1,4 @@
-//! Starting programs inside, and what became of them.
+//! Running programs inside, and their results.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use super::case::{Checked, Stop, ensure, within};
 use crate::client::{Execution, ProcessEvent};
 use crate::engine::Sandbox;
 
-/// How long a program of a case may take when the case says nothing else.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
+/// Default timeout of a program in a case.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where Python is on every supported machine.
+/// Path of Python on every supported machine.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 
-/// A program that has ended, and all that it wrote.
+/// A finished program with all its output.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) id: u64,
@@ -23,12 +23,12 @@ pub(super) struct Finished {
     pub(super) stderr: Vec<u8>,
     pub(super) terminal: Vec<u8>,
     pub(super) exited: v1::Exited,
-    /// From the call to the last event.
+    /// Time from the call to the last event.
     pub(super) took: Duration,
 }
 
 impl Finished {
-    /// What it wrote to its output, without the space around it.
+    /// Returns the trimmed standard output.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
@@ -41,18 +41,18 @@ impl Finished {
         self.exited.cause.as_known().unwrap_or_default()
     }
 
-    /// Exit code and signal.
+    /// Returns exit code and signal.
     pub(super) fn end(&self) -> (i32, i32) {
         (self.exited.code, self.exited.signal)
     }
 
-    /// Processor time of the program and of the children it waited for.
+    /// Returns the processor time of the program and of the children it waited for.
     pub(super) fn cpu(&self) -> Duration {
         Duration::from_micros(self.exited.user_us + self.exited.system_us)
     }
 
-    /// Fails unless it ended well.
-    pub(super) fn well(self) -> Checked<Self> {
+    /// Fails unless it exited with code 0.
+    pub(super) fn expect_success(self) -> Checked<Self> {
         ensure!(
             self.end() == (0, 0),
             "the program ended with code {} and signal {}; it wrote:\n{}\n{}",
@@ -65,7 +65,7 @@ impl Finished {
     }
 }
 
-/// A request for a program with arguments.
+/// Creates a request for a program with arguments.
 pub(super) fn argv<I, T>(words: I) -> v1::StartRequest
 where
     I: IntoIterator<Item = T>,
@@ -75,23 +75,23 @@ where
     v1::StartRequest { argv, ..Default::default() }
 }
 
-/// A request for a line of shell.
+/// Creates a request for a shell command line.
 pub(super) fn shell(line: &str) -> v1::StartRequest {
     v1::StartRequest { shell: Bytes::copy_from_slice(line.as_bytes()), ..Default::default() }
 }
 
-/// A request for a Python program, started without what takes time.
+/// Creates a request for a Python program that starts quickly.
 pub(super) fn python(code: &str) -> v1::StartRequest {
     argv([PYTHON, "-I", "-S", "-c", code])
 }
 
-/// The same request on a terminal of this size.
+/// Adds a terminal of this size to a request.
 pub(super) fn on_terminal(mut request: v1::StartRequest, rows: u32, columns: u32) -> v1::StartRequest {
     request.terminal = v1::Terminal { rows, columns, ..Default::default() }.into();
     request
 }
 
-/// An environment variable of a request.
+/// Creates an environment variable of a request.
 pub(super) fn variable(name: &str, value: &str) -> v1::EnvVar {
     v1::EnvVar {
         name: Bytes::copy_from_slice(name.as_bytes()),
@@ -104,30 +104,31 @@ pub(super) fn variable(name: &str, value: &str) -> v1::EnvVar {
 pub(super) async fn finish(sandbox: &Sandbox, request: v1::StartRequest) -> Checked<Finished> {
     let begin = Instant::now();
     let execution = sandbox.guest().start(request).await?;
-    let mut finished = to_end(execution).await?;
+    let mut finished = collect(execution).await?;
     finished.took = begin.elapsed();
     Ok(finished)
 }
 
-/// Runs a line of shell to its end.
+/// Runs a shell command line to its end.
 pub(super) async fn sh(sandbox: &Sandbox, line: &str) -> Checked<Finished> {
     finish(sandbox, shell(line)).await
 }
 
-/// Runs a Python program that must end well.
+/// Runs a Python program that must exit with code 0.
 pub(super) async fn py(sandbox: &Sandbox, code: &str) -> Checked<Finished> {
-    finish(sandbox, python(code)).await?.well()
+    finish(sandbox, python(code)).await?.expect_success()
 }
 
-/// Follows a process to its end. Bytes that come out of their order, or after a gap, are a failure.
-pub(super) async fn to_end(execution: Execution) -> Checked<Finished> {
-    let (finished, gaps) = to_end_with_gaps(execution, [0; 3]).await?;
+/// Collects the output of a process until its end. Fails if bytes are missing or out of order.
+pub(super) async fn collect(execution: Execution) -> Checked<Finished> {
+    let (finished, gaps) = collect_with_gaps(execution, [0; 3]).await?;
     ensure!(gaps == 0, "{gaps} bytes of output are missing");
     Ok(finished)
 }
 
-/// Follows a process to its end from the given offsets; hands back how many bytes were not kept for this reader.
-pub(super) async fn to_end_with_gaps(
+/// Collects the output of a process from the given offsets until its end; also returns the number of bytes that were
+/// not kept for this reader.
+pub(super) async fn collect_with_gaps(
     mut execution: Execution,
     mut offsets: [u64; 3],
 ) -> Checked<(Finished, u64)> {
@@ -135,7 +136,7 @@ pub(super) async fn to_end_with_gaps(
     let mut streams: [Vec<u8>; 3] = Default::default();
     let mut gaps = 0;
     loop {
-        let event = within("the program", PROGRAM_LIMIT, execution.next()).await??;
+        let event = within("the program", PROGRAM_TIMEOUT, execution.next()).await??;
         match event {
             Some(ProcessEvent::Started { .. }) => {}
             Some(ProcessEvent::Output { stream, offset, data }) => {
@@ -147,37 +148,37 @@ pub(super) async fn to_end_with_gaps(
             }
             Some(ProcessEvent::Exited(exited)) => {
                 let after = execution.next().await?;
-                ensure!(after.is_none(), "after its end the process had more to say: {after:?}");
+                ensure!(after.is_none(), "the process had another event after its end: {after:?}");
                 let [stdout, stderr, terminal] = streams;
                 let took = begin.elapsed();
                 let id = execution.id;
                 return Ok((Finished { id, stdout, stderr, terminal, exited, took }, gaps));
             }
-            None => return Err(Stop::Failed("the events of a process ended without its end".to_owned())),
+            None => return Err(Stop::Failed("the events of a process ended without its exit".to_owned())),
         }
     }
 }
 
-/// Follows a running process until `wanted` has come on any of its streams.
-pub(super) async fn until(execution: &mut Execution, wanted: &str) -> Checked<String> {
+/// Reads the output of a process until `expected` has appeared on any of its streams.
+pub(super) async fn read_until(execution: &mut Execution, expected: &str) -> Checked<String> {
     let mut seen = Vec::new();
     loop {
-        let event = within(&format!("waiting for {wanted:?}"), PROGRAM_LIMIT, execution.next()).await??;
+        let event = within(&format!("waiting for {expected:?}"), PROGRAM_TIMEOUT, execution.next()).await??;
         match event {
             Some(ProcessEvent::Started { .. }) => {}
             Some(ProcessEvent::Output { data, .. }) => seen.extend_from_slice(&data),
             Some(ProcessEvent::Exited(exited)) => {
                 return Err(Stop::Failed(format!(
-                    "it ended ({} {}) before it wrote {wanted:?}; it wrote {:?}",
+                    "it ended ({} {}) before it wrote {expected:?}; it wrote {:?}",
                     exited.code,
                     exited.signal,
                     String::from_utf8_lossy(&seen)
                 )));
             }
-            None => return Err(Stop::Failed("the events of a process ended without its end".to_owned())),
+            None => return Err(Stop::Failed("the events of a process ended without its exit".to_owned())),
         }
         let text = String::from_utf8_lossy(&seen);
-        if text.contains(wanted) {
+        if text.contains(expected) {
             return Ok(text.into_owned());
         }
     }
@@ -188,18 +189,18 @@ fn index_of(stream: v1::Stream) -> Checked<usize> {
         v1::Stream::STREAM_STDOUT => Ok(0),
         v1::Stream::STREAM_STDERR => Ok(1),
         v1::Stream::STREAM_TERMINAL => Ok(2),
-        _ => Err(Stop::Failed("output came without the name of its stream".to_owned())),
+        _ => Err(Stop::Failed("output without the name of its stream".to_owned())),
     }
 }
 
-/// How many processes of user code run now.
-pub(super) async fn processes(sandbox: &Sandbox) -> Checked<u32> {
+/// Returns the number of running processes of user code.
+pub(super) async fn count_processes(sandbox: &Sandbox) -> Checked<u32> {
     Ok(sandbox.guest().metrics().await?.processes)
 }
 
-/// The sandbox can be used: a program starts, speaks and ends.
-pub(super) async fn usable(sandbox: &Sandbox) -> Checked {
-    let answer = finish(sandbox, argv(["/bin/echo", "still here"])).await?.well()?;
+/// Checks that the sandbox is usable: a program starts, writes and exits.
+pub(super) async fn check_usable(sandbox: &Sandbox) -> Checked {
+    let answer = finish(sandbox, argv(["/bin/echo", "still here"])).await?.expect_success()?;
     ensure!(answer.text() == "still here", "echo wrote {:?}", answer.text());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whole runs of code: outcome, streams, files, phases.
+//! Complete runs of code: outcome, streams, files, phases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use belljar_model::{Language, Outcome, Phase, RunResult, SandboxSpec};
 
 use super::case::{Case, Checked, Stop, cases, ensure, equal, within};
 use super::context::Context;
-use super::program::usable;
+use super::program::check_usable;
 use crate::engine::Sandbox;
 use crate::run::{InputFile, OutputStream, RunRequest, Silent, Sink};
 
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = cases![
     run_refuses_a_guest_that_is_gone [ProtectedGuest],
 ];
 
-/// Python as the suite runs it, whatever the built-in languages say.
+/// Returns Python as used by the suite, independent of the built-in languages.
 pub(super) fn python_language() -> Checked<Language> {
     language(
         "python",
@@ -37,7 +37,7 @@ env = { PYTHONDONTWRITEBYTECODE = "1" }"#,
     )
 }
 
-/// The shell.
+/// Returns the shell as a language.
 pub(super) fn sh_language() -> Checked<Language> {
     language("sh", r#"run = ["/bin/sh", "{file}", "{args}"]"#)
 }
@@ -49,7 +49,7 @@ fn language(name: &str, commands: &str) -> Checked<Language> {
     Ok(Language::from_toml(&text)?)
 }
 
-/// A request that holds a source and nothing else.
+/// Creates a request with only a source.
 pub(super) fn request<'a>(language: &'a Language, source: &str) -> RunRequest<'a> {
     RunRequest::new(language, source.to_owned())
 }
@@ -70,7 +70,7 @@ pub(super) fn text(output: &belljar_model::StreamOutput) -> String {
 
 async fn run_python_prints(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let source = "import os, sys\nprint(2**64)\nprint('oh', file=sys.stderr)\nprint(os.getcwd() == os.environ['HOME'])";
     let result = execute(&sandbox, &spec, &python_language()?, source).await?;
     equal!(result.outcome, Outcome::Exited { code: 0 });
@@ -102,7 +102,7 @@ async fn run_python_prints(context: &Context) -> Checked {
 
 async fn run_tells_exit_codes(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     for code in [1, 2, 77, 124, 125, 126, 127, 137, 255] {
         let result = execute(&sandbox, &spec, &sh_language()?, &format!("exit {code}")).await?;
         equal!(result.outcome, Outcome::Exited { code });
@@ -113,7 +113,7 @@ async fn run_tells_exit_codes(context: &Context) -> Checked {
 
 async fn run_tells_signals(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     for (signal, name) in [(6, "SIGABRT"), (9, "SIGKILL"), (11, "SIGSEGV"), (15, "SIGTERM")] {
         let result = execute(&sandbox, &spec, &sh_language()?, &format!("kill -{signal} $$")).await?;
         equal!(result.outcome, Outcome::signalled(signal));
@@ -126,7 +126,7 @@ async fn run_tells_signals(context: &Context) -> Checked {
 async fn run_times_out(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.timeout = "1s".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let source = "echo begun; trap 'echo asked' TERM; while :; do sleep 0.05; done";
     let language = sh_language()?;
     let running = execute(&sandbox, &spec, &language, source);
@@ -134,7 +134,7 @@ async fn run_times_out(context: &Context) -> Checked {
     let result = within("a run of 1 s and its grace", limit, running).await??;
     equal!(result.outcome, Outcome::TimedOut);
     equal!(result.exit_status, 124);
-    // A child that the shell has just forked still has its trap, and answers too when the signal meets it there.
+    // A child that the shell has just forked still has its trap, and may also print.
     let stdout = text(&result.stdout);
     let mut lines = stdout.lines();
     equal!(lines.next(), Some("begun"));
@@ -142,13 +142,13 @@ async fn run_times_out(context: &Context) -> Checked {
     ensure!(lines.all(|line| line == "asked"), "stdout is {stdout:?}");
     let hint = result.hint.clone().unwrap_or_default();
     ensure!(hint.contains("timeout"), "the hint is {hint:?}");
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn run_passes_stdin(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;
     let source = "import hashlib, sys\ndata = sys.stdin.buffer.read()\nprint(len(data), data[:3], data[-3:])";
     let input = std::io::Cursor::new(super::streams::pattern(3_000_000));
@@ -163,7 +163,7 @@ async fn run_passes_stdin(context: &Context) -> Checked {
 
 async fn run_passes_arguments(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;
     let with_args =
         request(&language, "import sys; print(sys.argv[1:])").args(["a b", "", "{file}", "--flag=\u{e9}"]);
@@ -174,7 +174,7 @@ async fn run_passes_arguments(context: &Context) -> Checked {
 
 async fn run_puts_files_in(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = sh_language()?;
     let file = |target: &str, mode, content: &'static str| InputFile {
         target: PathBuf::from(target),
@@ -190,10 +190,10 @@ async fn run_puts_files_in(context: &Context) -> Checked {
 
 async fn run_of_odd_sources(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = sh_language()?;
     equal!(execute(&sandbox, &spec, &language, "").await?.outcome, Outcome::Exited { code: 0 });
-    // Not UTF-8, and larger than what travels in one message.
+    // Not UTF-8, and larger than one message.
     let odd = RunRequest::new(&language, &b"printf '\xff\xfe'"[..]);
     let result = crate::run::run(&sandbox, &spec, odd, &mut Silent).await?;
     equal!(result.stdout.decode().unwrap_or_default(), b"\xff\xfe");
@@ -202,14 +202,14 @@ async fn run_of_odd_sources(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// A compiler that copies a source to a program, or says what is wrong with it.
+/// A compiler that copies the source to the program, or reports an error in it.
 const COMPILER: &str = r#"compile = ["/bin/sh", "-c", "if grep -q wrong $0; then echo 'line 1: wrong' >&2; exit 3; fi; grep -q slow $0 && sleep 1000; echo compiled; cp $0 $1/$2.out; chmod 755 $1/$2.out", "{file}", "{dir}", "{stem}"]
 run = ["{dir}/{stem}.out", "{args}"]
 limits = { compile_timeout = "1s" }"#;
 
 async fn run_compiles_first(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
     let right = request(&language, "#!/bin/sh\necho ran $1; exit 4").args(["with"]).track_files(true);
     let result = crate::run::run(&sandbox, &spec, right, &mut Silent).await?;
@@ -224,7 +224,7 @@ async fn run_compiles_first(context: &Context) -> Checked {
 
 async fn run_stops_at_a_failed_compile(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
     let result = execute(&sandbox, &spec, &language, "#!/bin/sh\n# wrong\necho ran").await?;
     let compile =
@@ -238,7 +238,7 @@ async fn run_stops_at_a_failed_compile(context: &Context) -> Checked {
 
 async fn run_compile_has_a_time_of_its_own(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
     let running = execute(&sandbox, &spec, &language, "#!/bin/sh\n# slow\necho ran");
     let result = within("a compiler with 1 s", Duration::from_secs(5), running).await??;
@@ -249,17 +249,17 @@ async fn run_compile_has_a_time_of_its_own(context: &Context) -> Checked {
 
 async fn run_without_interpreter_is_127(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = language("lost", r#"run = ["no-such-interpreter", "{file}"]"#)?;
     let result = execute(&sandbox, &spec, &language, "x").await?;
     equal!((&result.outcome, result.exit_status), (&Outcome::Exited { code: 127 }, 127));
-    let said = text(&result.stderr);
-    ensure!(said.contains("no-such-interpreter") && said.ends_with('\n'), "it says {said:?}");
-    usable(&sandbox).await?;
+    let stderr = text(&result.stderr);
+    ensure!(stderr.contains("no-such-interpreter") && stderr.ends_with('\n'), "stderr is {stderr:?}");
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
-/// Writes down what it is told.
+/// Records all events.
 #[derive(Default)]
 struct Recorder {
     phases: Vec<&'static str>,
@@ -282,7 +282,7 @@ impl Sink for Recorder {
 
 async fn run_tells_phases_and_output_as_they_come(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
     let mut recorder = Recorder::default();
     let request = request(&language, "#!/bin/sh\necho out; echo err >&2");
@@ -297,16 +297,16 @@ async fn run_tells_phases_and_output_as_they_come(context: &Context) -> Checked 
 
 async fn run_refuses_a_guest_that_is_gone(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     sandbox.guest().set_deadline(Some(Duration::from_millis(1))).await?;
-    within("the sandbox's end", Duration::from_secs(5), sandbox.ended()).await?;
+    within("the sandbox's end", Duration::from_secs(5), sandbox.wait_ended()).await?;
     let language = sh_language()?;
     let running = execute(&sandbox, &spec, &language, "echo alive");
     match within("a run in a sandbox that is gone", Duration::from_secs(10), running).await? {
         Err(_) => {}
         Ok(result) => {
-            let ours = matches!(result.outcome, Outcome::Infrastructure { .. });
-            ensure!(ours, "a run in a sandbox that is gone ended with {:?}", result.outcome);
+            let is_infrastructure = matches!(result.outcome, Outcome::Infrastructure { .. });
+            ensure!(is_infrastructure, "a run in a sandbox that is gone ended with {:?}", result.outcome);
         }
     }
     context.stop(sandbox).await

@@ -1,4 +1,4 @@
-//! What a run's result keeps: long streams, bytes that are no text, changed files, hints.
+//! Contents of a run's result: long streams, binary output, changed files, hints.
 
 use belljar_model::{ChangeKind, RunResult};
 
@@ -24,7 +24,7 @@ async fn run_keeps_head_and_tail_and_logs_the_rest(context: &Context) -> Checked
     const SIZE: usize = 3_000_000;
     let mut spec = context.spec();
     spec.limits.output = "64k".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;
     let source =
         format!("import sys\n{}sys.stdout.buffer.write(data)\nsys.stderr.write('short')", pattern_code(SIZE));
@@ -47,7 +47,7 @@ async fn run_logs_no_more_than_allowed(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.output = "4k".parse()?;
     spec.limits.log = "100k".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;
     let source = format!("import sys\n{}sys.stderr.buffer.write(data)", pattern_code(1_000_000));
     let flood = request(&language, &source).log_dir(context.scratch().join("logs"));
@@ -60,7 +60,7 @@ async fn run_logs_no_more_than_allowed(context: &Context) -> Checked {
 
 async fn run_keeps_bytes_that_are_no_text(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let source = "import sys; sys.stdout.buffer.write(bytes(range(256))); print('\u{e9}', file=sys.stderr)";
     let result = execute(&sandbox, &spec, &python_language()?, source).await?;
     let all: Vec<u8> = (0..=255).collect();
@@ -80,13 +80,13 @@ fn changes(result: &RunResult) -> Vec<(String, ChangeKind, u64)> {
 
 async fn run_lists_changed_files(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     sh(
         &sandbox,
         "mkdir old; echo 1 > old/kept; echo 2 > old/grown; echo 3 > old/gone; echo 4 > old/same-size",
     )
     .await?
-    .well()?;
+    .expect_success()?;
     let language = sh_language()?;
     let source = "echo more >> old/grown; rm old/gone; echo 5 > old/same-size; mkdir new; printf abc > new/made; cat old/kept";
     let tracked = request(&language, source).track_files(true);
@@ -108,7 +108,7 @@ async fn run_lists_changed_files(context: &Context) -> Checked {
 
 async fn run_lists_no_more_files_than_it_may(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;
     let many = request(&language, "for number in range(12000): open(f'f{number:05}', 'w').close()")
         .track_files(true);
@@ -120,7 +120,7 @@ async fn run_lists_no_more_files_than_it_may(context: &Context) -> Checked {
 
 async fn run_hints_at_the_missing_network(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let source = "import socket\nsocket.create_connection(('example.org', 443), 5)";
     let result = execute(&sandbox, &spec, &python_language()?, source).await?;
     equal!(result.exit_code, Some(1));
@@ -135,7 +135,7 @@ async fn run_hints_at_the_missing_network(context: &Context) -> Checked {
 async fn run_hints_at_the_full_disk(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "2m".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let source = "open('big', 'wb').write(b'x' * (4 << 20))";
     let result = execute(&sandbox, &spec, &python_language()?, source).await?;
     equal!(result.exit_code, Some(1));
@@ -146,7 +146,7 @@ async fn run_hints_at_the_full_disk(context: &Context) -> Checked {
 
 async fn run_result_is_stable_json(context: &Context) -> Checked {
     let spec = context.spec();
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let result = execute(&sandbox, &spec, &sh_language()?, "printf 'a\\377'; exit 3").await?;
     let json = serde_json::to_value(&result)?;
     let at = |pointer: &str| json.pointer(pointer).cloned().unwrap_or_default();

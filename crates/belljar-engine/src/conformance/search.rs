@@ -1,4 +1,4 @@
-//! Searching, modes and times, of files that were laid out to trap whoever reads them.
+//! Searching, and setting modes and times, of hostile files.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{py, sh, shell, usable};
+use super::processes::expect_refused;
+use super::program::{check_usable, py, sh, shell};
 use crate::client::{GuestClient, GuestError};
 
 pub(super) const CASES: &[Case] = cases![
@@ -86,22 +86,22 @@ async fn search_hangs_nowhere_and_follows_nothing(context: &Context) -> Checked 
         "mkfifo fifo held; ln -s / root; ln -s . round; ln -s {} canary; mkdir closed; echo x > closed/x; chmod 0 closed; echo word > plain",
         canary.display()
     );
-    sh(&sandbox, &line).await?.well()?;
+    sh(&sandbox, &line).await?.expect_success()?;
     let writer = guest.start(shell("exec sleep 1000 3<> held")).await?;
     let (found, summary) = search(guest, request("", "word")).await?;
     equal!(found.iter().map(|hit| hit.path.as_ref()).collect::<Vec<_>>(), [b"plain".as_slice()]);
     equal!((summary.searched, summary.skipped), (1, 1));
     let result =
         guest.search(v1::SearchRequest { path: Bytes::from_static(b"held"), ..request("", "x") }).await;
-    refused(first(result).await, ErrorCode::FailedPrecondition, &["held"])?;
+    expect_refused(first_message(result).await, ErrorCode::FailedPrecondition, &["held"])?;
     guest.signal(writer.id, 9, false).await?;
-    sh(&sandbox, "chmod 700 closed").await?.well()?;
-    usable(&sandbox).await?;
+    sh(&sandbox, "chmod 700 closed").await?.expect_success()?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
-/// A refusal of a stream may come with its first message.
-async fn first(result: Result<crate::client::Search, GuestError>) -> Result<(), GuestError> {
+/// Returns the outcome of a search, whose refusal may arrive in place of its first message.
+async fn first_message(result: Result<crate::client::Search, GuestError>) -> Result<(), GuestError> {
     result?.next().await.map(|_| ())
 }
 
@@ -122,19 +122,21 @@ open('zeros', 'wb').truncate(100 << 20)
     equal!((found.len(), summary.more), (1000, true));
     let (found, summary) = search(guest, request("zeros", "a")).await?;
     equal!((found.len(), summary.skipped), (0, 1));
-    // Expressions that take other engines for ever, or much memory.
+    // Expressions that take other regex engines exponential time, or much memory.
     let slow = v1::SearchRequest { regex: true, ..request("long", "(a*)*(a|aa)*b") };
     equal!(search(guest, slow).await?.0.len(), 0);
     let large = v1::SearchRequest { regex: true, ..request("", "((a{100}){100}){100}") };
-    refused(first(guest.search(large).await).await, ErrorCode::InvalidArgument, &["content"])?;
-    usable(&sandbox).await?;
+    expect_refused(first_message(guest.search(large).await).await, ErrorCode::InvalidArgument, &["content"])?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn modes_and_times_are_set(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    sh(&sandbox, "echo 'echo ran' > script; ln -s script link; ln -s /etc/passwd out").await?.well()?;
+    sh(&sandbox, "echo 'echo ran' > script; ln -s script link; ln -s /etc/passwd out")
+        .await?
+        .expect_success()?;
     let set = |path: &'static str, mode| v1::SetModeRequest {
         path: Bytes::from_static(path.as_bytes()),
         mode: Some(mode),
@@ -143,14 +145,21 @@ async fn modes_and_times_are_set(context: &Context) -> Checked {
     };
     let entry = guest.set_mode(set("script", 0o750)).await?;
     equal!((entry.mode, entry.modified_ns), (0o750, 1_000_000_000_000_000_007));
-    equal!(sh(&sandbox, "./script; stat -c '%a %Y' script").await?.well()?.text(), "ran\n750 1000000000");
-    refused(guest.set_mode(set("link", 0o700)).await, ErrorCode::FailedPrecondition, &["link", "follow"])?;
+    equal!(
+        sh(&sandbox, "./script; stat -c '%a %Y' script").await?.expect_success()?.text(),
+        "ran\n750 1000000000"
+    );
+    expect_refused(
+        guest.set_mode(set("link", 0o700)).await,
+        ErrorCode::FailedPrecondition,
+        &["link", "follow"],
+    )?;
     let follow = v1::SetModeRequest { follow: true, ..set("link", 0o700) };
     equal!(guest.set_mode(follow).await?.mode, 0o700);
     for path in ["out", "/etc/passwd", "/usr/bin/env"] {
         let result = guest.set_mode(v1::SetModeRequest { follow: true, ..set(path, 0o777) }).await;
         ensure!(matches!(result, Err(GuestError::Refused { .. })), "{path}: {result:?}");
     }
-    refused(guest.set_mode(set("none", 0o700)).await, ErrorCode::NotFound, &["none"])?;
+    expect_refused(guest.set_mode(set("none", 0o700)).await, ErrorCode::NotFound, &["none"])?;
     context.stop(sandbox).await
 }

@@ -1,4 +1,4 @@
-//! Shells that remember from one command to the next.
+//! Sessions: shells that keep their state from one command to the next.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Capability, Case, Checked, cases, ensure, equal, eventually, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{Finished, processes, sh, to_end, until, usable, variable};
+use super::processes::expect_refused;
+use super::program::{Finished, check_usable, collect, count_processes, read_until, sh, variable};
 use crate::client::{GuestClient, GuestError};
 
 pub(super) const CASES: &[Case] = cases![
@@ -39,7 +39,7 @@ async fn open(guest: &GuestClient, shell: &str) -> Checked<u64> {
 }
 
 async fn run_request(guest: &GuestClient, request: v1::SessionRun) -> Checked<Finished> {
-    to_end(guest.run_in_session(request).await?).await
+    collect(guest.run_in_session(request).await?).await
 }
 
 async fn run(guest: &GuestClient, id: u64, text: &str) -> Checked<Finished> {
@@ -50,8 +50,8 @@ fn state(finished: &Finished) -> v1::SessionState {
     finished.exited.session_state.as_known().unwrap_or_default()
 }
 
-/// Runs a command that leaves the session as it should; hands back its output and its code.
-async fn said(guest: &GuestClient, id: u64, text: &str) -> Checked<(String, i32)> {
+/// Runs a command that must preserve the session; returns its output and exit code.
+async fn run_ok(guest: &GuestClient, id: u64, text: &str) -> Checked<(String, i32)> {
     let finished = run(guest, id, text).await?;
     equal!((state(&finished), finished.exited.signal), (PRESERVED, 0));
     Ok((finished.text(), finished.exited.code))
@@ -66,8 +66,8 @@ async fn session_remembers(context: &Context) -> Checked {
     let guest = sandbox.guest();
     for shell in ["", "/bin/sh"] {
         let id = open(guest, shell).await?;
-        equal!(said(guest, id, "pwd").await?, ok(&sandbox.home.display().to_string()));
-        said(
+        equal!(run_ok(guest, id, "pwd").await?, ok(&sandbox.home.display().to_string()));
+        run_ok(
             guest,
             id,
             "mkdir -p d/e; cd d/e; own=1; export given='a b'; f() { echo \"f $1 $own\"; return 7; }",
@@ -75,22 +75,22 @@ async fn session_remembers(context: &Context) -> Checked {
         .await?;
         let here = sandbox.home.join("d/e").display().to_string();
         equal!(
-            said(guest, id, "pwd; echo $own; sh -c 'echo $given $own'").await?,
+            run_ok(guest, id, "pwd; echo $own; sh -c 'echo $given $own'").await?,
             ok(&format!("{here}\n1\na b"))
         );
-        equal!(said(guest, id, "f x").await?, ("f x 1".to_owned(), 7));
-        equal!(said(guest, id, "echo $?").await?, ok("7"));
-        equal!(said(guest, id, "echo $?").await?, ok("0"));
-        equal!(said(guest, id, "(exit 255)").await?.1, 255);
-        said(guest, id, "set -u; umask 027; cd ~; rm -r d; alias hi='echo alias'").await?;
-        equal!(said(guest, id, "umask; unset own").await?, ok("0027"));
-        equal!(said(guest, id, "hi").await?, ok("alias"));
+        equal!(run_ok(guest, id, "f x").await?, ("f x 1".to_owned(), 7));
+        equal!(run_ok(guest, id, "echo $?").await?, ok("7"));
+        equal!(run_ok(guest, id, "echo $?").await?, ok("0"));
+        equal!(run_ok(guest, id, "(exit 255)").await?.1, 255);
+        run_ok(guest, id, "set -u; umask 027; cd ~; rm -r d; alias hi='echo alias'").await?;
+        equal!(run_ok(guest, id, "umask; unset own").await?, ok("0027"));
+        equal!(run_ok(guest, id, "hi").await?, ok("alias"));
         guest.close_session(id).await?;
     }
     let mut request = v1::SessionOpen { cwd: Bytes::from_static(b"/tmp"), ..Default::default() };
     request.env.push(variable("GIVEN", "x\ny"));
     let id = guest.open_session(request).await?.id;
-    equal!(said(guest, id, "pwd; echo \"$GIVEN\"").await?, ok("/tmp\nx\ny"));
+    equal!(run_ok(guest, id, "pwd; echo \"$GIVEN\"").await?, ok("/tmp\nx\ny"));
     context.stop(sandbox).await
 }
 
@@ -112,7 +112,7 @@ async fn session_runs_what_a_shell_takes(context: &Context) -> Checked {
             ("true &\nwait", ok("")),
         ];
         for (text, expected) in cases {
-            equal!((text, said(guest, id, text).await?), (text, expected));
+            equal!((text, run_ok(guest, id, text).await?), (text, expected));
         }
         for broken in ["if", "echo 'open", "(", "fi"] {
             let finished = run(guest, id, broken).await?;
@@ -124,7 +124,7 @@ async fn session_runs_what_a_shell_takes(context: &Context) -> Checked {
             equal!((broken, state(&finished)), (broken, PRESERVED));
         }
         let long = format!("x='{}'; echo ${{#x}}", "y".repeat(200_000));
-        equal!(said(guest, id, &long).await?, ok("200000"));
+        equal!(run_ok(guest, id, &long).await?, ok("200000"));
         guest.close_session(id).await?;
     }
     context.stop(sandbox).await
@@ -152,12 +152,12 @@ async fn session_output_is_whole(context: &Context) -> Checked {
         execution.next().await?;
         execution.id
     };
-    // Nobody reads any more, and it goes on all the same.
+    // Without a reader, the command still continues.
     eventually("the session is idle", Duration::from_secs(30), async || {
         Ok(guest.list_sessions().await?.iter().all(|session| session.command == 0))
     })
     .await?;
-    let (late, gaps) = super::program::to_end_with_gaps(guest.attach(number, [0; 3]).await?, [0; 3]).await?;
+    let (late, gaps) = super::program::collect_with_gaps(guest.attach(number, [0; 3]).await?, [0; 3]).await?;
     equal!(late.stdout.len() as u64 + gaps, 30_000_000);
     context.stop(sandbox).await
 }
@@ -179,13 +179,13 @@ async fn session_ends_with_its_shell(context: &Context) -> Checked {
             equal!((text, finished.text().as_str(), finished.end()), (text, output, end));
             equal!(state(&finished), LOST);
             let again = guest.run_in_session(command(id, "true")).await.map(|_| ());
-            refused(again, ErrorCode::NotFound, &["has ended", "open another"])?;
-            refused(guest.close_session(id).await, ErrorCode::NotFound, &["has ended"])?;
+            expect_refused(again, ErrorCode::NotFound, &["has ended", "open a new"])?;
+            expect_refused(guest.close_session(id).await, ErrorCode::NotFound, &["has ended"])?;
         }
         let id = open(guest, shell).await?;
-        // What fails under `set -e` where it may does not end it.
-        said(guest, id, "set -e; false || true").await?;
-        equal!(said(guest, id, "if false; then :; fi; echo on").await?, ok("on"));
+        // A tolerated failure under `set -e` does not end the session.
+        run_ok(guest, id, "set -e; false || true").await?;
+        equal!(run_ok(guest, id, "if false; then :; fi; echo on").await?, ok("on"));
         guest.close_session(id).await?;
     }
     equal!(guest.list_sessions().await?.len(), 0);
@@ -197,16 +197,16 @@ async fn session_runs_one_command_at_a_time(context: &Context) -> Checked {
     let guest = sandbox.guest();
     let id = open(guest, "").await?;
     let other = open(guest, "").await?;
-    // What says that it has begun is what the signal goes to: between two commands the shell has none to signal.
+    // `begun` is printed by the process that is signalled: between two commands the shell has none to signal.
     let mut first = guest.run_in_session(command(id, "sh -c 'echo begun; exec sleep 1000'")).await?;
-    until(&mut first, "begun").await?;
+    read_until(&mut first, "begun").await?;
     let second = guest.run_in_session(command(id, "true")).await.map(|_| ());
-    refused(second, ErrorCode::FailedPrecondition, &["runs command", &first.id.to_string()])?;
-    equal!(said(guest, other, "echo beside").await?, ok("beside"));
+    expect_refused(second, ErrorCode::FailedPrecondition, &["running command", &first.id.to_string()])?;
+    equal!(run_ok(guest, other, "echo beside").await?, ok("beside"));
     equal!(guest.signal(first.id, 2, false).await?, 1);
-    let finished = to_end(first).await?;
+    let finished = collect(first).await?;
     equal!((finished.exited.code, state(&finished)), (130, PRESERVED));
-    equal!(said(guest, id, "echo after").await?, ok("after"));
+    equal!(run_ok(guest, id, "echo after").await?, ok("after"));
     context.stop(sandbox).await
 }
 
@@ -217,29 +217,33 @@ async fn session_background_jobs_hold_nothing_up(context: &Context) -> Checked {
     let line = "(while [ ! -e go ]; do sleep 0.02; done; echo later; echo later too >&2; touch done; sleep 1000) & echo now";
     let finished = within("a command with a job", Duration::from_secs(10), run(guest, id, line)).await??;
     equal!((finished.text(), state(&finished)), ("now".to_owned(), PRESERVED));
-    sh(&sandbox, "touch go").await?.well()?;
+    sh(&sandbox, "touch go").await?.expect_success()?;
     eventually("the job has written", Duration::from_secs(10), async || {
         Ok(guest.stat("done".as_ref(), false).await.is_ok())
     })
     .await?;
     let finished = run(guest, id, "echo next").await?;
     equal!((finished.text().as_str(), finished.errors().as_str()), ("later\nnext", "later too"));
-    // A job of an earlier command is not what a time-out means.
+    // A timeout does not affect a job of an earlier command.
     let mut request = command(id, "sleep 1000");
     request.timeout_ms = 100;
     let finished = run_request(guest, request).await?;
     equal!((finished.cause(), state(&finished)), (v1::Cause::CAUSE_TIMED_OUT, PRESERVED));
-    equal!(said(guest, id, "kill -0 $! && echo alive; kill $!").await?, ok("alive"));
-    // One that writes without end and without a reader does not fill the guest, nor wait for it.
-    said(guest, id, "(while [ ! -e write ]; do sleep 0.02; done; head -c 50000000 /dev/zero; touch wrote) &")
-        .await?;
-    sh(&sandbox, "touch write").await?.well()?;
+    equal!(run_ok(guest, id, "kill -0 $! && echo alive; kill $!").await?, ok("alive"));
+    // Endless output of a job without a reader neither fills the guest's memory nor blocks the job.
+    run_ok(
+        guest,
+        id,
+        "(while [ ! -e write ]; do sleep 0.02; done; head -c 50000000 /dev/zero; touch wrote) &",
+    )
+    .await?;
+    sh(&sandbox, "touch write").await?.expect_success()?;
     eventually("the job has written all", Duration::from_secs(30), async || {
         Ok(guest.stat("wrote".as_ref(), false).await.is_ok())
     })
     .await?;
     let execution = guest.run_in_session(command(id, "echo next")).await?;
-    let (finished, gaps) = super::program::to_end_with_gaps(execution, [0; 3]).await?;
+    let (finished, gaps) = super::program::collect_with_gaps(execution, [0; 3]).await?;
     ensure!(finished.text().ends_with("next"), "the command wrote nothing");
     equal!(finished.stdout.len() as u64 + gaps, 50_000_005);
     ensure!(finished.stdout.len() < 2 << 20, "{} bytes were kept", finished.stdout.len());
@@ -249,7 +253,7 @@ async fn session_background_jobs_hold_nothing_up(context: &Context) -> Checked {
 async fn session_time_out_keeps_the_shell_if_it_can(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
-    let timed = |id, text: &str| {
+    let with_timeout = |id, text: &str| {
         let mut request = command(id, text);
         // Long enough for a program to set up how it answers signals.
         request.timeout_ms = 2000;
@@ -268,20 +272,21 @@ async fn session_time_out_keeps_the_shell_if_it_can(context: &Context) -> Checke
             Some(137),
         ),
     ];
-    // Each in a session of its own, so that their times pass together.
+    // Each runs in a session of its own, so that the timeouts elapse concurrently.
     let keeps = ["", "/bin/sh"].into_iter().flat_map(|shell| kept.map(|(text, code)| (shell, text, code)));
     let keeps = keeps.map(async |(shell, text, code)| -> Checked {
         let id = open(guest, shell).await?;
-        said(guest, id, "kept=here").await?;
-        let finished = within(text, Duration::from_secs(20), run_request(guest, timed(id, text))).await??;
+        run_ok(guest, id, "kept=here").await?;
+        let finished =
+            within(text, Duration::from_secs(20), run_request(guest, with_timeout(id, text))).await??;
         equal!((text, finished.cause(), state(&finished)), (text, v1::Cause::CAUSE_TIMED_OUT, PRESERVED));
         ensure!(code.is_none_or(|code| code == finished.exited.code), "{text}: {:?}", finished.exited);
-        equal!(said(guest, id, "echo $kept").await?, ok("here"));
+        equal!(run_ok(guest, id, "echo $kept").await?, ok("here"));
         Ok(guest.close_session(id).await?)
     });
     let loses = ["", "/bin/sh"].map(async |shell| -> Checked {
         let id = open(guest, shell).await?;
-        let finished = run_request(guest, timed(id, "echo loop; while :; do :; done")).await?;
+        let finished = run_request(guest, with_timeout(id, "echo loop; while :; do :; done")).await?;
         equal!(
             (finished.text().as_str(), finished.cause(), state(&finished)),
             ("loop", v1::Cause::CAUSE_TIMED_OUT, LOST)
@@ -290,11 +295,9 @@ async fn session_time_out_keeps_the_shell_if_it_can(context: &Context) -> Checke
         Ok(())
     });
     futures::try_join!(futures::future::try_join_all(keeps), futures::future::try_join_all(loses))?;
-    eventually(
-        "nothing runs any more",
-        Duration::from_secs(10),
-        async || Ok(processes(&sandbox).await? == 0),
-    )
+    eventually("nothing runs any more", Duration::from_secs(10), async || {
+        Ok(count_processes(&sandbox).await? == 0)
+    })
     .await?;
     context.stop(sandbox).await
 }
@@ -310,20 +313,20 @@ async fn session_commands_are_signalled_and_attached_to(context: &Context) -> Ch
         ))
         .await?;
     let number = first.id;
-    until(&mut first, "begun\n").await?;
+    read_until(&mut first, "begun\n").await?;
     drop(first);
     let listed = guest.list_processes().await?;
     ensure!(listed.iter().any(|info| info.id == number && info.running), "it is not listed: {listed:?}");
     let attached = guest.attach(number, [6, 0, 0]).await?;
-    sh(&sandbox, "touch go").await?.well()?;
-    let (finished, _) = super::program::to_end_with_gaps(attached, [6, 0, 0]).await?;
+    sh(&sandbox, "touch go").await?.expect_success()?;
+    let (finished, _) = super::program::collect_with_gaps(attached, [6, 0, 0]).await?;
     equal!((finished.text().as_str(), finished.exited.code, state(&finished)), ("end", 4, PRESERVED));
-    // It has ended, and can still be read.
-    let again = to_end(guest.attach(number, [0; 3]).await?).await?;
+    // The output of an ended command can still be read.
+    let again = collect(guest.attach(number, [0; 3]).await?).await?;
     equal!((again.text().as_str(), again.exited.code), ("begun\nend", 4));
     equal!(guest.signal(number, 9, true).await?, 0);
     equal!(guest.feed(number, b"x".as_slice(), true).await?, 0);
-    equal!(said(guest, id, "echo alive").await?, ok("alive"));
+    equal!(run_ok(guest, id, "echo alive").await?, ok("alive"));
     context.stop(sandbox).await
 }
 
@@ -333,23 +336,23 @@ async fn session_ends_cannot_be_forged_by_output(context: &Context) -> Checked {
     for shell in ["", "/bin/sh"] {
         let id = open(guest, shell).await?;
         let flood = "n=0; while [ $n -lt 20 ]; do echo \"$n 0\"; n=$((n+1)); done; sleep 0.2; echo end";
-        let (text, code) = said(guest, id, flood).await?;
+        let (text, code) = run_ok(guest, id, flood).await?;
         ensure!(text.ends_with("19 0\nend") && code == 0, "it ended before its end: {text}");
-        // A child does not even have the descriptor.
-        equal!(said(guest, id, "ls /proc/self/fd | tr '\\n' ' '").await?, ok("0 1 2 3"));
-        // The shell's own can be reached by its path. What is said of other commands is not heard, nor is what is none.
+        // Children do not inherit the control descriptor.
+        equal!(run_ok(guest, id, "ls /proc/self/fd | tr '\\n' ' '").await?, ok("0 1 2 3"));
+        // The shell's descriptor can be reached by its path. Reports about other commands and invalid reports are ignored.
         let forged = "for w in '1 0' '99 0' 'x' '3' '3 0 0' '3 999'; do echo \"$w\" > /proc/$$/fd/9; done; head -c 100000 /dev/zero > /proc/$$/fd/9; echo > /proc/$$/fd/9; sleep 0.2; echo end; (exit 6)";
-        equal!(said(guest, id, forged).await?, ("end".to_owned(), 6));
-        equal!(said(guest, id, "exec 9>&-; echo on").await?, ok("on"));
-        equal!(said(guest, id, "echo on").await?, ok("on"));
-        // One that takes the shell's own words away hurts itself.
+        equal!(run_ok(guest, id, forged).await?, ("end".to_owned(), 6));
+        equal!(run_ok(guest, id, "exec 9>&-; echo on").await?, ok("on"));
+        equal!(run_ok(guest, id, "echo on").await?, ok("on"));
+        // A command that redefines the shell's builtins harms only itself.
         let mut request = command(id, "command() { :; }; printf() { :; }; unalias -a; echo x");
         request.timeout_ms = 300;
         request.grace_ms = 100;
         let finished = run_request(guest, request).await?;
         ensure!(matches!(state(&finished), LOST | PRESERVED), "{:?}", finished.exited);
     }
-    usable(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -360,59 +363,63 @@ async fn session_requests_are_checked(context: &Context) -> Checked {
     let run = |text: Vec<u8>| {
         guest.run_in_session(v1::SessionRun { id, command: text.into(), ..Default::default() })
     };
-    refused(run(b"a\0b".to_vec()).await.map(|_| ()), ErrorCode::InvalidArgument, &["command", "NUL"])?;
-    refused(
+    expect_refused(run(b"a\0b".to_vec()).await.map(|_| ()), ErrorCode::InvalidArgument, &["command", "NUL"])?;
+    expect_refused(
         run(vec![b' '; 256 * 1024 + 1]).await.map(|_| ()),
         ErrorCode::InvalidArgument,
         &["command", "bytes"],
     )?;
-    refused(guest.run_in_session(command(77, "true")).await.map(|_| ()), ErrorCode::NotFound, &["77"])?;
-    refused(guest.close_session(77).await, ErrorCode::NotFound, &["77"])?;
+    expect_refused(
+        guest.run_in_session(command(77, "true")).await.map(|_| ()),
+        ErrorCode::NotFound,
+        &["77"],
+    )?;
+    expect_refused(guest.close_session(77).await, ErrorCode::NotFound, &["77"])?;
     let open = |change: fn(&mut v1::SessionOpen)| {
         let mut request = v1::SessionOpen::default();
         change(&mut request);
         guest.open_session(request)
     };
     let result = open(|request| request.cwd = Bytes::from_static(b"missing")).await;
-    refused(result, ErrorCode::FailedPrecondition, &["cwd", "missing"])?;
+    expect_refused(result, ErrorCode::FailedPrecondition, &["cwd", "missing"])?;
     let result = open(|request| request.shell = Bytes::from_static(b"no-such-shell")).await;
-    refused(result, ErrorCode::NotFound, &["no-such-shell"])?;
+    expect_refused(result, ErrorCode::NotFound, &["no-such-shell"])?;
     let result = open(|request| request.env.push(variable("A=B", "c"))).await;
-    refused(result, ErrorCode::InvalidArgument, &["env"])?;
+    expect_refused(result, ErrorCode::InvalidArgument, &["env"])?;
     equal!(guest.list_sessions().await?.len(), 1);
-    // A program that is no shell ends the session at its first command, or before it.
+    // With a program that is not a shell, the session ends at its first command, or before it.
     let id = open(|request| request.shell = Bytes::from_static(b"/bin/true")).await?.id;
     match guest.run_in_session(command(id, "true")).await {
-        Ok(execution) => equal!(state(&to_end(execution).await?), LOST),
+        Ok(execution) => equal!(state(&collect(execution).await?), LOST),
         Err(error) => ensure!(error.is(ErrorCode::NotFound), "it was refused with {error:?}"),
     }
     context.stop(sandbox).await
 }
 
 async fn sessions_are_bounded_and_listed(context: &Context) -> Checked {
-    const MOST: usize = 32;
+    const MAX_SESSIONS: usize = 32;
     let mut spec = context.spec();
     spec.limits.pids = "200".parse()?;
-    let sandbox = context.sandbox_of(&spec).await?;
+    let sandbox = context.sandbox_with(&spec).await?;
     let guest = sandbox.guest();
     let mut ids = Vec::new();
-    for _ in 0..MOST {
+    for _ in 0..MAX_SESSIONS {
         ids.push(open(guest, "").await?);
     }
     let more = guest.open_session(v1::SessionOpen::default()).await;
-    refused(more, ErrorCode::ResourceExhausted, &["32 sessions"])?;
+    expect_refused(more, ErrorCode::ResourceExhausted, &["limit of 32"])?;
     for id in &ids {
-        said(guest, *id, &format!("mine={id}")).await?;
+        run_ok(guest, *id, &format!("mine={id}")).await?;
     }
     for id in &ids {
-        equal!(said(guest, *id, "echo $mine").await?, ok(&id.to_string()));
+        equal!(run_ok(guest, *id, "echo $mine").await?, ok(&id.to_string()));
     }
     let listed = guest.list_sessions().await?;
     equal!(listed.iter().map(|session| session.id).collect::<Vec<_>>(), ids);
     ensure!(listed.iter().all(|session| (session.commands, session.command) == (2, 0)), "{listed:?}");
     guest.close_session(ids[0]).await?;
     let next = open(guest, "").await?;
-    ensure!(!ids.contains(&next), "the number {next} was given again");
+    ensure!(!ids.contains(&next), "the id {next} was reused");
     context.stop(sandbox).await
 }
 
@@ -420,16 +427,16 @@ async fn session_closes_with_all_that_it_started(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let id = open(guest, "").await?;
-    said(guest, id, "sleep 1000 & (sleep 1000 &)").await?;
+    run_ok(guest, id, "sleep 1000 & (sleep 1000 &)").await?;
     let mut execution = guest.run_in_session(command(id, "echo begun; sleep 1000; echo on")).await?;
-    until(&mut execution, "begun").await?;
+    read_until(&mut execution, "begun").await?;
     within("closing", Duration::from_secs(15), guest.close_session(id)).await??;
-    let finished = to_end(execution).await?;
+    let finished = collect(execution).await?;
     equal!((finished.cause(), state(&finished)), (v1::Cause::CAUSE_STOPPED, LOST));
     equal!(guest.list_sessions().await?.len(), 0);
     if context.has(Capability::OwnPids) {
         eventually("nothing runs any more", Duration::from_secs(10), async || {
-            Ok(processes(&sandbox).await? == 0)
+            Ok(count_processes(&sandbox).await? == 0)
         })
         .await?;
     }

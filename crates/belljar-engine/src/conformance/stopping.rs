@@ -1,4 +1,4 @@
-//! Time-outs, signals, what a program leaves behind, and the deadline.
+//! Timeouts, signals, leftover processes, and the deadline.
 
 use std::time::Duration;
 
@@ -6,8 +6,10 @@ use belljar_proto::{ErrorCode, v1};
 
 use super::case::{Case, Checked, cases, ensure, equal, eventually, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{argv, finish, processes, py, python, sh, shell, to_end, until, usable};
+use super::processes::expect_refused;
+use super::program::{
+    argv, check_usable, collect, count_processes, finish, py, python, read_until, sh, shell,
+};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
@@ -28,52 +30,52 @@ pub(super) const CASES: &[Case] = cases![
     deadline_can_be_moved [],
 ];
 
-/// Time between the moment at which something is due and the moment at which it must have come: a net for a machine with much else
-/// to do. What must not be waited for takes far longer.
+/// Tolerance for events that are due at a certain time, for a busy machine. Anything that must not be waited for takes
+/// far longer.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Longer than a program takes until it has set up how it answers a signal.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Time within which a program has certainly installed its signal handlers.
+const SETUP_TIME: Duration = Duration::from_secs(2);
 
-fn timed(mut request: v1::StartRequest, timeout: Duration, grace: Duration) -> v1::StartRequest {
+fn with_timeout(mut request: v1::StartRequest, timeout: Duration, grace: Duration) -> v1::StartRequest {
     request.timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     request.grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     request.kill_rest = true;
     request
 }
 
-async fn nobody_runs(sandbox: &Sandbox) -> Checked {
-    eventually("no process is left", SLACK, async || Ok(processes(sandbox).await? == 0)).await
+async fn wait_for_no_processes(sandbox: &Sandbox) -> Checked {
+    eventually("no process is left", SLACK, async || Ok(count_processes(sandbox).await? == 0)).await
 }
 
 async fn timeout_kills_after_grace(context: &Context) -> Checked {
-    let (timeout, grace) = (SETTLED, Duration::from_millis(600));
+    let (timeout, grace) = (SETUP_TIME, Duration::from_millis(600));
     let sandbox = context.sandbox().await?;
     let request = shell("trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done");
-    let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
+    let finished = finish(&sandbox, with_timeout(request, timeout, grace)).await?;
     equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
     equal!(finished.end(), (0, 9));
     ensure!(finished.text().starts_with("ready"), "it wrote {:?}", finished.text());
-    ensure!(finished.text().contains("term"), "it was never asked to end: {:?}", finished.text());
+    ensure!(finished.text().contains("term"), "it got no SIGTERM: {:?}", finished.text());
     let (earliest, latest) = (timeout + grace, timeout + grace + SLACK);
     ensure!(
         (earliest..=latest).contains(&finished.took),
-        "it took {:?}, and not {earliest:?} to {latest:?}",
+        "it took {:?}, expected {earliest:?} to {latest:?}",
         finished.took
     );
-    nobody_runs(&sandbox).await?;
+    wait_for_no_processes(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn timeout_lets_a_program_clean_up(context: &Context) -> Checked {
-    let (timeout, grace) = (SETTLED, Duration::from_secs(60));
+    let (timeout, grace) = (SETUP_TIME, Duration::from_secs(60));
     let sandbox = context.sandbox().await?;
     let request = shell("trap 'echo bye; exit 7' TERM; while :; do sleep 0.05; done");
-    let finished = finish(&sandbox, timed(request, timeout, grace)).await?;
+    let finished = finish(&sandbox, with_timeout(request, timeout, grace)).await?;
     equal!(finished.text(), "bye");
     equal!(finished.end(), (7, 0));
     equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
-    ensure!(finished.took < timeout + SLACK, "it took {:?}, as if nobody saw its end", finished.took);
+    ensure!(finished.took < timeout + SLACK, "it took {:?}, its exit was noticed late", finished.took);
     context.stop(sandbox).await
 }
 
@@ -89,24 +91,25 @@ for depth in range(4):
 print(flush=True)
 time.sleep(1000)
 ";
-    let request = timed(python(code), SETTLED, Duration::from_millis(300));
+    let request = with_timeout(python(code), SETUP_TIME, Duration::from_millis(300));
     let finished = finish(&sandbox, request).await?;
     equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_TIMED_OUT));
-    nobody_runs(&sandbox).await?;
-    usable(&sandbox).await?;
+    wait_for_no_processes(&sandbox).await?;
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn timeout_ends_a_stopped_process(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let request = timed(shell("kill -STOP $$"), Duration::from_millis(400), Duration::from_millis(300));
+    let request =
+        with_timeout(shell("kill -STOP $$"), Duration::from_millis(400), Duration::from_millis(300));
     let finished = finish(&sandbox, request).await?;
     equal!(finished.cause(), v1::Cause::CAUSE_TIMED_OUT);
     ensure!(finished.took < Duration::from_millis(700) + SLACK, "it took {:?}", finished.took);
     context.stop(sandbox).await
 }
 
-/// A parent and a child that both say which signal they got.
+/// A parent and a child that both report received signals.
 const FAMILY: &str = "
 import os, signal, sys, time
 def got(number, frame):
@@ -126,9 +129,9 @@ async fn family(sandbox: &Sandbox, ending: &'static str) -> Checked<crate::Execu
     let mut request = python(FAMILY);
     request.argv.push(ending.into());
     let mut execution = sandbox.guest().start(request).await?;
-    let seen = until(&mut execution, " ready\n").await?;
+    let seen = read_until(&mut execution, " ready\n").await?;
     if seen.matches("ready").count() < 2 {
-        until(&mut execution, " ready\n").await?;
+        read_until(&mut execution, " ready\n").await?;
     }
     Ok(execution)
 }
@@ -138,7 +141,7 @@ async fn signal_to_one_process(context: &Context) -> Checked {
     let execution = family(&sandbox, "alone").await?;
     equal!(sandbox.guest().signal(execution.id, 10, false).await?, 1);
     let id = execution.id;
-    let (finished, _) = super::program::to_end_with_gaps(execution, [0; 3]).await?;
+    let (finished, _) = super::program::collect_with_gaps(execution, [0; 3]).await?;
     ensure!(finished.text().contains("parent got 10"), "it wrote {:?}", finished.text());
     ensure!(!finished.text().contains("child got"), "the child got it as well: {:?}", finished.text());
     equal!(sandbox.guest().signal(id, 10, false).await?, 0);
@@ -150,8 +153,8 @@ async fn signal_to_a_tree(context: &Context) -> Checked {
     let execution = family(&sandbox, "together").await?;
     let id = execution.id;
     equal!(sandbox.guest().signal(id, 10, true).await?, 2);
-    nobody_runs(&sandbox).await?;
-    let finished = to_end(sandbox.guest().attach(id, [0; 3]).await?).await?;
+    wait_for_no_processes(&sandbox).await?;
+    let finished = collect(sandbox.guest().attach(id, [0; 3]).await?).await?;
     for word in ["parent got 10", "child got 10"] {
         ensure!(finished.text().contains(word), "{word:?} is not in {:?}", finished.text());
     }
@@ -161,8 +164,8 @@ async fn signal_to_a_tree(context: &Context) -> Checked {
 async fn signal_from_a_sibling(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let sleeping = sandbox.guest().start(argv(["sleep", "1000"])).await?;
-    sh(&sandbox, &format!("kill -USR1 {}", sleeping.pid)).await?.well()?;
-    equal!(to_end(sleeping).await?.end(), (0, 10));
+    sh(&sandbox, &format!("kill -USR1 {}", sleeping.pid)).await?.expect_success()?;
+    equal!(collect(sleeping).await?.end(), (0, 10));
     context.stop(sandbox).await
 }
 
@@ -192,10 +195,10 @@ async fn bad_signals_are_refused(context: &Context) -> Checked {
     let execution = sandbox.guest().start(argv(["sleep", "1000"])).await?;
     for signal in [0, -1, 65, i32::MAX] {
         let result = sandbox.guest().signal(execution.id, signal, false).await;
-        refused(result, ErrorCode::InvalidArgument, &["signal", &signal.to_string()])?;
+        expect_refused(result, ErrorCode::InvalidArgument, &["signal", &signal.to_string()])?;
     }
     equal!(sandbox.guest().signal(execution.id, 64, false).await?, 1);
-    equal!(to_end(execution).await?.end(), (0, 64));
+    equal!(collect(execution).await?.end(), (0, 64));
     context.stop(sandbox).await
 }
 
@@ -205,9 +208,9 @@ async fn exec_returns_when_the_command_does(context: &Context) -> Checked {
     let finished = sh(&sandbox, "echo before; setsid sleep 1000 & echo after; exit 6").await?;
     equal!((finished.text().as_str(), finished.end()), ("before\nafter", (6, 0)));
     ensure!(finished.took < SLACK, "it took {:?}", finished.took);
-    // Without being asked to, the guest ends nobody.
-    equal!(processes(&sandbox).await?, 1);
-    // One that never stops writing does not keep the command's end back either.
+    // Unless requested, the guest kills no leftovers.
+    equal!(count_processes(&sandbox).await?, 1);
+    // A background writer does not delay the command's exit either.
     let finished = sh(&sandbox, "yes >&2 & exit 0").await?;
     ensure!(finished.took < SLACK, "it took {:?} beside a writer", finished.took);
     context.stop(sandbox).await
@@ -217,9 +220,9 @@ async fn rest_is_killed_and_counted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let mut request = shell("sleep 1000 & sleep 1000 & setsid sleep 1000 & exit 0");
     request.kill_rest = true;
-    let finished = finish(&sandbox, request).await?.well()?;
+    let finished = finish(&sandbox, request).await?.expect_success()?;
     equal!(finished.exited.left_behind, 3);
-    nobody_runs(&sandbox).await?;
+    wait_for_no_processes(&sandbox).await?;
     let mut request = shell("exit 0");
     request.kill_rest = true;
     equal!(finish(&sandbox, request).await?.exited.left_behind, 0);
@@ -247,15 +250,15 @@ os.wait()
 ";
     let mut request = python(code);
     request.kill_rest = true;
-    let finished = finish(&sandbox, request).await?.well()?;
+    let finished = finish(&sandbox, request).await?.expect_success()?;
     equal!(finished.exited.left_behind, 1);
-    nobody_runs(&sandbox).await?;
+    wait_for_no_processes(&sandbox).await?;
     context.stop(sandbox).await
 }
 
 async fn orphans_are_reaped(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    // Each orphan ends at once, and only the guest can take note of it. Zombies count against the limit of processes.
+    // Each orphan exits at once, and only the guest can reap it. Zombies count against the process limit.
     let code = "
 import os, time
 made, deadline = 0, time.monotonic() + 40
@@ -272,7 +275,7 @@ while made < 1000:
         time.sleep(0.001)
 ";
     py(&sandbox, code).await?;
-    nobody_runs(&sandbox).await?;
+    wait_for_no_processes(&sandbox).await?;
     let zombies = "
 import os
 for pid in filter(str.isdigit, os.listdir('/proc')):
@@ -289,17 +292,17 @@ async fn deadline_is_kept_by_the_guest(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let request = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done");
     let mut execution = sandbox.guest().start(request).await?;
-    until(&mut execution, "ready").await?;
+    read_until(&mut execution, "ready").await?;
     let begin = tokio::time::Instant::now();
     let after = Duration::from_millis(500);
     sandbox.guest().set_deadline(Some(after)).await?;
     let limit = after + crate::STOP_GRACE + SLACK;
-    let finished = within("the deadline", limit, to_end(execution)).await?;
+    let finished = within("the deadline", limit, collect(execution)).await?;
     if let Ok(finished) = finished {
         equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_STOPPED));
     }
     ensure!(begin.elapsed() >= after, "it ended before its deadline");
-    within("the sandbox's own end", limit, sandbox.ended()).await?;
+    within("the sandbox's own end", limit, sandbox.wait_ended()).await?;
     let answer = within("a call after the deadline", SLACK, sandbox.guest().check()).await?;
     ensure!(answer.is_err(), "the guest still answers after its deadline");
     context.stop(sandbox).await
@@ -312,6 +315,6 @@ async fn deadline_can_be_moved(context: &Context) -> Checked {
     let finished = sh(&sandbox, "sleep 1; echo alive").await?;
     equal!((finished.text().as_str(), finished.end()), ("alive", (0, 0)));
     sandbox.guest().set_deadline(Some(Duration::from_millis(100))).await?;
-    within("the sandbox's own end", SLACK, sandbox.ended()).await?;
+    within("the sandbox's own end", SLACK, sandbox.wait_ended()).await?;
     context.stop(sandbox).await
 }

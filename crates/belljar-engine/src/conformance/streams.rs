@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{argv, finish, py, python, sh, shell, to_end, until};
+use super::processes::expect_refused;
+use super::program::{argv, collect, finish, py, python, read_until, sh, shell};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
@@ -26,19 +26,19 @@ pub(super) const CASES: &[Case] = cases![
     program_that_closes_its_output_goes_on [],
 ];
 
-/// Bytes that tell where they belong: the byte at `offset` is `offset % 251`.
+/// Returns bytes that identify their offset: the byte at `offset` is `offset % 251`.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0u8..251).cycle().take(length).collect()
 }
 
-/// Python that makes `size` bytes of that pattern as `data`.
+/// Returns Python code that creates `size` bytes of that pattern as `data`.
 pub(super) fn pattern_code(size: usize) -> String {
     format!("size = {size}\ndata = (bytes(range(251)) * (size // 251 + 1))[:size]\n")
 }
 
 async fn stdout_and_stderr_are_apart(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    let finished = sh(&sandbox, "echo out; echo err >&2; printf more").await?.well()?;
+    let finished = sh(&sandbox, "echo out; echo err >&2; printf more").await?.expect_success()?;
     equal!(finished.stdout, b"out\nmore");
     equal!(finished.stderr, b"err\n");
     equal!((finished.exited.stdout_bytes, finished.exited.stderr_bytes), (8, 4));
@@ -74,9 +74,9 @@ async fn output_comes_while_it_is_written(context: &Context) -> Checked {
     let mut request = shell("echo first; read go; echo second");
     request.stdin_open = true;
     let mut execution = sandbox.guest().start(request).await?;
-    until(&mut execution, "first\n").await?;
+    read_until(&mut execution, "first\n").await?;
     sandbox.guest().feed(execution.id, b"go\n".as_slice(), true).await?;
-    until(&mut execution, "second\n").await?;
+    read_until(&mut execution, "second\n").await?;
     context.stop(sandbox).await
 }
 
@@ -86,13 +86,13 @@ async fn flood_is_complete(context: &Context) -> Checked {
     let code = format!("import sys\n{}sys.stdout.buffer.write(data)", pattern_code(SIZE));
     let finished = py(&sandbox, &code).await?;
     equal!(finished.stdout.len(), SIZE);
-    ensure!(finished.stdout == pattern(SIZE), "the flood came with other bytes than were written");
+    ensure!(finished.stdout == pattern(SIZE), "the output differs from what was written");
     equal!(finished.exited.stdout_bytes, SIZE as u64);
     context.stop(sandbox).await
 }
 
-/// Bytes that a program has written when its writing stands still, by its own account in the file `count`.
-async fn count_at_rest(sandbox: &Sandbox) -> Checked<u64> {
+/// Waits until a program's writing stalls; returns the number of bytes it has written, from its file `count`.
+async fn wait_until_stalled(sandbox: &Sandbox) -> Checked<u64> {
     let read = async || -> Checked<u64> {
         let content = sandbox.guest().read_all("count".as_ref(), 64).await?;
         Ok(String::from_utf8_lossy(&content).trim().parse().unwrap_or(0))
@@ -107,7 +107,7 @@ async fn count_at_rest(sandbox: &Sandbox) -> Checked<u64> {
         if now > 0 && last.1.elapsed() > Duration::from_millis(500) {
             return Ok(now);
         }
-        ensure!(tokio::time::Instant::now() < deadline, "a program without a reader goes on writing: {now}");
+        ensure!(tokio::time::Instant::now() < deadline, "a program without a reader keeps writing: {now}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -126,10 +126,10 @@ while written < {SIZE}:
 "
     );
     let mut execution = sandbox.guest().start(python(&code)).await?;
-    // A first event is taken, and then nothing more: what lies between the program and this reader fills up.
+    // Reads one event and then nothing more, so that all buffers between the program and this reader fill up.
     execution.next().await?;
-    let ahead = count_at_rest(&sandbox).await?;
-    ensure!(ahead <= 16 << 20, "{ahead} bytes were taken from the program before its reader wanted them");
+    let ahead = wait_until_stalled(&sandbox).await?;
+    ensure!(ahead <= 16 << 20, "{ahead} bytes were read from the program ahead of its reader");
     if let Some(peak) = sandbox.usage().await.peak_memory_bytes {
         ensure!(peak < 96 << 20, "the sandbox used {peak} bytes while it waited for the reader");
     }
@@ -142,10 +142,12 @@ while written < {SIZE}:
                 break;
             }
             Some(crate::ProcessEvent::Started { .. }) => {}
-            None => return Err(super::Stop::Failed("the flood ended without the program's end".to_owned())),
+            None => {
+                return Err(super::Stop::Failed("the output ended without the program's exit".to_owned()));
+            }
         }
     }
-    // The first event taken above was output as well.
+    // The first event above was output as well.
     ensure!(total < SIZE && SIZE - total <= 1 << 20, "{total} of {SIZE} bytes came");
     context.stop(sandbox).await
 }
@@ -157,8 +159,8 @@ async fn stdin_is_at_its_end_when_not_given(context: &Context) -> Checked {
     equal!(finished.text(), "end");
     let mut request = argv(["cat"]);
     request.stdin = Bytes::from(pattern(60_000));
-    let finished = finish(&sandbox, request).await?.well()?;
-    ensure!(finished.stdout == pattern(60_000), "the first input did not come back as it was");
+    let finished = finish(&sandbox, request).await?.expect_success()?;
+    ensure!(finished.stdout == pattern(60_000), "the initial input was not echoed unchanged");
     context.stop(sandbox).await
 }
 
@@ -169,10 +171,10 @@ async fn stdin_streams_and_closes(context: &Context) -> Checked {
     request.stdin_open = true;
     let execution = sandbox.guest().start(request).await?;
     let feed = sandbox.guest().feed(execution.id, std::io::Cursor::new(pattern(SIZE)), true);
-    let (fed, finished) = futures::join!(feed, to_end(execution));
+    let (fed, finished) = futures::join!(feed, collect(execution));
     equal!(fed?, SIZE as u64);
-    let finished = finished?.well()?;
-    ensure!(finished.stdout == pattern(SIZE), "{} bytes came back, not as they were", finished.stdout.len());
+    let finished = finished?.expect_success()?;
+    ensure!(finished.stdout == pattern(SIZE), "{} bytes were echoed, not unchanged", finished.stdout.len());
     context.stop(sandbox).await
 }
 
@@ -183,39 +185,39 @@ async fn stdin_stays_open_between_feeds(context: &Context) -> Checked {
     let mut execution = sandbox.guest().start(request).await?;
     for word in ["one\n", "two\n", "three\n"] {
         sandbox.guest().feed(execution.id, word.as_bytes(), false).await?;
-        until(&mut execution, word).await?;
+        read_until(&mut execution, word).await?;
     }
     sandbox.guest().feed(execution.id, b"".as_slice(), true).await?;
-    equal!(to_end_of(execution).await?, (0, 0));
+    equal!(wait_for_exit(execution).await?, (0, 0));
     context.stop(sandbox).await
 }
 
-async fn to_end_of(mut execution: crate::Execution) -> Checked<(i32, i32)> {
+async fn wait_for_exit(mut execution: crate::Execution) -> Checked<(i32, i32)> {
     loop {
         match within("the end", Duration::from_secs(20), execution.next()).await?? {
             Some(crate::ProcessEvent::Exited(exited)) => return Ok((exited.code, exited.signal)),
             Some(_) => {}
-            None => return Err(super::Stop::Failed("no end came".to_owned())),
+            None => return Err(super::Stop::Failed("the exit event is missing".to_owned())),
         }
     }
 }
 
 async fn stdin_closed_early_by_the_program(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
-    // It reads a little and ends, while there is much more to come.
+    // The program reads a little and exits, with much more input pending.
     let mut request = argv(["head", "-c", "3"]);
     request.stdin_open = true;
     let execution = sandbox.guest().start(request).await?;
     let feed = sandbox.guest().feed(execution.id, std::io::Cursor::new(pattern(8_000_000)), true);
-    let both = async { futures::join!(feed, to_end(execution)) };
+    let both = async { futures::join!(feed, collect(execution)) };
     let (fed, finished) = within("a program that reads little", Duration::from_secs(20), both).await?;
-    ensure!(fed? < 8_000_000, "a program that has ended took all of its input");
-    equal!(finished?.well()?.stdout, [0, 1, 2]);
-    // It closes its input and goes on.
+    ensure!(fed? < 8_000_000, "a program that has exited took all of its input");
+    equal!(finished?.expect_success()?.stdout, [0, 1, 2]);
+    // The program closes its input and keeps running.
     let mut request = shell("exec 0<&-; echo closed; exec sleep 1000");
     request.stdin_open = true;
     let mut execution = sandbox.guest().start(request).await?;
-    until(&mut execution, "closed").await?;
+    read_until(&mut execution, "closed").await?;
     let feed = sandbox.guest().feed(execution.id, std::io::Cursor::new(pattern(8_000_000)), true);
     let fed = within("feeding a closed input", Duration::from_secs(20), feed).await??;
     ensure!(fed < 8_000_000, "a closed input took everything");
@@ -226,7 +228,7 @@ async fn stdin_closed_early_by_the_program(context: &Context) -> Checked {
 async fn stdin_of_an_unknown_process_is_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let fed = sandbox.guest().feed(999, b"x".as_slice(), true).await;
-    refused(fed, ErrorCode::NotFound, &["id", "999"])?;
+    expect_refused(fed, ErrorCode::NotFound, &["id", "999"])?;
     context.stop(sandbox).await
 }
 

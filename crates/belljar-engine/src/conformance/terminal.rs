@@ -1,4 +1,4 @@
-//! Pseudo-terminals: size, signals, input and end.
+//! Pseudo-terminals: size, signals, input and end of input.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use belljar_proto::{ErrorCode, v1};
 
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
-use super::processes::refused;
-use super::program::{argv, finish, on_terminal, python, sh, shell, to_end, until};
+use super::processes::expect_refused;
+use super::program::{argv, collect, finish, on_terminal, python, read_until, sh, shell};
 
 pub(super) const CASES: &[Case] = cases![
     terminal_is_a_terminal [],
@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = cases![
     terminal_input_cannot_be_forged [Confined],
 ];
 
-fn written(finished: &super::program::Finished) -> String {
+fn terminal_output(finished: &super::program::Finished) -> String {
     String::from_utf8_lossy(&finished.terminal).into_owned()
 }
 
@@ -31,12 +31,12 @@ async fn terminal_is_a_terminal(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let line =
         "test -t 0 && test -t 1 && test -t 2 && echo all; echo term=$TERM; echo tty > /dev/tty; echo err >&2";
-    let finished = finish(&sandbox, on_terminal(shell(line), 24, 80)).await?.well()?;
-    equal!(written(&finished), "all\r\nterm=xterm-256color\r\ntty\r\nerr\r\n");
-    ensure!(finished.stdout.is_empty() && finished.stderr.is_empty(), "it wrote beside its terminal");
+    let finished = finish(&sandbox, on_terminal(shell(line), 24, 80)).await?.expect_success()?;
+    equal!(terminal_output(&finished), "all\r\nterm=xterm-256color\r\ntty\r\nerr\r\n");
+    ensure!(finished.stdout.is_empty() && finished.stderr.is_empty(), "it wrote outside its terminal");
     equal!(finished.exited.terminal_bytes, finished.terminal.len() as u64);
     let code = "import os; print(os.getsid(0) == os.getpid(), os.tcgetpgrp(0) == os.getpid())";
-    equal!(written(&finish(&sandbox, on_terminal(python(code), 24, 80)).await?), "True True\r\n");
+    equal!(terminal_output(&finish(&sandbox, on_terminal(python(code), 24, 80)).await?), "True True\r\n");
     context.stop(sandbox).await
 }
 
@@ -50,10 +50,10 @@ show()
 while True: time.sleep(0.05)
 ";
     let mut execution = sandbox.guest().start(on_terminal(python(code), 33, 101)).await?;
-    until(&mut execution, "size 101 33\r\n").await?;
+    read_until(&mut execution, "size 101 33\r\n").await?;
     for (rows, columns) in [(50, 132), (1, 1), (65535, 65535)] {
         sandbox.guest().resize(execution.id, rows, columns).await?;
-        until(&mut execution, &format!("size {columns} {rows}\r\n")).await?;
+        read_until(&mut execution, &format!("size {columns} {rows}\r\n")).await?;
     }
     context.stop(sandbox).await
 }
@@ -62,13 +62,13 @@ async fn terminal_sizes_are_checked(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     for (rows, columns, word) in [(0, 80, "rows"), (24, 0, "columns"), (65536, 80, "rows")] {
         let result = sandbox.guest().start(on_terminal(shell("true"), rows, columns)).await;
-        refused(result, ErrorCode::InvalidArgument, &["terminal", word])?;
+        expect_refused(result, ErrorCode::InvalidArgument, &["terminal", word])?;
     }
     let without = sandbox.guest().start(argv(["sleep", "1000"])).await?;
     let resized = sandbox.guest().resize(without.id, 24, 80).await;
-    refused(resized, ErrorCode::FailedPrecondition, &["terminal"])?;
+    expect_refused(resized, ErrorCode::FailedPrecondition, &["terminal"])?;
     let with = sandbox.guest().start(on_terminal(argv(["sleep", "1000"]), 24, 80)).await?;
-    refused(sandbox.guest().resize(with.id, 0, 80).await, ErrorCode::InvalidArgument, &["rows"])?;
+    expect_refused(sandbox.guest().resize(with.id, 0, 80).await, ErrorCode::InvalidArgument, &["rows"])?;
     context.stop(sandbox).await
 }
 
@@ -77,7 +77,7 @@ async fn terminal_echoes(context: &Context) -> Checked {
     let request = on_terminal(shell("read line; echo \"got $line\""), 24, 80);
     let mut execution = sandbox.guest().start(request).await?;
     sandbox.guest().feed(execution.id, b"hello\r".as_slice(), false).await?;
-    let seen = until(&mut execution, "got hello\r\n").await?;
+    let seen = read_until(&mut execution, "got hello\r\n").await?;
     equal!(seen, "hello\r\ngot hello\r\n");
     context.stop(sandbox).await
 }
@@ -86,9 +86,9 @@ async fn terminal_ctrl_c_interrupts(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let request = on_terminal(shell("echo ready; exec sleep 1000"), 24, 80);
     let mut execution = sandbox.guest().start(request).await?;
-    until(&mut execution, "ready").await?;
+    read_until(&mut execution, "ready").await?;
     sandbox.guest().feed(execution.id, b"\x03".as_slice(), false).await?;
-    let (finished, _) = super::program::to_end_with_gaps(execution, [0; 3]).await?;
+    let (finished, _) = super::program::collect_with_gaps(execution, [0; 3]).await?;
     equal!(finished.end(), (0, 2));
     context.stop(sandbox).await
 }
@@ -99,8 +99,8 @@ async fn terminal_ctrl_d_ends_input(context: &Context) -> Checked {
         let mut execution = sandbox.guest().start(on_terminal(argv(["cat"]), 24, 80)).await?;
         let typed: &[u8] = if close { b"line\n" } else { b"line\n\x04" };
         sandbox.guest().feed(execution.id, typed, close).await?;
-        until(&mut execution, "line\r\nline\r\n").await?;
-        let (finished, _) = super::program::to_end_with_gaps(execution, [0; 3]).await?;
+        read_until(&mut execution, "line\r\nline\r\n").await?;
+        let (finished, _) = super::program::collect_with_gaps(execution, [0; 3]).await?;
         equal!(finished.end(), (0, 0));
     }
     context.stop(sandbox).await
@@ -111,10 +111,10 @@ async fn terminal_tells_the_exit_status(context: &Context) -> Checked {
     for (line, end) in [("exit 7", (7, 0)), ("kill -9 $$", (0, 9)), ("true", (0, 0))] {
         equal!(finish(&sandbox, on_terminal(shell(line), 24, 80)).await?.end(), end);
     }
-    // A grandchild that holds the terminal does not keep the end back.
+    // A grandchild that holds the terminal does not delay the exit.
     let line = "trap '' HUP; sleep 1000 & echo done";
     let finished = finish(&sandbox, on_terminal(shell(line), 24, 80)).await?;
-    equal!((written(&finished).as_str(), finished.end()), ("done\r\n", (0, 0)));
+    equal!((terminal_output(&finished).as_str(), finished.end()), ("done\r\n", (0, 0)));
     ensure!(finished.took < Duration::from_secs(10), "it took {:?}", finished.took);
     context.stop(sandbox).await
 }
@@ -122,9 +122,9 @@ async fn terminal_tells_the_exit_status(context: &Context) -> Checked {
 async fn terminal_carries_bulk(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let code = "import tty\ntty.setraw(1)\nprint('\\n'.join(map(str, range(100000))))";
-    let finished = finish(&sandbox, on_terminal(python(code), 24, 80)).await?.well()?;
-    let wanted: String = (0..100_000).map(|number| format!("{number}\n")).collect();
-    ensure!(written(&finished) == wanted, "{} bytes came otherwise than written", finished.terminal.len());
+    let finished = finish(&sandbox, on_terminal(python(code), 24, 80)).await?.expect_success()?;
+    let expected: String = (0..100_000).map(|number| format!("{number}\n")).collect();
+    ensure!(terminal_output(&finished) == expected, "{} bytes were changed", finished.terminal.len());
     context.stop(sandbox).await
 }
 
@@ -134,7 +134,7 @@ async fn terminal_times_out(context: &Context) -> Checked {
     request.timeout_ms = 300;
     request.grace_ms = 200;
     let finished =
-        within("a terminal's time-out", Duration::from_secs(5), finish(&sandbox, request)).await??;
+        within("a terminal's timeout", Duration::from_secs(5), finish(&sandbox, request)).await??;
     equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_TIMED_OUT));
     context.stop(sandbox).await
 }
@@ -142,11 +142,13 @@ async fn terminal_times_out(context: &Context) -> Checked {
 async fn terminal_is_not_inherited(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let with = sandbox.guest().start(on_terminal(argv(["sleep", "1000"]), 24, 80)).await?;
-    let other = sh(&sandbox, "(echo x > /dev/tty) 2>/dev/null && echo reached; true").await?.well()?;
+    let other =
+        sh(&sandbox, "(echo x > /dev/tty) 2>/dev/null && echo reached; true").await?.expect_success()?;
     equal!(other.text(), "");
     sandbox.guest().signal(with.id, 9, false).await?;
-    equal!(to_end(with).await?.terminal.len(), 0);
-    let after = sh(&sandbox, "(echo x > /dev/tty) 2>/dev/null && echo reached; true").await?.well()?;
+    equal!(collect(with).await?.terminal.len(), 0);
+    let after =
+        sh(&sandbox, "(echo x > /dev/tty) 2>/dev/null && echo reached; true").await?.expect_success()?;
     equal!(after.text(), "");
     context.stop(sandbox).await
 }
@@ -161,7 +163,7 @@ for name, number in (('TIOCSTI', 0x5412), ('TIOCLINUX', 0x541c), ('TIOCSETD', 0x
         print('allowed', name)
     except OSError: print('refused')
 ";
-    let finished = finish(&sandbox, on_terminal(python(code), 24, 80)).await?.well()?;
-    equal!(written(&finished), "refused\r\nrefused\r\nrefused\r\n");
+    let finished = finish(&sandbox, on_terminal(python(code), 24, 80)).await?.expect_success()?;
+    equal!(terminal_output(&finished), "refused\r\nrefused\r\nrefused\r\n");
     context.stop(sandbox).await
 }

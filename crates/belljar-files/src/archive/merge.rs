@@ -1,28 +1,28 @@
-//! Moving what was unpacked to its place. Directories that are there are added to; nothing is followed.
+//! Moves unpacked entries to their final place. Existing directories are merged into; no link is followed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Dir, FileType, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::dir::{ITSELF, kind, open_dir};
-use crate::error::{ErrorKind, FileError, failure, unfit};
+use crate::dir::{NO_FOLLOW, kind, open_dir};
+use crate::error::{ErrorKind, FileError, failed_precondition, failure};
 use crate::path::show;
 
-/// Levels that may be there already.
+/// Maximum depth of existing directories that are merged into.
 const MAX_LEVELS: usize = 128;
 
-/// How many names are moved before other work gets its turn.
-const MOVE_AT_ONCE: usize = 256;
+/// Number of names moved before the task yields.
+const MOVE_BATCH: usize = 256;
 
-/// Moves everything in `from` into `to`. What stands in the way is found before anything is moved.
+/// Moves everything in `from` into `to`. Conflicts are found before anything is moved.
 pub(super) async fn merge(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     overwrite: bool,
 ) -> Result<(), FileError> {
-    go_through(from, to, overwrite, false).await?;
-    go_through(from, to, overwrite, true).await
+    traverse(from, to, overwrite, false).await?;
+    traverse(from, to, overwrite, true).await
 }
 
 struct Level {
@@ -39,7 +39,7 @@ impl Level {
     }
 }
 
-async fn go_through(
+async fn traverse(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     overwrite: bool,
@@ -48,14 +48,14 @@ async fn go_through(
     let mut path: Vec<u8> = Vec::new();
     let begin = || Level::new(open_dir(from, c".", false)?, open_dir(to, c".", false)?, 0);
     let mut levels = vec![begin().map_err(|errno| failure("unpack into", b".", errno))?];
-    let mut looked = 0usize;
+    let mut visited = 0usize;
     while let Some(level) = levels.last_mut() {
         let Some(entry) = level.listing.read() else {
             levels.pop();
             continue;
         };
-        looked += 1;
-        if looked.is_multiple_of(MOVE_AT_ONCE) {
+        visited += 1;
+        if visited.is_multiple_of(MOVE_BATCH) {
             tokio::task::yield_now().await;
         }
         path.truncate(level.prefix);
@@ -66,13 +66,13 @@ async fn go_through(
         }
         path.extend_from_slice(name.to_bytes());
         let fail = |errno| failure("unpack", &path, errno);
-        let there = match rustix::fs::statx(&level.to, name, ITSELF, StatxFlags::TYPE) {
+        let existing = match rustix::fs::statx(&level.to, name, NO_FOLLOW, StatxFlags::TYPE) {
             Ok(stat) => Some(kind(&stat)),
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(fail(errno)),
         };
-        let new = rustix::fs::statx(&level.from, name, ITSELF, StatxFlags::TYPE).map_err(fail)?;
-        match (kind(&new), there) {
+        let new = rustix::fs::statx(&level.from, name, NO_FOLLOW, StatxFlags::TYPE).map_err(fail)?;
+        match (kind(&new), existing) {
             (FileType::Directory, Some(FileType::Directory)) => {
                 let next = || {
                     let from = open_dir(level.from.as_fd(), name, false)?;
@@ -81,23 +81,33 @@ async fn go_through(
                 };
                 let next = next().map_err(fail)?;
                 if levels.len() == MAX_LEVELS {
-                    return Err(unfit("unpack", &path, "too many levels of directories are there already"));
+                    return Err(failed_precondition(
+                        "unpack",
+                        &path,
+                        "too many levels of existing directories",
+                    ));
                 }
                 path.push(b'/');
                 levels.push(next);
             }
-            (_, Some(FileType::Directory)) => return Err(unfit("unpack", &path, "a directory is there")),
+            (_, Some(FileType::Directory)) => {
+                return Err(failed_precondition(
+                    "unpack",
+                    &path,
+                    "a directory with this name already exists",
+                ));
+            }
             (FileType::Directory, Some(_)) => {
-                return Err(unfit("unpack", &path, "something is there that is no directory"));
+                return Err(failed_precondition("unpack", &path, "it already exists and is not a directory"));
             }
             (_, Some(_)) if !overwrite => {
                 return Err(FileError::new(
                     ErrorKind::AlreadyExists,
-                    format!("cannot unpack {}: it exists already; ask for `overwrite`", show(&path)),
+                    format!("cannot unpack {}: already exists; set `overwrite` to replace it", show(&path)),
                 ));
             }
-            (_, there) if moves => {
-                let flags = if there.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+            (_, existing) if moves => {
+                let flags = if existing.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
                 rustix::fs::renameat_with(&level.from, name, &level.to, name, flags).map_err(fail)?;
             }
             _ => {}

@@ -1,25 +1,25 @@
-//! What an archive may take. Each limit ends the unpacking with an error that names it.
+//! Limits on the content of an archive. Exceeding one ends the unpacking with an error that names it.
 
 use super::unpack::UnpackOptions;
 use crate::error::{ErrorKind, FileError};
 
-/// Content up to here is taken at any ratio: a small file of zeros is no bomb.
-const FREE_BYTES: u64 = 16 << 20;
+/// Content up to this size is accepted at any compression ratio: a small file of zeros is not an archive bomb.
+const RATIO_EXEMPT_BYTES: u64 = 16 << 20;
 
-/// Counts what an archive brings.
+/// Counts entries and bytes of an archive against its limits.
 pub(super) struct Meter {
     max_bytes: u64,
     max_entries: u64,
     max_ratio: u64,
-    /// Bytes of content, and of names too long for a header.
+    /// Bytes of content and of records for long names.
     taken: u64,
-    /// Bytes of files.
+    /// File content, in bytes.
     pub(super) bytes: u64,
-    /// What was unpacked.
+    /// Number of unpacked entries.
     pub(super) entries: u64,
-    /// What has no place in a sandbox's files.
+    /// Number of entries that a sandbox's files cannot hold.
     pub(super) skipped: u64,
-    /// All entries, whatever became of them.
+    /// Number of all entries, unpacked or not.
     seen: u64,
 }
 
@@ -37,46 +37,49 @@ impl Meter {
         }
     }
 
-    /// Most bytes that a part of the archive may have.
+    /// Returns the limit on content, in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 
-    /// Takes note of an entry.
-    pub(super) fn entry(&mut self) -> Result<(), FileError> {
+    /// Counts an entry.
+    pub(super) fn count_entry(&mut self) -> Result<(), FileError> {
         self.seen += 1;
         if self.seen > self.max_entries {
-            return Err(over("max_entries", format!("more than {} entries", self.max_entries)));
+            return Err(limit_exceeded("max_entries", format!("more than {} entries", self.max_entries)));
         }
         Ok(())
     }
 
-    /// Takes note of bytes, before they are written.
-    pub(super) fn bytes(&mut self, bytes: u64) -> Result<(), FileError> {
+    /// Counts bytes, before they are written.
+    pub(super) fn count_bytes(&mut self, bytes: u64) -> Result<(), FileError> {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken > self.max_bytes {
-            return Err(over("max_bytes", format!("more than {} bytes", self.max_bytes)));
+            return Err(limit_exceeded("max_bytes", format!("more than {} bytes", self.max_bytes)));
         }
         Ok(())
     }
 
-    /// The archive itself is longer than what may come out of it.
-    pub(super) fn too_long(&self) -> FileError {
-        over("max_bytes", format!("more than {} bytes", self.max_bytes))
+    /// Creates the error for an archive that is itself larger than the limit on its content.
+    pub(super) fn archive_too_large(&self) -> FileError {
+        limit_exceeded("max_bytes", format!("more than {} bytes", self.max_bytes))
     }
 
-    /// Compares what came out of the compressed archive with what went in.
-    pub(super) fn ratio(&self, compressed: u64, content: u64) -> Result<(), FileError> {
-        if content > FREE_BYTES && content / self.max_ratio > compressed {
-            return Err(over("max_ratio", format!("more than {} times its own size", self.max_ratio)));
+    /// Checks the ratio of decompressed to compressed bytes.
+    pub(super) fn check_ratio(&self, compressed: u64, content: u64) -> Result<(), FileError> {
+        if content > RATIO_EXEMPT_BYTES && content / self.max_ratio > compressed {
+            return Err(limit_exceeded(
+                "max_ratio",
+                format!("more than {} times its own size", self.max_ratio),
+            ));
         }
         Ok(())
     }
 }
 
-fn over(limit: &str, what: String) -> FileError {
+fn limit_exceeded(limit: &str, what: String) -> FileError {
     FileError::new(
         ErrorKind::Exhausted,
-        format!("limits.{limit}: the archive holds {what}; what was unpacked of it has been removed"),
+        format!("limits.{limit}: the archive contains {what}; the unpacked part has been removed"),
     )
 }

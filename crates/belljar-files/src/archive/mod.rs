@@ -1,4 +1,4 @@
-//! Archives: packing trees into a tar, and unpacking tar and zip.
+//! Archives: packing trees into a tar, unpacking tar and zip.
 
 mod merge;
 mod meter;
@@ -19,19 +19,19 @@ pub use unpack::{Format, UnpackOptions, UnpackSummary, Unpacker};
 
 use crate::error::FileError;
 
-/// The unit of a tar, in bytes.
+/// Size of a tar block, in bytes.
 const BLOCK: usize = 512;
 
-/// What is read of a file at once, in bytes.
+/// Maximum size of one read from a file, in bytes.
 const READ_BYTES: usize = 128 * 1024;
 
-/// Returns how many zeros follow `length` bytes in a tar.
+/// Returns the number of padding bytes that follow `length` bytes in a tar.
 fn padding(length: u64) -> usize {
     let over = usize::try_from(length % BLOCK as u64).unwrap_or(0);
     (BLOCK - over) % BLOCK
 }
 
-/// Returns the error for an archive that cannot be unpacked.
-fn bad(why: impl std::fmt::Display) -> FileError {
+/// Creates the error for an archive that cannot be unpacked.
+fn invalid_archive(why: impl std::fmt::Display) -> FileError {
     FileError::invalid(format!("the archive cannot be unpacked: {why}"))
 }

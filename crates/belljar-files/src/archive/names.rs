@@ -1,22 +1,22 @@
-//! Names in archives: what they are relative to, and which ones are refused.
+//! Validation of names and link targets in archives.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use crate::error::{ErrorKind, FileError};
 
-use super::bad;
+use super::invalid_archive;
 use crate::path::show;
 use crate::walk::MAX_PATH_BYTES;
 
-/// The most levels of a name.
-const MAX_LEVELS: usize = 20_000;
+/// Maximum number of components in a name.
+const MAX_COMPONENTS: usize = 20_000;
 
-/// The longest target of a symbolic link, in bytes: the kernel makes none that is longer.
+/// Maximum length of a symbolic link's target, in bytes: the kernel accepts no longer one.
 pub(super) const MAX_TARGET_BYTES: usize = 4095;
 
-/// The name of `path` below `base`: without `.`, empty for the base itself.
-pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, FileError> {
+/// Returns `path` relative to `base`, without `.` components; empty for the base itself.
+pub(super) fn relative_name(base: &Path, path: &[u8]) -> Result<Vec<u8>, FileError> {
     let given = Path::new(std::ffi::OsStr::from_bytes(path));
     let outside = || {
         FileError::invalid(format!(
@@ -26,7 +26,7 @@ pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, FileError> {
         ))
     };
     let relative = if given.is_absolute() {
-        // Without `.` and doubled slashes, as components are compared.
+        // Ignores `.` and doubled slashes, because components are compared.
         given.strip_prefix(base).map_err(|_| outside())?
     } else {
         given
@@ -42,38 +42,41 @@ pub(super) fn below(base: &Path, path: &[u8]) -> Result<Vec<u8>, FileError> {
     Ok(parts.join(b"/".as_slice()))
 }
 
-/// The name of an entry as a path below the directory that it is unpacked into: plain parts between single slashes.
-/// Empty when nothing is left of it.
+/// Returns the name of an entry as a path below the target directory: plain components between single slashes. Empty if
+/// no component is left.
 pub(super) fn entry_name(name: &[u8], strip: usize) -> Result<Vec<u8>, FileError> {
     if name.starts_with(b"/") {
-        return Err(bad(format!("the name {} is absolute", show(name))));
+        return Err(invalid_archive(format!("the name {} is absolute", show(name))));
     }
     if name.len() > MAX_PATH_BYTES {
-        return Err(bad(format!("a name is longer than {MAX_PATH_BYTES} bytes")));
+        return Err(invalid_archive(format!("a name is longer than {MAX_PATH_BYTES} bytes")));
     }
     if name.contains(&0) {
-        return Err(bad(format!("the name {} holds a NUL byte", show(name))));
+        return Err(invalid_archive(format!("the name {} contains a NUL byte", show(name))));
     }
     let mut parts = Vec::new();
     for part in name.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return Err(bad(format!("the name {} leads upwards by \"..\"", show(name)))),
+            b".." => {
+                return Err(invalid_archive(format!("the name {} leads upwards with \"..\"", show(name))));
+            }
             part => parts.push(part),
         }
     }
-    if parts.len() > MAX_LEVELS {
-        return Err(bad(format!("a name has more than {MAX_LEVELS} parts")));
+    if parts.len() > MAX_COMPONENTS {
+        return Err(invalid_archive(format!("a name has more than {MAX_COMPONENTS} components")));
     }
     Ok(parts.get(strip..).unwrap_or_default().join(b"/".as_slice()))
 }
 
-/// Refuses the target of a symbolic link at `name` that leads out, or could by way of another link. So `..` may only
-/// stand at its beginning, where it is known what it leads to.
+/// Refuses the target of the symbolic link `name` if it leads out of the directory, or could through another link. So
+/// `..` is only allowed at its beginning, where the directory it leads to is known.
 pub(super) fn check_target(name: &[u8], target: &[u8], may_lead_out: bool) -> Result<(), FileError> {
-    let refused = |why: &str| bad(format!("the symbolic link {} to {} {why}", show(name), show(target)));
+    let refused =
+        |why: &str| invalid_archive(format!("the symbolic link {} to {} {why}", show(name), show(target)));
     if target.is_empty() || target.contains(&0) || target.len() > MAX_TARGET_BYTES {
-        return Err(refused("has a target that cannot be"));
+        return Err(refused("has an invalid target"));
     }
     if may_lead_out {
         return Ok(());
@@ -101,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_or_refused() {
+    fn names_are_normalized_or_refused() {
         let cases: [(&str, usize, Result<&str, &str>); 12] = [
             ("a/b", 0, Ok("a/b")),
             ("./a//b/", 0, Ok("a/b")),
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_stay_below_whatever_other_links_do() {
+    fn link_targets_outside_the_directory_are_refused() {
         let inside =
             [("a", "b"), ("a", "b/c"), ("d/a", "../b"), ("d/e/a", "../../b"), ("a", "./b//c"), ("d/a", "..")];
         for (name, target) in inside {
@@ -149,9 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn paths_to_pack_are_below_the_base() {
+    fn paths_outside_the_base_are_refused() {
         let base = Path::new("/home/user");
-        let name = |path: &str| below(base, path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
+        let name =
+            |path: &str| relative_name(base, path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
         assert_eq!(name("./a//b/").unwrap(), "a/b");
         assert_eq!(name("/home/user/a").unwrap(), "a");
         assert_eq!(name("/home/user/").unwrap(), "");

@@ -1,5 +1,5 @@
-//! Packing trees into a tar, as a stream. A tree that changes meanwhile, or cannot be read in places, still gives a whole
-//! archive: what was announced comes, and what is missing is counted.
+//! Packs trees into a tar stream. A tree that changes meanwhile, or is partly unreadable, still gives a complete
+//! archive: announced content is always delivered, and missing entries are counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
@@ -16,55 +16,55 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::{Errno, pread, retry_on_intr};
 use tar::EntryType;
 
-use super::sparse::{Segment, Unknown, segments};
+use super::sparse::{Segment, Unknown, find_segments};
 use super::tar_write::{Record, append_end, append_record};
 use super::{READ_BYTES, names, padding};
-use crate::dir::{ITSELF, kind, open_dir, stat_open};
+use crate::dir::{NO_FOLLOW, kind, open_dir, stat_open};
 use crate::error::{FileError, failure};
 use crate::glob::Glob;
 use crate::path::{check_path, show};
 use crate::walk::{Found, Walk};
 
-/// The most paths in a request.
+/// Maximum number of paths in a request.
 const MAX_PATHS: usize = 1000;
 
-/// The most patterns in a request.
+/// Maximum number of patterns in a request.
 const MAX_EXCLUDES: usize = 100;
 
-/// The longest piece that is handed out, in bytes.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Maximum size of a returned chunk, in bytes.
+const MAX_CHUNK_BYTES: usize = 256 * 1024;
 
-/// What may be remembered of files with several names, in bytes. Later ones are packed once for each name.
-const LINKS_BYTES: usize = 16 << 20;
+/// Memory for the paths of files with several hard links, in bytes. Beyond it, a file is packed once for each of its names.
+const MAX_LINK_BYTES: usize = 16 << 20;
 
-/// What is packed, and how.
+/// Options for packing a tree.
 #[derive(Debug, Clone, Default)]
 pub struct PackOptions {
-    /// Where to begin, below the base; the whole base if empty. At most 1,000.
+    /// Paths to pack, below the base; the whole base if empty. At most 1,000.
     pub paths: Vec<Bytes>,
-    /// Patterns of what is left out. At most 100.
+    /// Patterns of paths to leave out. At most 100.
     pub exclude: Vec<Bytes>,
-    /// Compress by gzip.
+    /// Compress with gzip.
     pub gzip: bool,
-    /// Do not go into other file systems.
+    /// Stay on the file system of the base.
     pub one_file_system: bool,
 }
 
-/// What was packed.
+/// Result of packing a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PackSummary {
-    /// Files, directories and links.
+    /// Number of packed files, directories and links.
     pub entries: u64,
-    /// Bytes of files.
+    /// File content, in bytes.
     pub bytes: u64,
-    /// What could not be read, or is none that an archive holds, such as sockets.
+    /// Number of entries that could not be read, or that an archive cannot hold, such as sockets.
     pub skipped: u64,
-    /// Files that changed while they were read.
+    /// Number of files that changed while they were read.
     pub changed: u64,
 }
 
-/// The places to begin at, each of which is there.
-fn roots(base: &Path, paths: &[Bytes]) -> Result<VecDeque<Root>, FileError> {
+/// Returns the roots to pack. Fails if one does not exist.
+fn find_roots(base: &Path, paths: &[Bytes]) -> Result<VecDeque<Root>, FileError> {
     if paths.len() > MAX_PATHS {
         return Err(FileError::invalid(format!("paths: at most {MAX_PATHS} are allowed")));
     }
@@ -73,9 +73,9 @@ fn roots(base: &Path, paths: &[Bytes]) -> Result<VecDeque<Root>, FileError> {
     let mut roots: VecDeque<Root> = VecDeque::new();
     for path in paths {
         check_path("paths", path)?;
-        let shown = names::below(base, path)?;
+        let shown = names::relative_name(base, path)?;
         let place = base.join(std::ffi::OsStr::from_bytes(&shown));
-        let stat = rustix::fs::statx(CWD, &place, ITSELF, StatxFlags::TYPE);
+        let stat = rustix::fs::statx(CWD, &place, NO_FOLLOW, StatxFlags::TYPE);
         // The base itself may be reached by a link.
         let is_dir = shown.is_empty() || stat.as_ref().is_ok_and(|stat| kind(stat) == FileType::Directory);
         stat.map_err(|errno| failure("pack", path, errno))?;
@@ -89,10 +89,10 @@ fn roots(base: &Path, paths: &[Bytes]) -> Result<VecDeque<Root>, FileError> {
     Ok(roots)
 }
 
-/// A place to begin at.
+/// A path that the request names.
 struct Root {
     place: PathBuf,
-    /// Its name in the archive.
+    /// Name in the archive.
     shown: Vec<u8>,
     is_dir: bool,
 }
@@ -106,7 +106,7 @@ impl Output {
     fn write(&mut self, data: &[u8]) {
         match self {
             Self::Plain(out) => out.extend_from_slice(data),
-            // Into memory, which does not fail.
+            // Writing into memory does not fail.
             Self::Gzip(out) => drop(out.write_all(data)),
         }
     }
@@ -125,18 +125,18 @@ impl Output {
     }
 }
 
-/// A tree on its way into a tar. No symbolic link in it is followed.
+/// Packs a tree into a tar. Does not follow symbolic links in it.
 pub struct Packer {
     roots: VecDeque<Root>,
     walk: Option<Walk>,
     body: Option<Body>,
     exclude: Vec<Glob>,
     one_file_system: bool,
-    /// The first name of each file that has several.
+    /// The first packed name of each file with several hard links.
     linked: HashMap<(u32, u32, u64), Vec<u8>>,
     linked_bytes: usize,
     out: Output,
-    /// What goes out next.
+    /// Bytes to return next.
     ready: Bytes,
     summary: PackSummary,
     is_packed: bool,
@@ -147,17 +147,17 @@ struct Body {
     file: OwnedFd,
     before: Statx,
     segments: std::vec::IntoIter<Segment>,
-    now: Segment,
-    /// Bytes of the whole content, for the zeros behind it.
+    current: Segment,
+    /// Size of the whole content in bytes, for the padding behind it.
     size: u64,
     changed: bool,
 }
 
 impl Packer {
-    /// Begins to pack what is below a directory, by names relative to it.
+    /// Starts packing the tree below a directory, with names relative to it.
     ///
     /// # Errors
-    /// `options` are not allowed; a place to begin at cannot be read.
+    /// Fails if `options` are invalid or a path to pack cannot be read.
     pub fn begin(base: &Path, options: &PackOptions) -> Result<Self, FileError> {
         if options.exclude.len() > MAX_EXCLUDES {
             return Err(FileError::invalid(format!("exclude: at most {MAX_EXCLUDES} are allowed")));
@@ -166,7 +166,7 @@ impl Packer {
             Glob::new(pattern).map_err(|why| FileError::invalid(format!("exclude: {}: {why}", show(pattern))))
         });
         Ok(Self {
-            roots: roots(base, &options.paths)?,
+            roots: find_roots(base, &options.paths)?,
             walk: None,
             body: None,
             exclude: exclude.collect::<Result<_, _>>()?,
@@ -187,14 +187,14 @@ impl Packer {
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if !self.ready.is_empty() {
-                return Some(self.ready.split_to(self.ready.len().min(PIECE_BYTES)));
+                return Some(self.ready.split_to(self.ready.len().min(MAX_CHUNK_BYTES)));
             }
             if self.is_packed {
                 return None;
             }
-            // A large tree must not keep the guest from its other work.
+            // Lets other tasks of the guest run while a large tree is packed.
             tokio::task::yield_now().await;
-            self.work().await;
+            self.step().await;
             let pending = self.out.pending();
             if pending.len() >= READ_BYTES || self.is_packed {
                 self.ready = std::mem::take(pending).into();
@@ -202,14 +202,14 @@ impl Packer {
         }
     }
 
-    /// Returns what has been packed so far; at the end, all of it.
+    /// Returns the counts so far; at the end, the totals.
     #[must_use]
     pub fn summary(&self) -> PackSummary {
         self.summary
     }
 
-    /// A step of bounded length.
-    async fn work(&mut self) {
+    /// Takes one step of bounded duration.
+    async fn step(&mut self) {
         if let Some(body) = self.body.take() {
             self.copy(body);
         } else if let Some(walk) = &mut self.walk {
@@ -217,7 +217,7 @@ impl Packer {
                 Found::Nothing => {}
                 Found::Other(name) => self.pack_other(&name).await,
                 Found::Directory => self.pack_directory(),
-                Found::Closed(name) => self.pack_closed(&name),
+                Found::Unreadable(name) => self.pack_unreadable(&name),
                 Found::End => {
                     self.summary.skipped += walk.missed;
                     self.walk = None;
@@ -276,14 +276,14 @@ impl Packer {
         }
     }
 
-    /// A directory that may not be read is there all the same.
-    fn pack_closed(&mut self, name: &CStr) {
+    /// Packs a directory without read permission, as an empty one.
+    fn pack_unreadable(&mut self, name: &CStr) {
         let Some(walk) = &self.walk else { return };
         if self.is_excluded(walk.path()) {
             return;
         }
         self.summary.skipped += 1;
-        let stat = walk.dir().map(|dir| rustix::fs::statx(dir, name, ITSELF, StatxFlags::BASIC_STATS));
+        let stat = walk.dir().map(|dir| rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::BASIC_STATS));
         if let Some(Ok(stat)) = stat {
             let name = [walk.path(), b"/"].concat();
             self.record(EntryType::Directory, &name, b"", &stat, 0, None);
@@ -299,7 +299,7 @@ impl Packer {
     }
 
     async fn pack_entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, shown: &[u8]) {
-        let packed = match rustix::fs::statx(dir, name, ITSELF, StatxFlags::BASIC_STATS) {
+        let packed = match rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::BASIC_STATS) {
             Ok(stat) => match kind(&stat) {
                 FileType::RegularFile => self.pack_file(dir, name, shown).await,
                 FileType::Symlink => rustix::fs::readlinkat(dir, name, Vec::new()).map(|target| {
@@ -315,9 +315,9 @@ impl Packer {
         }
     }
 
-    /// Says false when the file is none that can be packed.
+    /// Returns false if the file cannot be packed.
     async fn pack_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, shown: &[u8]) -> Result<bool, Errno> {
-        // It may have become something that blocks whoever opens it.
+        // `NONBLOCK`: the file may have been replaced by one whose `open` blocks, such as a FIFO.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let stat = stat_open(&file)?;
@@ -330,16 +330,16 @@ impl Packer {
                 self.record(EntryType::Link, shown, &first, &stat, 0, None);
                 return Ok(true);
             }
-            if self.linked_bytes + shown.len() <= LINKS_BYTES {
+            if self.linked_bytes + shown.len() <= MAX_LINK_BYTES {
                 self.linked_bytes += shown.len();
                 self.linked.insert(identity, shown.to_vec());
             }
         }
         let whole = Segment { offset: 0, length: stat.stx_size };
         let parts = if stat.stx_blocks.saturating_mul(512) < stat.stx_size {
-            match segments(&file, stat.stx_size).await {
+            match find_segments(&file, stat.stx_size).await {
                 Ok(parts) => parts,
-                Err(Unknown::NotTold) => vec![whole],
+                Err(Unknown::Unavailable) => vec![whole],
                 Err(Unknown::TooMany) => return Ok(false),
             }
         } else {
@@ -353,8 +353,8 @@ impl Packer {
         }
         self.summary.bytes += size;
         let mut segments = parts.into_iter();
-        let now = segments.next().unwrap_or(Segment { offset: 0, length: 0 });
-        self.body = Some(Body { file, before: stat, segments, now, size, changed: false });
+        let current = segments.next().unwrap_or(Segment { offset: 0, length: 0 });
+        self.body = Some(Body { file, before: stat, segments, current, size, changed: false });
         Ok(true)
     }
 
@@ -373,9 +373,9 @@ impl Packer {
         self.summary.entries += 1;
     }
 
-    /// Copies the next piece of a file.
+    /// Copies the next chunk of a file.
     fn copy(&mut self, mut body: Body) {
-        while body.now.length == 0 {
+        while body.current.length == 0 {
             let Some(next) = body.segments.next() else {
                 self.out.write(&vec![0; padding(body.size)]);
                 if body.changed || body.has_changed() {
@@ -383,22 +383,22 @@ impl Packer {
                 }
                 return;
             };
-            body.now = next;
+            body.current = next;
         }
-        let want = usize::try_from(body.now.length).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let mut data = Vec::with_capacity(want);
-        if retry_on_intr(|| pread(&body.file, spare_capacity(&mut data), body.now.offset)).is_err() {
+        let length = usize::try_from(body.current.length).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let mut data = Vec::with_capacity(length);
+        if retry_on_intr(|| pread(&body.file, spare_capacity(&mut data), body.current.offset)).is_err() {
             data.clear();
         }
-        data.truncate(want);
+        data.truncate(length);
         if data.is_empty() {
-            // It has become shorter, or cannot be read here.
+            // The file was truncated, or this part cannot be read.
             body.changed = true;
-            data.resize(want, 0);
+            data.resize(length, 0);
         }
         self.out.write(&data);
-        body.now.offset += data.len() as u64;
-        body.now.length -= data.len() as u64;
+        body.current.offset += data.len() as u64;
+        body.current.length -= data.len() as u64;
         self.body = Some(body);
     }
 }
@@ -411,18 +411,18 @@ impl Body {
     }
 }
 
-/// A symbolic link of the host on its way into a tar.
+/// A symbolic link of the host, to be packed into a tar.
 #[derive(Debug)]
 pub struct LinkEntry {
-    /// Its name, relative to the directory that is unpacked into.
+    /// Name, relative to the directory that the archive is unpacked into.
     pub name: PathBuf,
-    /// Where it leads, as it is written in it.
+    /// Target of the link, unresolved.
     pub target: PathBuf,
-    /// Its times.
+    /// Attributes of the link, for its times.
     pub stat: Statx,
 }
 
-/// Packs symbolic links into a tar. They are not followed.
+/// Packs symbolic links into a tar, without following them.
 #[must_use]
 pub fn pack_links<'a>(links: impl IntoIterator<Item = &'a LinkEntry>) -> Bytes {
     let mut out = Vec::new();

@@ -1,53 +1,53 @@
-//! Where a file has data and where it has holes.
+//! Data segments and holes of sparse files.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// A part of a file that holds data.
+/// A data segment of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) offset: u64,
     pub(super) length: u64,
 }
 
-/// The most parts that a file may have. Each takes a block of the disk or more, so that it has 4 GiB by then.
+/// Maximum number of data segments in a file. Each takes at least one disk block, so a file with this many has 4 GiB.
 pub(super) const MAX_SEGMENTS: usize = 1 << 20;
 
-/// How many are looked for before other work gets its turn.
-const LOOK_AT_ONCE: usize = 256;
+/// Number of segments found before the task yields.
+const SCAN_BATCH: usize = 256;
 
-/// Why a file's holes are not known.
+/// Reason why the holes of a file are unknown.
 pub(super) enum Unknown {
-    /// The file system does not tell.
-    NotTold,
-    /// There are too many.
+    /// The file system does not report them.
+    Unavailable,
+    /// The file has too many segments.
     TooMany,
 }
 
-/// The parts of a file of `size` bytes that hold data. It ends with an empty one where the file ends in a hole.
-pub(super) async fn segments(file: impl AsFd, size: u64) -> Result<Vec<Segment>, Unknown> {
+/// Returns the data segments of a file of `size` bytes. The last one is empty if the file ends in a hole.
+pub(super) async fn find_segments(file: impl AsFd, size: u64) -> Result<Vec<Segment>, Unknown> {
     let mut found: Vec<Segment> = Vec::new();
     let mut at = 0;
     while at < size {
         let (begin, end) = match next_data(file.as_fd(), at) {
             Ok((begin, _)) if begin >= size => break,
             Ok((begin, end)) => (begin.max(at), end.min(size)),
-            // No data any more.
+            // No more data.
             Err(Errno::NXIO) => break,
-            Err(_) => return Err(Unknown::NotTold),
+            Err(_) => return Err(Unknown::Unavailable),
         };
         if end <= begin {
-            // It is being changed under our eyes: then it is taken as it comes.
-            return Err(Unknown::NotTold);
+            // The file is being changed: it is then read without regard to holes.
+            return Err(Unknown::Unavailable);
         }
         if found.len() == MAX_SEGMENTS {
             return Err(Unknown::TooMany);
         }
         found.push(Segment { offset: begin, length: end - begin });
         at = end;
-        if found.len().is_multiple_of(LOOK_AT_ONCE) {
+        if found.len().is_multiple_of(SCAN_BATCH) {
             tokio::task::yield_now().await;
         }
     }

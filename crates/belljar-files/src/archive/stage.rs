@@ -1,13 +1,13 @@
-//! The place where an archive is unpacked: a directory of its own inside the target, into which no link can lead. What
-//! is whole and good is moved to its place at the end; anything else is removed.
+//! Staging directory of an archive: a directory of its own inside the target, into which no link can lead. A complete
+//! and valid archive is moved to its final place at the end; anything else is removed.
 //!
 //! ```text
 //! open ──► files, directories, hard links ──► finish: symbolic links ──► merge ──► modes and times of directories
 //!   │                  │                            │                      │
-//!   └──────────────────┴──── an error, or dropped ──┴──────────────────────┴──► all of it is removed
+//!   └──────────────────┴──── an error, or drop ─────┴──────────────────────┴──► everything is removed
 //! ```
 //!
-//! Symbolic links are made last. Until then there is none in the directory, so no entry can be written through one.
+//! Symbolic links are created last. Until then there is none in the directory, so no entry can be written through one.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,63 +17,63 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{bad, names};
-use crate::dir::{ITSELF, kind, open_dir};
+use super::{invalid_archive, names};
+use crate::dir::{NO_FOLLOW, kind, open_dir};
 use crate::error::{ErrorKind, FileError, failure};
 use crate::path::{show, split};
 use crate::remove::remove_tree;
 use crate::temporary::Temporary;
 
-/// What symbolic links, and modes of directories, may take in memory until they are made, in bytes.
-const REMEMBERED_BYTES: usize = 32 << 20;
+/// Memory for pending symbolic links and directory attributes, in bytes.
+const MAX_PENDING_BYTES: usize = 32 << 20;
 
-/// The longest path that the kernel resolves at once, in bytes.
-const KERNEL_PATH_BYTES: usize = 4095;
+/// Maximum length of a path in one system call, in bytes.
+const MAX_KERNEL_PATH_BYTES: usize = 4095;
 
-/// How many links or modes are made before other work gets its turn.
-const MAKE_AT_ONCE: usize = 256;
+/// Number of links or modes set before the task yields.
+const FINISH_BATCH: usize = 256;
 
-/// Permission bits of directories that the archive does not speak of.
+/// Permission bits of directories that have no entry in the archive.
 const DEFAULT_DIR_MODE: u32 = 0o755;
 
-/// How many random names are tried.
+/// Number of random names tried.
 const NAME_ATTEMPTS: usize = 16;
 
-/// What an entry's attributes become.
+/// Attributes of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes {
-    /// Permission bits, as the archive has them.
+    /// Permission bits as recorded in the archive.
     pub(super) mode: u32,
-    /// Seconds since 1970 and the part of a second.
+    /// Modification time: seconds since 1970 and nanoseconds.
     pub(super) modified: Option<(i64, u32)>,
 }
 
-/// How entries are taken over.
+/// Rules for creating entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) strip: usize,
     pub(super) mode_mask: u32,
     pub(super) overwrite: bool,
     pub(super) links_may_lead_out: bool,
-    pub(super) is_hosts: bool,
-    /// The longest file, holes included, in bytes.
+    pub(super) is_host_target: bool,
+    /// Maximum file size including holes, in bytes.
     pub(super) max_file_bytes: u64,
 }
 
-/// An archive on its way to its place.
+/// The staging directory of one archive.
 pub(super) struct Stage {
     rules: Rules,
     target: OwnedFd,
-    /// Directories above the target that were not there before.
-    made: CreatedDirs,
+    /// Directories created for the target.
+    created: CreatedDirs,
     root: OwnedFd,
-    /// In the target. Empty when it has been removed.
+    /// Name in the target. Empty once the directory has been removed.
     name: Vec<u8>,
-    /// The directory that was used last, and its path.
+    /// The directory used last, and its path.
     last: Option<(Vec<u8>, OwnedFd)>,
     links: BTreeMap<Vec<u8>, (Vec<u8>, Attributes)>,
     dirs: BTreeMap<Vec<u8>, Attributes>,
-    remembered: usize,
+    pending_bytes: usize,
 }
 
 /// A file that is being unpacked.
@@ -85,10 +85,10 @@ pub(super) struct File {
 }
 
 impl Stage {
-    /// Makes the place in an open directory.
-    pub(super) fn open(target: OwnedFd, made: CreatedDirs, rules: Rules) -> Result<Self, Errno> {
+    /// Creates the staging directory in an open directory.
+    pub(super) fn open(target: OwnedFd, created: CreatedDirs, rules: Rules) -> Result<Self, Errno> {
         for _ in 0..NAME_ATTEMPTS {
-            let name = Temporary::New.name()?;
+            let name = Temporary::New.generate_name()?;
             match rustix::fs::mkdirat(&target, name.as_slice(), Mode::RWXU) {
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
@@ -97,13 +97,13 @@ impl Stage {
                     return Ok(Self {
                         rules,
                         target,
-                        made,
+                        created,
                         root,
                         name,
                         last: None,
                         links: BTreeMap::new(),
                         dirs: BTreeMap::new(),
-                        remembered: 0,
+                        pending_bytes: 0,
                     });
                 }
             }
@@ -111,18 +111,18 @@ impl Stage {
         Err(Errno::EXIST)
     }
 
-    /// The name of an entry below the target; `None` when nothing is left of it.
+    /// Returns the name of an entry below the target; `None` if no component is left.
     pub(super) fn entry_name(&self, name: &[u8]) -> Result<Option<Vec<u8>>, FileError> {
         Ok(Some(names::entry_name(name, self.rules.strip)?).filter(|name| !name.is_empty()))
     }
 
-    /// A file without a name in the target, for what must be read twice.
+    /// Creates an unnamed file in the target, for data that must be read twice.
     pub(super) fn scratch_file(&self) -> Result<OwnedFd, FileError> {
         let fail = |errno| failure("unpack", b"the archive", errno);
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.root, c".", flags, mode) {
-            // Not every file system has files without names.
+            // Not every file system supports unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = rustix::fs::openat(&self.root, c".archive", flags, mode).map_err(fail)?;
@@ -133,58 +133,59 @@ impl Stage {
         }
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub(super) fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<(), FileError> {
         self.go_to(path, true)?;
-        if path.len() > KERNEL_PATH_BYTES || self.remembered + path.len() > REMEMBERED_BYTES {
+        if path.len() > MAX_KERNEL_PATH_BYTES || self.pending_bytes + path.len() > MAX_PENDING_BYTES {
             let mode = self.masked(attributes.mode) | 0o700;
             return self.chmod_last(mode).map_err(|errno| failure("unpack", path, errno));
         }
         if self.dirs.insert(path.to_vec(), attributes).is_none() {
-            self.remembered += path.len();
+            self.pending_bytes += path.len();
         }
         Ok(())
     }
 
-    /// Begins a file; the last of several with one name counts.
+    /// Creates a file. If several entries have the same name, the last one wins.
     pub(super) fn file(&mut self, path: &[u8], attributes: Attributes) -> Result<File, FileError> {
-        let (dir, name) = self.place(path)?;
+        let (dir, name) = self.locate(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR);
-        let file = replacing(dir, name, create).map_err(|errno| taken(path, errno))?;
+        let file = create_or_replace(dir, name, create).map_err(|errno| conflict_error(path, errno))?;
         let (mode, modified) = (self.masked(attributes.mode), attributes.modified);
         self.forget_link(path);
         Ok(File { file, mode, modified, shown: path.to_vec() })
     }
 
-    /// Gives a file of this archive another name.
+    /// Creates a hard link to a file of this archive.
     pub(super) fn hard_link(&mut self, path: &[u8], of: &[u8]) -> Result<(), FileError> {
         if path == of {
             return Ok(());
         }
-        let missing = || {
+        let missing_source = || {
             let (link, of) = (show(path), show(of));
-            bad(format!("the hard link {link} is to {of}, which is no file that came before it"))
+            invalid_archive(format!("the hard link {link} points to {of}, which is not an earlier file"))
         };
         if let Some((target, attributes)) = self.links.get(of).cloned() {
             return self.symbolic_link(path, target, attributes);
         }
-        let (parent, name) = split(of).ok_or_else(missing)?;
+        let (parent, name) = split(of).ok_or_else(missing_source)?;
         let is_at_root = !of.contains(&b'/');
-        self.go_to(if is_at_root { b"" } else { parent }, false).map_err(|_| missing())?;
-        let source = self.last_dir().try_clone_to_owned().map_err(|_| missing())?;
-        let stat = rustix::fs::statx(&source, name, ITSELF, StatxFlags::TYPE).map_err(|_| missing())?;
+        self.go_to(if is_at_root { b"" } else { parent }, false).map_err(|_| missing_source())?;
+        let source = self.last_dir().try_clone_to_owned().map_err(|_| missing_source())?;
+        let stat =
+            rustix::fs::statx(&source, name, NO_FOLLOW, StatxFlags::TYPE).map_err(|_| missing_source())?;
         if kind(&stat) != FileType::RegularFile {
-            return Err(missing());
+            return Err(missing_source());
         }
-        let (dir, new) = self.place(path)?;
+        let (dir, new) = self.locate(path)?;
         let link = || rustix::fs::linkat(&source, name, dir, new, AtFlags::empty());
-        replacing(dir, new, link).map_err(|errno| taken(path, errno))?;
+        create_or_replace(dir, new, link).map_err(|errno| conflict_error(path, errno))?;
         self.forget_link(path);
         Ok(())
     }
 
-    /// Remembers a symbolic link, to be made at the end.
+    /// Records a symbolic link, to be created at the end.
     pub(super) fn symbolic_link(
         &mut self,
         path: &[u8],
@@ -193,76 +194,76 @@ impl Stage {
     ) -> Result<(), FileError> {
         names::check_target(path, &target, self.rules.links_may_lead_out)?;
         let bytes = path.len() + target.len();
-        if self.remembered + bytes > REMEMBERED_BYTES {
+        if self.pending_bytes + bytes > MAX_PENDING_BYTES {
             return Err(FileError::new(
                 ErrorKind::Exhausted,
                 format!(
-                    "the archive's links and directories have more than {REMEMBERED_BYTES} bytes of names"
+                    "the names of the archive's links and directories have more than {MAX_PENDING_BYTES} bytes"
                 ),
             ));
         }
         self.forget_link(path);
-        self.remembered += bytes;
+        self.pending_bytes += bytes;
         self.links.insert(path.to_vec(), (target, attributes));
         Ok(())
     }
 
-    /// Makes the links, moves everything to its place and sets what could not be set before.
+    /// Creates the links, moves everything to its final place and sets the attributes that had to wait.
     pub(super) async fn finish(mut self) -> Result<(), FileError> {
-        let finished = self.move_in().await;
+        let finished = self.publish().await;
         if finished.is_ok() {
-            self.made.0.clear();
+            self.created.0.clear();
         }
         self.discard().await;
         finished
     }
 
-    async fn move_in(&mut self) -> Result<(), FileError> {
+    async fn publish(&mut self) -> Result<(), FileError> {
         for (number, (path, (target, attributes))) in std::mem::take(&mut self.links).into_iter().enumerate()
         {
-            if number.is_multiple_of(MAKE_AT_ONCE) {
+            if number.is_multiple_of(FINISH_BATCH) {
                 tokio::task::yield_now().await;
             }
-            let (dir, name) = self.place(&path)?;
+            let (dir, name) = self.locate(&path)?;
             let link = || rustix::fs::symlinkat(target.as_slice(), dir, name);
-            replacing(dir, name, link).map_err(|errno| taken(&path, errno))?;
-            if let Some(times) = times(attributes.modified) {
-                // A nicety that some file systems do not have.
-                let _ = rustix::fs::utimensat(dir, name, &times, ITSELF);
+            create_or_replace(dir, name, link).map_err(|errno| conflict_error(&path, errno))?;
+            if let Some(times) = timestamps(attributes.modified) {
+                // Best effort: some file systems do not support it.
+                let _ = rustix::fs::utimensat(dir, name, &times, NO_FOLLOW);
             }
         }
         self.last = None;
-        if self.rules.is_hosts {
+        if self.rules.is_host_target {
             let target = &self.target;
             self.dirs.retain(|path, _| matches!(open_below(target.as_fd(), path), Err(Errno::NOENT)));
         }
         super::merge::merge(self.root.as_fd(), self.target.as_fd(), self.rules.overwrite).await?;
-        // Those below come first: a directory may close itself to its owner.
+        // Children come first: the mode of a directory may deny access to its owner.
         for (number, (path, attributes)) in self.dirs.iter().rev().enumerate() {
-            if number.is_multiple_of(MAKE_AT_ONCE) {
+            if number.is_multiple_of(FINISH_BATCH) {
                 tokio::task::yield_now().await;
             }
             let fail = |errno| failure("set the mode of", path, errno);
-            let dir = match self.rules.is_hosts {
+            let dir = match self.rules.is_host_target {
                 true => open_below(self.target.as_fd(), path),
                 false => open_dir(self.target.as_fd(), path.as_slice(), false),
             };
             let dir = dir.map_err(fail)?;
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(self.masked(attributes.mode))).map_err(fail)?;
-            if let Some(times) = times(attributes.modified) {
+            if let Some(times) = timestamps(attributes.modified) {
                 rustix::fs::futimens(&dir, &times).map_err(fail)?;
             }
         }
         Ok(())
     }
 
-    /// Removes what has not been moved to its place.
+    /// Removes everything that has not been moved to its final place.
     pub(super) async fn discard(mut self) {
         remove(self.target.as_fd(), &self.name).await;
         self.name.clear();
     }
 
-    /// The longest file, holes included, in bytes.
+    /// Returns the maximum file size including holes, in bytes.
     pub(super) fn max_file_bytes(&self) -> u64 {
         self.rules.max_file_bytes
     }
@@ -273,12 +274,12 @@ impl Stage {
 
     fn forget_link(&mut self, path: &[u8]) {
         if let Some((target, _)) = self.links.remove(path) {
-            self.remembered -= path.len() + target.len();
+            self.pending_bytes -= path.len() + target.len();
         }
     }
 
-    /// The directory and the name of an entry. Directories above it are made.
-    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(BorrowedFd<'_>, &'a [u8]), FileError> {
+    /// Returns the directory and the name of an entry. Creates the parent directories.
+    fn locate<'a>(&mut self, path: &'a [u8]) -> Result<(BorrowedFd<'_>, &'a [u8]), FileError> {
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (b"".as_slice(), path),
@@ -291,8 +292,8 @@ impl Stage {
         self.last.as_ref().map_or(self.root.as_fd(), |(_, dir)| dir.as_fd())
     }
 
-    /// Makes a directory the last one, name by name, from the last one if that is above it.
-    fn go_to(&mut self, path: &[u8], make: bool) -> Result<(), FileError> {
+    /// Makes `path` the last directory, component by component, starting from the last one if that is above it.
+    fn go_to(&mut self, path: &[u8], create: bool) -> Result<(), FileError> {
         let near = self.last.take().filter(|(last, _)| {
             path == last.as_slice()
                 || path.strip_prefix(last.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
@@ -303,9 +304,9 @@ impl Stage {
         };
         for part in path[begin..].split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
             let from = dir.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
-            let next = step(from, part, make).map_err(|errno| match errno {
+            let next = open_subdir(from, part, create).map_err(|errno| match errno {
                 Errno::NOTDIR | Errno::LOOP => {
-                    bad(format!("{} has entries below it, and is no directory", show(part)))
+                    invalid_archive(format!("{} has entries below it but is not a directory", show(part)))
                 }
                 errno => failure("unpack", path, errno),
             })?;
@@ -326,31 +327,31 @@ impl Drop for Stage {
         if self.name.is_empty() {
             return;
         }
-        // The call was broken off. Without a runtime the guest itself is at its end, and the sandbox with it.
+        // The call was cancelled. Without a runtime, the guest itself is exiting, and the sandbox with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if let Ok(target) = self.target.try_clone() {
-            let (name, made) = (std::mem::take(&mut self.name), std::mem::take(&mut self.made));
+            let (name, created) = (std::mem::take(&mut self.name), std::mem::take(&mut self.created));
             runtime.spawn(async move {
                 remove(target.as_fd(), &name).await;
-                drop(made);
+                drop(created);
             });
         }
     }
 }
 
 async fn remove(target: BorrowedFd<'_>, name: &[u8]) {
-    // Nobody is left to tell; user code may have removed it, or put something else there.
+    // No caller is left to report to; user code may have removed or replaced it.
     let _ = remove_tree(target, name).await;
 }
 
-/// Directories that were made for an archive. They are removed when this is dropped.
+/// Directories created for an archive. Removed on drop.
 #[derive(Debug, Default)]
 pub struct CreatedDirs(Vec<Vec<u8>>);
 
-/// Makes the directories that are missing on the way to `path`, and that one.
+/// Creates `path` and its missing parent directories.
 ///
 /// # Errors
-/// Those of `mkdir(2)`.
+/// Fails with the error of `mkdir(2)`.
 pub fn create_dirs(path: &Path) -> Result<CreatedDirs, Errno> {
     let path = path.as_os_str().as_bytes();
     let mut created = CreatedDirs::default();
@@ -359,7 +360,8 @@ pub fn create_dirs(path: &Path) -> Result<CreatedDirs, Errno> {
         let dir = &path[..end];
         match rustix::fs::mkdir(dir, Mode::from_raw_mode(DEFAULT_DIR_MODE)) {
             Ok(()) => created.0.push(dir.to_vec()),
-            // Where it is no directory, opening it says so. A system's own directories may say anything.
+            // If it is not a directory, opening it fails. For a system's own directories, `mkdir` may fail with any of
+            // these.
             Err(Errno::EXIST | Errno::ISDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
@@ -370,7 +372,7 @@ pub fn create_dirs(path: &Path) -> Result<CreatedDirs, Errno> {
 impl Drop for CreatedDirs {
     fn drop(&mut self) {
         while let Some(dir) = self.0.pop() {
-            // It stays if user code has put something there.
+            // Stays if user code has put something there.
             let _ = rustix::fs::unlinkat(CWD, dir.as_slice(), AtFlags::REMOVEDIR);
         }
     }
@@ -391,14 +393,14 @@ impl File {
         Ok(())
     }
 
-    /// Ends the file. One with holes has this size, whatever was written last.
+    /// Completes the file. A sparse file gets the size `size`, whatever was written last.
     pub(super) fn finish(self, size: Option<u64>) -> Result<(), FileError> {
         let set = || {
             if let Some(size) = size {
                 rustix::fs::ftruncate(&self.file, size)?;
             }
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
-            match times(self.modified) {
+            match timestamps(self.modified) {
                 Some(times) => rustix::fs::futimens(&self.file, &times),
                 None => Ok(()),
             }
@@ -411,11 +413,11 @@ impl File {
     }
 }
 
-/// Opens, or makes, one directory in another.
-fn step(dir: BorrowedFd<'_>, name: &[u8], make: bool) -> Result<OwnedFd, Errno> {
+/// Opens a subdirectory; creates it if missing and `create`.
+fn open_subdir(dir: BorrowedFd<'_>, name: &[u8], create: bool) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) if make => {
+        Err(Errno::NOENT) if create => {
             rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(DEFAULT_DIR_MODE))?;
             rustix::fs::openat(dir, name, flags, Mode::empty())
         }
@@ -423,37 +425,41 @@ fn step(dir: BorrowedFd<'_>, name: &[u8], make: bool) -> Result<OwnedFd, Errno> 
     }
 }
 
-/// Opens a directory below another one by way of directories alone, name by name.
+/// Opens a directory below another one, component by component, through directories only.
 fn open_below(dir: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let mut last: Option<OwnedFd> = None;
     for part in path.split(|byte| *byte == b'/') {
-        let next = step(last.as_ref().map_or(dir, AsFd::as_fd), part, false)?;
+        let next = open_subdir(last.as_ref().map_or(dir, AsFd::as_fd), part, false)?;
         last = Some(next);
     }
     open_dir(last.as_ref().map_or(dir, AsFd::as_fd), c".", false)
 }
 
-/// Makes a name that an earlier entry of the archive may have taken.
-fn replacing<T>(dir: BorrowedFd<'_>, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-    match make() {
+/// Creates an entry, replacing one that an earlier entry of the archive may have created.
+fn create_or_replace<T>(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    create: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match create() {
         Err(Errno::EXIST) => {
             rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
-            make()
+            create()
         }
         other => other,
     }
 }
 
-fn taken(path: &[u8], errno: Errno) -> FileError {
+fn conflict_error(path: &[u8], errno: Errno) -> FileError {
     match errno {
         Errno::ISDIR | Errno::PERM => {
-            bad(format!("{} is there as a directory and as something else", show(path)))
+            invalid_archive(format!("{} occurs as a directory and as something else", show(path)))
         }
         errno => failure("unpack", path, errno),
     }
 }
 
-fn times(modified: Option<(i64, u32)>) -> Option<Timestamps> {
+fn timestamps(modified: Option<(i64, u32)>) -> Option<Timestamps> {
     let (tv_sec, tv_nsec) = modified?;
     let time = Timespec { tv_sec, tv_nsec: tv_nsec.into() };
     Some(Timestamps { last_access: time, last_modification: time })

@@ -1,4 +1,4 @@
-//! The records of a tar, in GNU's form: names of any bytes and any length, files with holes.
+//! Writes tar headers in GNU format: names of arbitrary bytes and any length, sparse files.
 
 use rustix::fs::Statx;
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
@@ -6,23 +6,23 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 use super::padding;
 use super::sparse::Segment;
 
-/// What a header says of its entry.
+/// Header fields of an entry.
 pub(super) struct Record<'a> {
     pub(super) kind: EntryType,
     pub(super) name: &'a [u8],
-    /// Where a link leads.
+    /// Target of a link.
     pub(super) target: &'a [u8],
     pub(super) stat: &'a Statx,
-    /// Bytes that follow it.
+    /// Size of the content that follows, in bytes.
     pub(super) size: u64,
-    /// The parts that follow, of a file with holes.
+    /// Data segments of a sparse file.
     pub(super) segments: Option<&'a [Segment]>,
 }
 
-/// The name of a record that holds a name too long for a header.
+/// Name of a record that holds a name too long for a header.
 const LONG_NAME: &[u8] = b"././@LongLink";
 
-/// The name of an entry, or the target of a link, as long as a header holds.
+/// Length of the name and link target fields in a header, in bytes.
 const NAME_BYTES: usize = 100;
 
 /// Appends the headers of an entry.
@@ -36,7 +36,7 @@ pub(super) fn append_record(out: &mut Vec<u8>, record: &Record<'_>) {
     let mut header = Header::new_gnu();
     header.set_entry_type(record.kind);
     header.set_size(record.size);
-    // Without set-user-ID and the like: whoever unpacks it elsewhere shall not be caught by them.
+    // Drops set-user-ID and set-group-ID, so that they do no harm where the archive is unpacked.
     header.set_mode(u32::from(record.stat.stx_mode) & 0o1777);
     header.set_uid(record.stat.stx_uid.into());
     header.set_gid(record.stat.stx_gid.into());
@@ -61,7 +61,7 @@ pub(super) fn append_record(out: &mut Vec<u8>, record: &Record<'_>) {
     }
 }
 
-/// Appends the end of an archive.
+/// Appends the end mark of an archive.
 pub(super) fn append_end(out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * super::BLOCK, 0);
 }
@@ -90,12 +90,12 @@ fn copy_name(field: &mut [u8; NAME_BYTES], text: &[u8]) {
     field[..length].copy_from_slice(&text[..length]);
 }
 
-/// Fills a header's places; hands back the segments that did not fit.
-fn set_segments<'a>(places: &mut [GnuSparseHeader], segments: &'a [Segment]) -> &'a [Segment] {
-    let fitting = places.len().min(segments.len());
-    for (place, segment) in places.iter_mut().zip(segments) {
-        place.set_offset(segment.offset);
-        place.set_length(segment.length);
+/// Fills a header's segment list; returns the segments that did not fit.
+fn set_segments<'a>(fields: &mut [GnuSparseHeader], segments: &'a [Segment]) -> &'a [Segment] {
+    let fitting = fields.len().min(segments.len());
+    for (field, segment) in fields.iter_mut().zip(segments) {
+        field.set_offset(segment.offset);
+        field.set_length(segment.length);
     }
     &segments[fitting..]
 }

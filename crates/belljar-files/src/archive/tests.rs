@@ -4,19 +4,19 @@ use std::path::Path;
 
 use tar::EntryType;
 
-use belljar_testing::archives::{Tar, header, hostile_archives, look, make_tree};
+use belljar_testing::archives::{Tar, header, hostile_archives, make_tree, snapshot_tree};
 
 use super::{CreatedDirs, Format, PackOptions, Packer, UnpackOptions, UnpackSummary, Unpacker};
 use crate::error::{ErrorKind, FileError};
 
-/// As the host unpacks what comes out of a sandbox.
+/// Options with which the host unpacks archives from a sandbox.
 const OPTIONS: UnpackOptions = UnpackOptions {
     format: Some(Format::Tar),
     strip: 0,
     mode_mask: 0o755,
     overwrite: true,
     links_may_lead_out: false,
-    is_hosts: true,
+    is_host_target: true,
     max_bytes: 4 << 20,
     max_entries: 1000,
     max_ratio: 200,
@@ -44,20 +44,20 @@ async fn pack(tree: &Path) -> (Vec<u8>, u64) {
 }
 
 #[tokio::test]
-async fn a_tree_goes_there_and_back() {
+async fn archive_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let (tree, copy) = (dir.path().join("tree"), dir.path().join("copy"));
     make_tree(&tree);
     std::fs::create_dir(&copy).unwrap();
-    let (archive, left_out) = pack(&tree).await;
+    let (archive, skipped) = pack(&tree).await;
     let options = UnpackOptions { mode_mask: 0o777, ..OPTIONS };
     let unpacked = unpack(&copy, &options, &archive).await.unwrap();
-    assert_eq!((unpacked.skipped, left_out), (0, 0));
-    assert_eq!(look(&copy), look(&tree));
+    assert_eq!((unpacked.skipped, skipped), (0, 0));
+    assert_eq!(snapshot_tree(&copy), snapshot_tree(&tree));
 }
 
 #[tokio::test]
-async fn hostile_archives_change_nothing_of_the_host() {
+async fn hostile_archives_leave_the_host_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("outside")).unwrap();
     std::fs::write(dir.path().join("outside/kept"), "kept").unwrap();
@@ -65,14 +65,17 @@ async fn hostile_archives_change_nothing_of_the_host() {
     std::fs::create_dir(&target).unwrap();
     std::fs::create_dir(target.join("own")).unwrap();
     symlink("../outside", target.join("out")).unwrap();
-    std::fs::write(target.join("there"), "there").unwrap();
-    let before = look(dir.path());
-    let names =
-        || look(dir.path()).into_iter().map(|(name, (kind, mode, _, content))| (name, kind, mode, content));
+    std::fs::write(target.join("existing"), "existing").unwrap();
+    let before = snapshot_tree(dir.path());
+    let names = || {
+        snapshot_tree(dir.path())
+            .into_iter()
+            .map(|(name, (kind, mode, _, content))| (name, kind, mode, content))
+    };
     let untouched: Vec<_> = names().collect();
     for (what, archive, why) in hostile_archives() {
-        // Here files are replaced, and only a tar is read.
-        if what == "file is there" {
+        // With these options files are replaced, and only tar is read.
+        if what == "file exists" {
             continue;
         }
         let error =
@@ -83,11 +86,11 @@ async fn hostile_archives_change_nothing_of_the_host() {
         assert_eq!(error.kind() == ErrorKind::OutwardLink, outward, "{what}: {error}");
         assert_eq!(names().collect::<Vec<_>>(), untouched, "{what} left something");
     }
-    assert_eq!(look(dir.path()).len(), before.len());
+    assert_eq!(snapshot_tree(dir.path()).len(), before.len());
 }
 
 #[tokio::test]
-async fn limits_hold() {
+async fn archives_over_a_limit_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let many =
         (0..=OPTIONS.max_entries).fold(Tar::default(), |tar, number| tar.file(&format!("f{number}"), ""));
@@ -103,12 +106,12 @@ async fn limits_hold() {
     {
         let error = unpack(dir.path(), &OPTIONS, &archive).await.unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
-        assert_eq!(look(dir.path()).len(), 0);
+        assert_eq!(snapshot_tree(dir.path()).len(), 0);
     }
 }
 
 #[tokio::test]
-async fn links_that_lead_out_are_made_on_request_and_never_followed() {
+async fn outward_links_are_created_on_request_and_never_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (target, outside) = (dir.path().join("t"), dir.path().join("outside"));
     std::fs::create_dir(&target).unwrap();
@@ -129,7 +132,7 @@ async fn links_that_lead_out_are_made_on_request_and_never_followed() {
 }
 
 #[tokio::test]
-async fn directories_that_are_there_keep_their_modes_and_new_ones_get_what_is_allowed() {
+async fn existing_directories_keep_their_modes_and_new_ones_get_masked_modes() {
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join("own");
     std::fs::create_dir(&own).unwrap();
@@ -139,14 +142,14 @@ async fn directories_that_are_there_keep_their_modes_and_new_ones_get_what_is_al
         .add(EntryType::Directory, "own/new/", "", b"")
         .file("own/new/file", "x")
         .end();
-    // The archive says 6777 of each.
+    // Each entry in the archive has mode 6777.
     unpack(dir.path(), &OPTIONS, &archive).await.unwrap();
     let mode = |name: &str| dir.path().join(name).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("own"), mode("own/new"), mode("own/new/file")), (0o700, 0o755, 0o755));
 }
 
 #[tokio::test]
-async fn nothing_is_left_when_it_is_broken_off() {
+async fn discarded_archive_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut unpacker =
         Unpacker::begin(std::fs::File::open(dir.path()).unwrap().into(), CreatedDirs::default(), &OPTIONS)

@@ -1,4 +1,4 @@
-//! Unpacking: the archive's form, and the way from its bytes to the reader for that form.
+//! Unpacks archives: detects the format and feeds the bytes to its reader.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -9,27 +9,27 @@ use rustix::io::retry_on_intr;
 use super::meter::Meter;
 use super::stage::{CreatedDirs, Rules, Stage};
 use super::tar_read::TarReader;
-use super::{BLOCK, bad, zip_read};
+use super::{BLOCK, invalid_archive, zip_read};
 use crate::error::{FileError, failure};
 
-/// What is given to the decompressor at once, in bytes: at most a thousand times as much comes out.
-const COMPRESSED_AT_ONCE: usize = 2048;
+/// Maximum input of one decompression step, in bytes: the output is at most a thousand times as large.
+const COMPRESSED_CHUNK_BYTES: usize = 2048;
 
-/// What is given to the reader of a tar at once, in bytes.
-const PLAIN_AT_ONCE: usize = 128 * 1024;
+/// Maximum input of one step of the tar reader, in bytes.
+const PLAIN_CHUNK_BYTES: usize = 128 * 1024;
 
-/// The form of an archive.
+/// Archive format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A tar.
     Tar,
-    /// A tar that gzip has compressed.
+    /// A tar compressed with gzip.
     TarGzip,
     /// A zip.
     Zip,
 }
 
-/// Returns the format that a file with these first bytes has.
+/// Returns the format of a file that starts with `head`.
 fn detect_format(head: &[u8]) -> Result<Format, FileError> {
     const OTHERS: [(&[u8], &str); 8] = [
         (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -48,7 +48,7 @@ fn detect_format(head: &[u8]) -> Result<Format, FileError> {
         return Ok(Format::Zip);
     }
     if let Some((_, name)) = OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
-        return Err(bad(format!("it is {name}, which is not supported; give a tar, a tar.gz or a zip")));
+        return Err(invalid_archive(format!("format {name} is not supported; use tar, tar.gz or zip")));
     }
     Ok(Format::Tar)
 }
@@ -56,52 +56,52 @@ fn detect_format(head: &[u8]) -> Result<Format, FileError> {
 enum Reader {
     Tar(Box<TarReader>),
     Gzip(Box<MultiGzDecoder<Vec<u8>>>, Box<TarReader>, u64),
-    /// A file without a name, as a zip is read from its end.
+    /// An unnamed file that holds the whole archive, because a zip is read from its end.
     Zip(OwnedFd),
 }
 
-/// An archive on its way into a directory. Everything appears when the whole archive has come and has been found good; after an
-/// error, or when it is broken off, nothing of it is left.
+/// Unpacks an archive into a directory. Everything appears at once, when the whole archive has arrived and proved
+/// valid; after an error or a cancellation nothing of it is left.
 ///
-/// It must be ended by [`finish`](Self::finish) or [`discard`](Self::discard); when it is dropped, what was unpacked is removed
-/// by a task of the runtime, if that still runs one.
+/// Must be ended with [`finish`](Self::finish) or [`discard`](Self::discard). Dropping it removes the unpacked files in
+/// a task of the runtime, if the runtime still accepts one.
 pub struct Unpacker {
     stage: Stage,
     meter: Meter,
     format: Option<Format>,
-    /// The first bytes, until the format is known.
+    /// First bytes of the archive, until the format is known.
     head: Vec<u8>,
     reader: Option<Reader>,
-    /// Bytes of the archive that have come.
+    /// Bytes of the archive received so far.
     compressed: u64,
 }
 
-/// What may come of an archive, and how.
+/// Options and limits for unpacking an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct UnpackOptions {
-    /// Its form; if not given, what its first bytes say.
+    /// Format; detected from the first bytes if `None`.
     pub format: Option<Format>,
-    /// How many leading parts of each name are dropped, at most 1,000.
+    /// Number of leading components dropped from each name, at most 1,000.
     pub strip: usize,
-    /// Permission bits that files and directories may get, at most `0o777`.
+    /// Mask of the permission bits of files and directories, at most `0o777`.
     pub mode_mask: u32,
-    /// Replace files that are there; if not, such a file is an error.
+    /// Replace existing files; otherwise an existing file is an error.
     pub overwrite: bool,
-    /// Make symbolic links also when they lead out of the directory, or may. They are never followed.
+    /// Also create symbolic links that lead, or may lead, out of the directory. They are never followed.
     pub links_may_lead_out: bool,
-    /// The target is a directory of the host, where the archive's owner may do less than the host: directories that are there keep
-    /// their modes and times, nothing may lead out of the target while others are at work in it, and a file with its holes
-    /// counts in full.
-    pub is_hosts: bool,
-    /// Most bytes of content.
+    /// The target is a directory of the host, where the archive's owner has fewer rights than the host: existing
+    /// directories keep their modes and times, nothing may lead out of the target while other programs change it, and a
+    /// sparse file counts with its full size.
+    pub is_host_target: bool,
+    /// Maximum size of the content, in bytes.
     pub max_bytes: u64,
-    /// Most entries.
+    /// Maximum number of entries.
     pub max_entries: u64,
-    /// How many times its own size a compressed archive may hold.
+    /// Maximum ratio of the content to the size of a compressed archive.
     pub max_ratio: u32,
 }
 
-/// The most parts of a name that may be dropped.
+/// Maximum number of components dropped from a name.
 const MAX_STRIP: usize = 1000;
 
 impl Default for UnpackOptions {
@@ -112,7 +112,7 @@ impl Default for UnpackOptions {
             mode_mask: 0o777,
             overwrite: false,
             links_may_lead_out: false,
-            is_hosts: false,
+            is_host_target: false,
             max_bytes: 4 << 30,
             max_entries: 1_000_000,
             max_ratio: 200,
@@ -120,22 +120,22 @@ impl Default for UnpackOptions {
     }
 }
 
-/// What came of an archive.
+/// Result of unpacking an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackSummary {
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub entries: u64,
-    /// Bytes of files.
+    /// File content, in bytes.
     pub bytes: u64,
-    /// What was left out, such as FIFOs.
+    /// Number of entries left out, such as FIFOs.
     pub skipped: u64,
 }
 
 impl Unpacker {
-    /// Begins to unpack into an open directory. `created` are directories that were made for it, the target among them.
+    /// Starts unpacking into an open directory. `created` are directories created for it, which may include the target.
     ///
     /// # Errors
-    /// Nothing can be written there; `options` are not allowed.
+    /// Fails if the directory is not writable or `options` are invalid.
     pub fn begin(target: OwnedFd, created: CreatedDirs, options: &UnpackOptions) -> Result<Self, FileError> {
         if options.strip > MAX_STRIP {
             return Err(FileError::invalid(format!("strip_components: at most {MAX_STRIP} are allowed")));
@@ -145,8 +145,8 @@ impl Unpacker {
             mode_mask: options.mode_mask & 0o777,
             overwrite: options.overwrite,
             links_may_lead_out: options.links_may_lead_out,
-            is_hosts: options.is_hosts,
-            max_file_bytes: if options.is_hosts { options.max_bytes } else { u64::MAX },
+            is_host_target: options.is_host_target,
+            max_file_bytes: if options.is_host_target { options.max_bytes } else { u64::MAX },
         };
         let stage = Stage::open(target, created, rules)
             .map_err(|errno| failure("unpack into", b"the directory", errno))?;
@@ -154,11 +154,11 @@ impl Unpacker {
         Ok(Self { stage, meter, format: options.format, head: Vec::new(), reader: None, compressed: 0 })
     }
 
-    /// Moves everything to its place.
+    /// Moves everything to its final place.
     ///
     /// # Errors
-    /// The archive is not whole, or something stands in the way. Then nothing of it is left but what had been moved already,
-    /// if the host's own files changed meanwhile.
+    /// Fails if the archive is incomplete or conflicts with existing files. Nothing of it is left then, except what had
+    /// already been moved if the host's own files changed meanwhile.
     pub async fn finish(mut self) -> Result<UnpackSummary, FileError> {
         if let Err(error) = self.end().await {
             self.stage.discard().await;
@@ -169,15 +169,15 @@ impl Unpacker {
         Ok(UnpackSummary { entries, bytes, skipped })
     }
 
-    /// Removes all that was unpacked.
+    /// Removes everything that was unpacked.
     pub async fn discard(self) {
         self.stage.discard().await;
     }
 
-    /// Takes the next bytes of the archive. After an error there is only [`discard`](Self::discard).
+    /// Consumes the next bytes of the archive. After an error, only [`discard`](Self::discard) may be called.
     ///
     /// # Errors
-    /// The archive is not one that can be unpacked, holds more than it may, or cannot be written.
+    /// Fails if the archive is invalid, exceeds a limit, or cannot be written.
     pub async fn take(&mut self, data: &[u8]) -> Result<(), FileError> {
         if self.reader.is_some() {
             return self.read(data).await;
@@ -201,14 +201,14 @@ impl Unpacker {
     }
 
     async fn read(&mut self, data: &[u8]) -> Result<(), FileError> {
-        let at_once = match self.reader {
-            Some(Reader::Gzip(..)) => COMPRESSED_AT_ONCE,
-            _ => PLAIN_AT_ONCE,
+        let chunk_bytes = match self.reader {
+            Some(Reader::Gzip(..)) => COMPRESSED_CHUNK_BYTES,
+            _ => PLAIN_CHUNK_BYTES,
         };
-        for piece in data.chunks(at_once) {
+        for piece in data.chunks(chunk_bytes) {
             self.compressed += piece.len() as u64;
             self.read_piece(piece)?;
-            // A large archive must not keep the guest from its other work.
+            // Lets other tasks of the guest run while a large archive is unpacked.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -218,15 +218,16 @@ impl Unpacker {
         match &mut self.reader {
             Some(Reader::Tar(tar)) => tar.take(piece, &mut self.stage, &mut self.meter),
             Some(Reader::Gzip(gzip, tar, content)) => {
-                gzip.write_all(piece).map_err(|error| bad(format!("its compression is broken: {error}")))?;
+                gzip.write_all(piece)
+                    .map_err(|error| invalid_archive(format!("corrupt gzip data:  {error}")))?;
                 let plain = std::mem::take(gzip.get_mut());
                 *content += plain.len() as u64;
-                self.meter.ratio(self.compressed, *content)?;
+                self.meter.check_ratio(self.compressed, *content)?;
                 tar.take(&plain, &mut self.stage, &mut self.meter)
             }
             Some(Reader::Zip(spool)) => {
                 if self.compressed > self.meter.max_bytes() {
-                    return Err(self.meter.too_long());
+                    return Err(self.meter.archive_too_large());
                 }
                 let mut offset = self.compressed - piece.len() as u64;
                 let mut rest = piece;
@@ -242,7 +243,7 @@ impl Unpacker {
         }
     }
 
-    /// Takes it that no more comes.
+    /// Handles the end of the input.
     async fn end(&mut self) -> Result<(), FileError> {
         if self.reader.is_none() {
             self.begin_reading().await?;
@@ -250,7 +251,7 @@ impl Unpacker {
         match self.reader.take() {
             Some(Reader::Tar(tar)) => tar.end()?,
             Some(Reader::Gzip(mut gzip, mut tar, _)) => {
-                gzip.try_finish().map_err(|error| bad(format!("its compression is broken: {error}")))?;
+                gzip.try_finish().map_err(|error| invalid_archive(format!("corrupt gzip data:  {error}")))?;
                 let plain = std::mem::take(gzip.get_mut());
                 tar.take(&plain, &mut self.stage, &mut self.meter)?;
                 tar.end()?;

@@ -1,4 +1,4 @@
-//! Archives: trees of the sandbox as tars, and tars and zips as trees.
+//! Archive calls: packing trees of the sandbox into tars, unpacking tars and zips.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::path::{failure, mode, resolve, to_connect};
 
-/// Packs what the request asks for.
+/// Packs the trees in the request.
 pub(super) fn pack(
     home: &Path,
     request: &v1::PackRequest,
@@ -47,15 +47,15 @@ pub(super) fn pack(
     }))
 }
 
-/// Unpacks what the stream brings.
+/// Unpacks an archive from a stream.
 pub(super) async fn unpack(
     home: &Path,
     mut requests: InboundStream<v1::UnpackRequest>,
 ) -> Result<v1::UnpackResponse, ConnectError> {
-    let first_missing = || ConnectError::invalid_argument("open: it is missing in the first message");
+    let first_missing = || ConnectError::invalid_argument("open: missing in the first message");
     let first = requests.next().await.ok_or_else(first_missing)??.to_owned_message();
     let mut unpacker = begin(home, first.open.as_option().ok_or_else(first_missing)?)?;
-    match take_all(&mut unpacker, &first.data, &mut requests).await {
+    match feed(&mut unpacker, &first.data, &mut requests).await {
         Ok(()) => finish(unpacker).await,
         Err(error) => {
             unpacker.discard().await;
@@ -64,7 +64,7 @@ pub(super) async fn unpack(
     }
 }
 
-/// The same of an archive that is in memory.
+/// Unpacks an archive in memory.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn unpack_bytes(
     home: &Path,
@@ -72,7 +72,7 @@ pub(crate) async fn unpack_bytes(
     archive: &[u8],
 ) -> Result<v1::UnpackResponse, ConnectError> {
     let mut unpacker = begin(home, open)?;
-    // In pieces, as they come from outside.
+    // In chunks, as from the host.
     for piece in archive.chunks(700) {
         if let Err(error) = unpacker.take(piece).await {
             unpacker.discard().await;
@@ -116,7 +116,7 @@ fn options(open: &v1::UnpackOpen) -> Result<UnpackOptions, ConnectError> {
     })
 }
 
-async fn take_all(
+async fn feed(
     unpacker: &mut Unpacker,
     first: &Bytes,
     requests: &mut InboundStream<v1::UnpackRequest>,
@@ -125,7 +125,7 @@ async fn take_all(
     while let Some(message) = requests.next().await {
         let message = message?.to_owned_message();
         if message.open.is_set() {
-            return Err(ConnectError::invalid_argument("open: it may only be in the first message"));
+            return Err(ConnectError::invalid_argument("open: only allowed in the first message"));
         }
         unpacker.take(&message.data).await.map_err(to_connect)?;
     }

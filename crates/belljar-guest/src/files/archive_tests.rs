@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use belljar_proto::v1;
 use belljar_proto::{ConnectError, ErrorCode};
-use belljar_testing::archives::{Tar, gzip, hostile_archives, look, make_tree};
+use belljar_testing::archives::{Tar, gzip, hostile_archives, make_tree, snapshot_tree};
 use flate2::Compression;
 use tar::EntryType;
 
 use crate::files::tests::{Client, bytes, make_deep, make_fifo, names, start, start_in};
 
-/// What packing gave.
+/// A packed archive with its summary.
 struct Packed {
     data: Vec<u8>,
     summary: v1::PackSummary,
@@ -21,7 +21,7 @@ async fn pack(client: &Client, request: v1::PackRequest) -> Result<Packed, Conne
     pack_with(client, request, || {}).await
 }
 
-/// Packs, and does something when the first piece has come.
+/// Packs a tree, and runs `meanwhile` after the first message.
 async fn pack_with(
     client: &Client,
     request: v1::PackRequest,
@@ -63,11 +63,11 @@ fn into(path: &str) -> v1::UnpackOpen {
 }
 
 #[tokio::test]
-async fn what_is_packed_comes_out_the_same() {
+async fn archive_round_trip() {
     let (home, client) = start();
     make_tree(&home.path().join("tree"));
     make_fifo(&home.path().join("tree/fifo"));
-    let before = look(&home.path().join("tree"));
+    let before = snapshot_tree(&home.path().join("tree"));
     for format in [v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP] {
         let request = v1::PackRequest { base: bytes("tree"), format: format.into(), ..Default::default() };
         let packed = pack(&client, request).await.unwrap();
@@ -75,11 +75,11 @@ async fn what_is_packed_comes_out_the_same() {
             (packed.summary.entries, packed.summary.skipped, packed.summary.changed),
             (before.len() as u64 - 1, 1, 0)
         );
-        let (other, there) = start();
-        let response = unpack(&there, into("new/place"), &packed.data).await.unwrap();
+        let (other, other_client) = start();
+        let response = unpack(&other_client, into("new/place"), &packed.data).await.unwrap();
         assert_eq!((response.entries, response.skipped), (packed.summary.entries, 0));
         assert_eq!(response.bytes, packed.summary.bytes);
-        let mut after = look(&other.path().join("new/place"));
+        let mut after = snapshot_tree(&other.path().join("new/place"));
         after.insert(b"fifo".to_vec(), before[b"fifo".as_slice()].clone());
         for (path, value) in &before {
             let times = value.2 == 1_000_000_000;
@@ -89,7 +89,7 @@ async fn what_is_packed_comes_out_the_same() {
         }
         assert_eq!(before.len(), after.len());
         let inode = |path: &str| other.path().join("new/place").join(path).metadata().unwrap().ino();
-        assert_eq!(inode("file"), inode("dir/same"), "hard links stay such");
+        assert_eq!(inode("file"), inode("dir/same"), "hard links are kept");
         std::fs::set_permissions(other.path().join("new/place/dir/sub"), PermissionsExt::from_mode(0o755))
             .unwrap();
     }
@@ -97,7 +97,7 @@ async fn what_is_packed_comes_out_the_same() {
 }
 
 #[tokio::test]
-async fn paths_patterns_and_wrong_requests() {
+async fn pack_selects_paths_and_refuses_invalid_requests() {
     let (home, client) = start();
     for path in ["a/x.py", "a/x.pyc", "a/b/y.py", "node_modules/big", "a/node_modules/z", "c/w"] {
         std::fs::create_dir_all(home.path().join(path).parent().unwrap()).unwrap();
@@ -142,11 +142,11 @@ async fn paths_patterns_and_wrong_requests() {
 }
 
 #[tokio::test]
-async fn holes_are_never_filled() {
+async fn sparse_files_stay_sparse() {
     let (home, client) = start_in(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
     let file = std::fs::File::create(home.path().join("huge")).unwrap();
     let huge = (1u64 << 62) + 1;
-    // Not every file system takes so large a file.
+    // Not every file system supports a file this large.
     let size = if file.set_len(huge).is_ok() { huge } else { 1 << 40 };
     file.set_len(size).unwrap();
     for part in 0..50u64 {
@@ -168,7 +168,7 @@ async fn holes_are_never_filled() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_keeps_its_announced_length() {
+async fn changing_file_keeps_its_announced_length() {
     const SIZE: usize = 32 << 20;
     let (home, client) = start();
     std::fs::write(home.path().join("a"), vec![b'x'; SIZE]).unwrap();
@@ -199,7 +199,7 @@ async fn a_file_that_changes_keeps_its_announced_length() {
             pack_with(&client, v1::PackRequest { paths: vec![bytes("a")], ..Default::default() }, change)
                 .await
                 .unwrap();
-        // A file that was replaced is still the one that was opened; its links have changed.
+        // A replaced file is still the one that was opened; its link count has changed.
         assert_eq!(packed.summary.changed, 1, "{what}");
         assert_eq!(packed.data.len() % 512, 0);
         let mut archive = tar::Archive::new(packed.data.as_slice());
@@ -212,7 +212,7 @@ async fn a_file_that_changes_keeps_its_announced_length() {
 }
 
 #[tokio::test]
-async fn deep_trees_go_in_and_out() {
+async fn deep_tree_round_trip() {
     let (home, client) = start_in(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
     std::fs::create_dir(home.path().join("deep")).unwrap();
     make_deep(&home.path().join("deep"), 10_000);
@@ -244,36 +244,36 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     std::fs::create_dir(&target).unwrap();
     std::fs::create_dir(target.join("own")).unwrap();
     symlink("../outside", target.join("out")).unwrap();
-    std::fs::write(target.join("there"), "there").unwrap();
-    let before = look(home.path());
+    std::fs::write(target.join("other_client"), "other_client").unwrap();
+    let before = snapshot_tree(home.path());
     for (what, archive, why) in hostile_archives() {
         let error =
             unpack(&client, into("t"), &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
         let message = error.message.unwrap_or_default();
         assert!(message.contains(why), "{what}: {message}");
         assert_eq!(
-            look(home.path()).keys().collect::<Vec<_>>(),
+            snapshot_tree(home.path()).keys().collect::<Vec<_>>(),
             before.keys().collect::<Vec<_>>(),
             "{what} left something"
         );
-        assert_eq!(std::fs::read(target.join("there")).unwrap(), b"there", "{what}");
+        assert_eq!(std::fs::read(target.join("other_client")).unwrap(), b"other_client", "{what}");
     }
-    // And a directory that was made for it goes again.
-    let bad = Tar::default().file("../x", "").end();
-    unpack(&client, into("new/deep/place"), &bad).await.unwrap_err();
+    // A directory created for the archive is removed as well.
+    let invalid = Tar::default().file("../x", "").end();
+    unpack(&client, into("new/deep/place"), &invalid).await.unwrap_err();
     assert!(!home.path().join("new").exists());
 }
 
 #[tokio::test]
-async fn honest_neighbours_of_hostile_archives_are_unpacked() {
+async fn valid_archives_similar_to_hostile_ones_are_unpacked() {
     use EntryType as E;
     let (home, client) = start();
     std::fs::create_dir_all(home.path().join("t/d")).unwrap();
-    std::fs::write(home.path().join("t/d/there"), "old").unwrap();
-    symlink("there", home.path().join("t/d/link")).unwrap();
+    std::fs::write(home.path().join("t/d/other_client"), "old").unwrap();
+    symlink("other_client", home.path().join("t/d/link")).unwrap();
     let archive = Tar::default()
         .add(E::Directory, "./", "", b"")
-        .file("./d/there", "new")
+        .file("./d/other_client", "new")
         .file("d/link", "no link any more")
         .file("twice", "first")
         .file("twice", "second")
@@ -295,7 +295,7 @@ async fn honest_neighbours_of_hostile_archives_are_unpacked() {
     assert_eq!(response.skipped, 2);
     let read = |path: &str| std::fs::read_to_string(home.path().join("t").join(path)).unwrap();
     assert_eq!(
-        (read("d/there"), read("d/link"), read("twice"), read("early"), read("late"), read("hard")),
+        (read("d/other_client"), read("d/link"), read("twice"), read("early"), read("late"), read("hard")),
         (
             "new".into(),
             "no link any more".into(),
@@ -313,7 +313,7 @@ async fn honest_neighbours_of_hostile_archives_are_unpacked() {
         "no set-user-ID, masked"
     );
     let count = names(&home.path().join("t")).len();
-    assert_eq!(count, 6, "the fifo and the whiteout are left out, and nothing is left over");
+    assert_eq!(count, 6, "the FIFO and the whiteout are skipped, and no temporary file remains");
 
     let open = v1::UnpackOpen { strip_components: 1, links_may_lead_out: true, ..into("stripped") };
     let archive = Tar::default()
@@ -332,7 +332,7 @@ async fn honest_neighbours_of_hostile_archives_are_unpacked() {
 }
 
 #[tokio::test]
-async fn bombs_end_at_a_limit_that_is_named() {
+async fn archive_bombs_are_refused_by_a_named_limit() {
     let (home, client) = start();
     let many = |count: usize| {
         (0..count).fold(Tar::default(), |tar, index| tar.file(&format!("f{index}"), "x")).end()
@@ -374,7 +374,7 @@ async fn bombs_end_at_a_limit_that_is_named() {
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_leaves_nothing() {
+async fn aborted_upload_leaves_nothing() {
     let (home, client) = start();
     let archive = Tar::default().file("a/b", "x").file("c", &"x".repeat(4000)).end();
     let first = v1::UnpackRequest {
@@ -392,17 +392,17 @@ async fn an_upload_that_breaks_leaves_nothing() {
     sender.send(first).await.unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while !home.path().join("new/place").exists() {
-        assert!(std::time::Instant::now() < deadline, "nothing was begun");
+        assert!(std::time::Instant::now() < deadline, "the unpacking did not start");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     call.abort();
     while home.path().join("new").exists() {
-        assert!(std::time::Instant::now() < deadline, "something is left: {:?}", look(home.path()).keys());
+        assert!(std::time::Instant::now() < deadline, "leftovers: {:?}", snapshot_tree(home.path()).keys());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// A zip: name, method, content, mode.
+/// Builds a zip from entries of name, method, content and mode.
 fn zip(entries: &[(&str, u16, &[u8], u32)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = Vec::new();
@@ -467,7 +467,7 @@ async fn zips_are_unpacked_or_refused() {
     assert_eq!(home.path().join("t/empty").metadata().unwrap().mode() & 0o7777, 0o644);
     unpack(&client, into("none"), &zip(&[])).await.unwrap();
 
-    let before = look(home.path());
+    let before = snapshot_tree(home.path());
     let change = |archive: &[u8], from: &[u8], by: &[u8], nth: usize| {
         let mut archive = archive.to_vec();
         let at = (0..archive.len()).filter(|at| archive[*at..].starts_with(from)).nth(nth).unwrap();
@@ -482,13 +482,13 @@ async fn zips_are_unpacked_or_refused() {
         ("link then write", zip(&[("l", 0, b"d", 0o120_777), ("l/x", 0, b"x", 0)]), "as something else"),
         ("device", zip(&[("null", 0, b"", 0o020_666)]), "is a device"),
         ("other method", zip(&[("a", 14, b"x", 0)]), "method 14"),
-        ("content", change(&one, b"CONTENT", b"c", 0), "is broken"),
+        ("content", change(&one, b"CONTENT", b"c", 0), "is corrupt"),
         ("other name", change(&one, b"name", b"nbme", 1), "differ"),
-        ("list's signature", change(&one, b"PK\x01\x02", b"PX", 0), "does not fit"),
+        ("directory's signature", change(&one, b"PK\x01\x02", b"PX", 0), "inconsistent"),
         ("header's signature", change(&one, b"PK\x03\x04", b"PX", 0), "end mark"),
-        ("cut", one[..one.len() - 1].to_vec(), "does not fit"),
-        ("more behind", [one.as_slice(), b"x"].concat(), "does not fit"),
-        ("more before", [b"PK\x03\x04", one.as_slice()].concat(), "does not fit"),
+        ("cut", one[..one.len() - 1].to_vec(), "inconsistent"),
+        ("more behind", [one.as_slice(), b"x"].concat(), "inconsistent"),
+        ("more before", [b"PK\x03\x04", one.as_slice()].concat(), "inconsistent"),
         (
             "deflate",
             {
@@ -498,18 +498,18 @@ async fn zips_are_unpacked_or_refused() {
                 archive[40..length / 2].fill(0xff);
                 archive
             },
-            "is broken",
+            "is corrupt",
         ),
-        ("no end", b"PK\x03\x04 and no more".to_vec(), "does not fit"),
+        ("no end", b"PK\x03\x04 and no more".to_vec(), "inconsistent"),
     ];
     for (what, archive, why) in cases {
         let error =
             unpack(&client, into("u"), &archive).await.err().unwrap_or_else(|| panic!("{what} was unpacked"));
         let message = error.message.unwrap_or_default();
         assert!(message.contains(why), "{what}: {message}");
-        assert_eq!(look(home.path()), before, "{what} left something");
+        assert_eq!(snapshot_tree(home.path()), before, "{what} left something");
     }
-    // Two entries of the list that share one content.
+    // Two directory entries that share one content.
     let two = zip(&[("aaaa", 0, &[1; 60], 0), ("bbbb", 0, &[1; 60], 0)]);
     let list = two.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
     let mut shared = two[two.windows(4).rposition(|bytes| bytes == b"PK\x03\x04").unwrap()..].to_vec();
@@ -523,5 +523,5 @@ async fn zips_are_unpacked_or_refused() {
     }
     let error = unpack(&client, into("u"), &shared).await.unwrap_err();
     assert!(error.message.as_deref().unwrap().contains("overlap"), "{error:?}");
-    assert_eq!(look(home.path()), before);
+    assert_eq!(snapshot_tree(home.path()), before);
 }

@@ -1,4 +1,4 @@
-//! Extended attributes of regular files, in the namespace of users.
+//! Extended attributes of regular files in the `user` namespace.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,14 +10,15 @@ use rustix::path::Arg;
 
 use super::entry::Link;
 
-/// What the names of users' attributes begin with. Source: xattr(7).
+/// Prefix of attribute names in the `user` namespace. Source: xattr(7).
 const NAMESPACE: &str = "user.";
 
-/// The most bytes of all names, and of one value. Source: `XATTR_LIST_MAX` and `XATTR_SIZE_MAX` of linux/limits.h.
+/// Maximum total size of all names, and maximum size of one value, in bytes. Source: `XATTR_LIST_MAX` and
+/// `XATTR_SIZE_MAX` of linux/limits.h.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The most bytes of names and values that are told of one file.
-const MAX_TOLD_BYTES: usize = 64 * 1024;
+/// Maximum total size of names and values returned for one file, in bytes.
+const MAX_RETURNED_BYTES: usize = 64 * 1024;
 
 /// Sets attributes of an open file.
 pub(super) fn set<'a>(
@@ -30,11 +31,12 @@ pub(super) fn set<'a>(
     Ok(())
 }
 
-/// Fills in the attributes whose names begin with `prefix`. A file that cannot be read, or a file system that has none, has none.
+/// Adds the attributes whose names start with `prefix` to the entry. Adds none if the file is unreadable or the file
+/// system has no attributes.
 ///
 /// # Errors
-/// `Errno::TOOBIG` if they are too many to be told.
-pub(super) fn tell(
+/// Fails with `Errno::TOOBIG` if the attributes exceed the limit.
+pub(super) fn add_to_entry(
     dir: BorrowedFd<'_>,
     path: impl Arg,
     link: Link,
@@ -45,22 +47,22 @@ pub(super) fn tell(
         return Ok(());
     }
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    flags.set(OFlags::NOFOLLOW, link == Link::Itself);
+    flags.set(OFlags::NOFOLLOW, link == Link::NoFollow);
     let Ok(file) = rustix::fs::openat(dir, path, flags, Mode::empty()) else { return Ok(()) };
     let mut names = vec![0; MAX_BYTES];
     let Ok(length) = rustix::fs::flistxattr(&file, names.as_mut_slice()) else { return Ok(()) };
     names.truncate(length);
-    let mut told = 0;
+    let mut total = 0;
     for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
         let Some(short) = name.strip_prefix(NAMESPACE).filter(|short| short.starts_with(prefix)) else {
             continue;
         };
         let mut value = vec![0; MAX_BYTES];
-        // It may have gone since.
+        // It may have been removed meanwhile.
         let Ok(length) = rustix::fs::fgetxattr(&file, name, value.as_mut_slice()) else { continue };
         value.truncate(length);
-        told += name.len() + value.len();
-        if told > MAX_TOLD_BYTES {
+        total += name.len() + value.len();
+        if total > MAX_RETURNED_BYTES {
             return Err(Errno::TOOBIG);
         }
         entry.attributes.insert(short.to_owned(), value.into());

@@ -1,25 +1,25 @@
-//! Making directories, moving, removing.
+//! Creating directories, moving, removing, setting modes.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use belljar_files::{ITSELF, kind, remove_tree};
+use belljar_files::{NO_FOLLOW, kind, remove_tree};
 use belljar_proto::{ConnectError, v1};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::entry::{Link, entry_at};
-use super::path::{failure, mode, resolve, split_named, unfit};
+use super::path::{failed_precondition, failure, mode, resolve, split_named};
 
-/// How a new directory's permission bits are, when nothing else is asked for.
+/// Default permission bits of a new directory.
 const DEFAULT_MODE: u32 = 0o755;
 
-/// Makes a directory.
+/// Creates a directory.
 pub(super) fn make_dir(home: &Path, request: &v1::MakeDirRequest) -> Result<v1::Entry, ConnectError> {
     let path = resolve(home, "path", &request.path)?;
     let mode = mode(request.mode, DEFAULT_MODE)?;
-    let fail = |errno| failure("make the directory", &request.path, errno);
+    let fail = |errno| failure("create the directory", &request.path, errno);
     if request.parents && is_dir(path.as_os_str().as_bytes()) {
         return entry_at(CWD, &path, &request.path, Link::Follow).map_err(fail);
     }
@@ -28,21 +28,21 @@ pub(super) fn make_dir(home: &Path, request: &v1::MakeDirRequest) -> Result<v1::
         make_parents(parent).map_err(fail)?;
     }
     match rustix::fs::mkdir(&path, mode) {
-        // The bits are meant as given, whatever the guest's mask is. By descriptor: the filter of an engine without
-        // namespaces refuses some bits by path.
+        // Sets the exact bits, regardless of the guest's umask. By descriptor: without namespaces, the seccomp filter
+        // refuses some bits by path.
         Ok(()) => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let made = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
-            rustix::fs::fchmod(&made, mode).map_err(fail)?;
+            let created = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
+            rustix::fs::fchmod(&created, mode).map_err(fail)?;
         }
-        // Somebody else has just made it, which is as good.
+        // Another program has just created it.
         Err(Errno::EXIST) if request.parents && is_dir(path.as_os_str().as_bytes()) => {}
         Err(errno) => return Err(fail(errno)),
     }
     entry_at(CWD, &path, &request.path, Link::Follow).map_err(fail)
 }
 
-/// Makes `path` and every directory above it that is missing.
+/// Creates `path` and its missing parent directories.
 pub(super) fn make_parents(path: &[u8]) -> Result<(), Errno> {
     if is_dir(path) {
         return Ok(());
@@ -69,23 +69,28 @@ pub(super) fn rename(home: &Path, request: &v1::MoveRequest) -> Result<v1::Entry
     let flags = if request.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     rustix::fs::renameat_with(CWD, &from, CWD, &to, flags).map_err(|errno| match errno {
         Errno::EXIST => failure("move to", &request.to, errno),
-        Errno::INVAL => unfit("move", &request.from, "a directory cannot go into itself"),
+        Errno::INVAL => failed_precondition("move", &request.from, "a directory cannot be moved into itself"),
         errno => failure("move", &request.from, errno),
     })?;
-    entry_at(CWD, &to, &request.to, Link::Itself).map_err(|errno| failure("open", &request.to, errno))
+    entry_at(CWD, &to, &request.to, Link::NoFollow).map_err(|errno| failure("open", &request.to, errno))
 }
 
-/// Sets permission bits and the time of the last change.
+/// Sets permission bits and the modification time.
 pub(super) fn set_mode(home: &Path, request: &v1::SetModeRequest) -> Result<v1::Entry, ConnectError> {
     let path = resolve(home, "path", &request.path)?;
     let fail = |errno| failure("change", &request.path, errno);
-    let (link, at) = if request.follow { (Link::Follow, AtFlags::empty()) } else { (Link::Itself, ITSELF) };
+    let (link, at) =
+        if request.follow { (Link::Follow, AtFlags::empty()) } else { (Link::NoFollow, NO_FOLLOW) };
     if let Some(bits) = request.mode {
-        // Zero is a mode like others here.
+        // Zero is a valid mode here.
         let mode = if bits == 0 { Mode::empty() } else { mode(bits, 0)? };
         let stat = rustix::fs::statx(CWD, &path, at, StatxFlags::TYPE).map_err(fail)?;
         if kind(&stat) == FileType::Symlink {
-            return Err(unfit("set the mode of", &request.path, "it is a symbolic link; ask for `follow`"));
+            return Err(failed_precondition(
+                "set the mode of",
+                &request.path,
+                "it is a symbolic link; set `follow`",
+            ));
         }
         chmod(&path, kind(&stat), mode, request.follow).map_err(fail)?;
     }
@@ -101,13 +106,13 @@ pub(super) fn set_mode(home: &Path, request: &v1::SetModeRequest) -> Result<v1::
     entry_at(CWD, &path, &request.path, link).map_err(fail)
 }
 
-/// By descriptor where it can be: the filter of an engine without namespaces refuses some bits by path.
+/// Changes the mode, by descriptor where possible: without namespaces, the seccomp filter refuses some bits by path.
 fn chmod(path: &Path, kind: FileType, mode: Mode, follow: bool) -> Result<(), Errno> {
     if matches!(kind, FileType::RegularFile | FileType::Directory) {
         let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !follow);
         match rustix::fs::open(path, flags, Mode::empty()) {
-            // Its owner may have closed it to itself, and may open it again.
+            // The owner may lack read permission and still change the mode.
             Err(Errno::ACCESS) => {}
             opened => return rustix::fs::fchmod(opened?, mode),
         }
@@ -121,16 +126,16 @@ pub(super) async fn remove(home: &Path, request: &v1::RemoveRequest) -> Result<(
     let (parent, name) = split_named("path", &path)?;
     let fail = |errno| match errno {
         Errno::NOTEMPTY | Errno::EXIST if !request.recursive => {
-            unfit("remove", &request.path, "the directory is not empty; ask for `recursive`")
+            failed_precondition("remove", &request.path, "the directory is not empty; set `recursive`")
         }
         Errno::STALE => {
-            ConnectError::aborted("cannot remove the tree: something else moved a part of it meanwhile")
+            ConnectError::aborted("cannot remove the tree: another program moved a part of it meanwhile")
         }
         errno => failure("remove", &request.path, errno),
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
-    let stat = rustix::fs::statx(&parent, name, ITSELF, StatxFlags::TYPE).map_err(fail)?;
+    let stat = rustix::fs::statx(&parent, name, NO_FOLLOW, StatxFlags::TYPE).map_err(fail)?;
     if kind(&stat) != FileType::Directory {
         return rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(fail);
     }

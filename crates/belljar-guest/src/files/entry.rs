@@ -1,40 +1,40 @@
-//! What a name stands for.
+//! Entries: the attributes of files for the protocol.
 
 use std::os::fd::BorrowedFd;
 
-use belljar_files::{ITSELF, kind};
+use belljar_files::{NO_FOLLOW, kind};
 use belljar_proto::v1;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// What to do with a symbolic link in the last place.
+/// Handling of a symbolic link in the last component of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Follow,
-    Itself,
+    NoFollow,
 }
 
-/// The entry of `path` below `dir`, under the name `shown`.
+/// Returns the entry of `path` below `dir`, with `shown` as its path.
 pub(super) fn entry_at(
     dir: BorrowedFd<'_>,
     path: impl Arg + Copy,
     shown: &[u8],
     link: Link,
 ) -> Result<v1::Entry, Errno> {
-    let flags = if link == Link::Follow { AtFlags::empty() } else { ITSELF };
+    let flags = if link == Link::Follow { AtFlags::empty() } else { NO_FOLLOW };
     let stat = rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS)?;
     let mut entry = entry(&stat, shown);
     if kind(&stat) == FileType::Symlink {
-        // It may have become something else since; then it has no target.
+        // If it was replaced meanwhile, it has no target.
         let target = rustix::fs::readlinkat(dir, path, Vec::new()).unwrap_or_default();
         entry.symlink_target = Bytes::from(target.into_bytes());
     }
     Ok(entry)
 }
 
-/// The entry for attributes, without a link's target.
+/// Converts attributes to an entry, without a link's target.
 pub(super) fn entry(stat: &Statx, shown: &[u8]) -> v1::Entry {
     let kind = match kind(stat) {
         FileType::RegularFile => v1::FileKind::FILE_KIND_FILE,
@@ -58,7 +58,7 @@ pub(super) fn entry(stat: &Statx, shown: &[u8]) -> v1::Entry {
     }
 }
 
-/// User code sets these times as it likes, so they may be out of range.
+/// Converts a time to nanoseconds, saturating: user code can set any time.
 fn nanoseconds(seconds: i64, part: u32) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(part.into())
 }

@@ -1,5 +1,5 @@
-//! Listing a tree, page by page, in the order of the paths' bytes. Memory is bounded by the page, not by what is there:
-//! of all names after the cursor only the smallest are kept.
+//! Lists a tree page by page, in byte order of the paths. Memory is check_limit by the page, not by the tree: of all names
+//! after the cursor, only the smallest are kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,26 +14,27 @@ use super::attributes;
 use super::entry::{Link, entry_at};
 use super::path::{failure, resolve};
 
-/// The most levels below the listed directory.
+/// Maximum depth below the listed directory.
 const MAX_DEPTH: u32 = 64;
 
-/// The most entries in one answer.
+/// Maximum number of entries in one response.
 const MAX_ENTRIES: u32 = 10_000;
 
-/// The most bytes of one answer; an answer with longer paths has fewer entries. It must fit into one message.
+/// Maximum size of one response in bytes, so that it fits into one message; with longer paths, a response has fewer
+/// entries.
 const MAX_BYTES: usize = 2 << 20;
 
-/// What an entry takes beside its path and target, in bytes.
+/// Size of an entry without its path and target, in bytes.
 const ENTRY_BYTES: usize = 80;
 
-/// How many names are looked at before other work gets its turn.
-const LOOK_AT_ONCE: usize = 512;
+/// Number of names read before the task yields.
+const READ_BATCH: usize = 512;
 
 /// Lists one page.
 pub(super) async fn list(home: &Path, request: &v1::ListRequest) -> Result<v1::ListResponse, ConnectError> {
     let path = resolve(home, "path", &request.path)?;
-    let depth = bounded("depth", request.depth, MAX_DEPTH, 1)?;
-    let limit = bounded("limit", request.limit, MAX_ENTRIES, MAX_ENTRIES)?;
+    let depth = check_limit("depth", request.depth, MAX_DEPTH, 1)?;
+    let limit = check_limit("limit", request.limit, MAX_ENTRIES, MAX_ENTRIES)?;
     let mut page = Page {
         limit,
         attributes: &request.attributes,
@@ -53,9 +54,9 @@ pub(super) async fn list(home: &Path, request: &v1::ListRequest) -> Result<v1::L
     Ok(v1::ListResponse { entries: page.kept.into_values().collect(), next, ..Default::default() })
 }
 
-fn bounded(field: &str, value: u32, most: u32, default: u32) -> Result<usize, ConnectError> {
-    if value > most {
-        let message = format!("{field}: {value} is not allowed; at most {most} is");
+fn check_limit(field: &str, value: u32, max: u32, default: u32) -> Result<usize, ConnectError> {
+    if value > max {
+        let message = format!("{field}: {value} is not allowed; at most {max} is");
         return Err(ConnectError::invalid_argument(message));
     }
     let value = if value == 0 { default } else { value };
@@ -65,23 +66,23 @@ fn bounded(field: &str, value: u32, most: u32, default: u32) -> Result<usize, Co
 /// The smallest paths after a cursor.
 struct Page<'a> {
     limit: usize,
-    /// Which extended attributes are told.
+    /// Name prefix of the extended attributes to return.
     attributes: &'a str,
     after: &'a [u8],
     kept: BTreeMap<Vec<u8>, v1::Entry>,
     bytes: usize,
-    /// The smallest path that did not fit. This and all after it belong to later pages.
+    /// The smallest path that did not fit. This and all later ones belong to later pages.
     bound: Option<Vec<u8>>,
 }
 
 impl Page<'_> {
-    fn wants(&self, path: &[u8]) -> bool {
+    fn includes(&self, path: &[u8]) -> bool {
         path > self.after && self.bound.as_ref().is_none_or(|bound| path < bound.as_slice())
     }
 
-    /// Whether anything below the directory can be on this page. All of it sorts between `path/` and `path0`, which is
-    /// the byte after the slash.
-    fn may_hold(&self, path: &[u8]) -> bool {
+    /// Reports whether this page can contain anything below the directory. All of it sorts between `path/` and `path0`,
+    /// because `0` is the byte after the slash.
+    fn may_contain_below(&self, path: &[u8]) -> bool {
         let mut edge = path.to_vec();
         edge.push(b'0');
         if self.after >= edge.as_slice() {
@@ -96,7 +97,7 @@ impl Page<'_> {
         self.bytes += cost(path.len(), &entry);
         let length = path.len();
         if let Some(old) = self.kept.insert(path, entry) {
-            // A directory that changes meanwhile may name an entry twice.
+            // A directory that changes meanwhile may list an entry twice.
             self.bytes -= cost(length, &old);
         }
         while self.kept.len() > self.limit || (self.bytes > MAX_BYTES && self.kept.len() > 1) {
@@ -112,18 +113,18 @@ fn cost(path_bytes: usize, entry: &v1::Entry) -> usize {
     path_bytes + entry.symlink_target.len() + attributes.sum::<usize>() + ENTRY_BYTES
 }
 
-/// Goes through the tree with as many open directories as it is levels deep.
+/// Walks the tree with one open directory per level.
 async fn walk(root: Dir, depth: usize, page: &mut Page<'_>) -> Result<(), Errno> {
-    // Each with the path of its entries' parent, with a slash behind it.
+    // Each with the path prefix of its entries, which ends in a slash.
     let mut open = vec![(root, Vec::new())];
-    let mut looked = 0usize;
+    let mut visited = 0usize;
     while let Some((dir, prefix)) = open.last_mut() {
         let Some(entry) = dir.read() else {
             open.pop();
             continue;
         };
-        looked += 1;
-        if looked.is_multiple_of(LOOK_AT_ONCE) {
+        visited += 1;
+        if visited.is_multiple_of(READ_BATCH) {
             tokio::task::yield_now().await;
         }
         let entry = entry?;
@@ -134,22 +135,28 @@ async fn walk(root: Dir, depth: usize, page: &mut Page<'_>) -> Result<(), Errno>
         let path = [prefix.as_slice(), name.to_bytes()].concat();
         let mut is_dir = entry.file_type() == FileType::Directory;
         let unknown = entry.file_type() == FileType::Unknown;
-        let wanted = page.wants(&path);
-        if wanted || unknown {
-            match entry_at(dir.fd()?, name, &path, Link::Itself) {
+        let is_included = page.includes(&path);
+        if is_included || unknown {
+            match entry_at(dir.fd()?, name, &path, Link::NoFollow) {
                 Ok(mut entry) => {
                     is_dir = entry.kind == v1::FileKind::FILE_KIND_DIRECTORY;
-                    if wanted {
-                        attributes::tell(dir.fd()?, name, Link::Itself, page.attributes, &mut entry)?;
+                    if is_included {
+                        attributes::add_to_entry(
+                            dir.fd()?,
+                            name,
+                            Link::NoFollow,
+                            page.attributes,
+                            &mut entry,
+                        )?;
                         page.add(path.clone(), entry);
                     }
                 }
-                // It has gone since.
+                // It was removed meanwhile.
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
             }
         }
-        if is_dir && open.len() < depth && page.may_hold(&path) {
+        if is_dir && open.len() < depth && page.may_contain_below(&path) {
             descend(&mut open, name, path)?;
         }
     }
@@ -164,7 +171,7 @@ fn descend(open: &mut Vec<(Dir, Vec<u8>)>, name: &std::ffi::CStr, mut path: Vec<
             open.push((child, path));
             Ok(())
         }
-        // Closed to the user, or no directory any more: the entry itself is all there is to list.
+        // Not readable by the user, or no longer a directory: only the entry itself is listed.
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
         Err(errno) => Err(errno),
     }

@@ -1,5 +1,5 @@
 //! The `Filesystem` service: files inside the sandbox, with the rights of its user. The kernel resolves every path.
-//! Calls are made inline on the guest's one thread, so nothing here opens what could block, and long work yields.
+//! Calls run inline on the guest's only thread, so nothing here may block on `open`, and long work yields.
 
 pub(crate) mod archive;
 #[cfg(test)]
@@ -27,9 +27,9 @@ pub(crate) use path::failure;
 use entry::{Link, entry_at};
 use path::resolve;
 
-/// The files of one sandbox.
+/// The `Filesystem` service of one sandbox.
 pub(crate) struct Files {
-    /// What relative paths start from.
+    /// Base of relative paths.
     pub(crate) home: PathBuf,
 }
 
@@ -59,10 +59,10 @@ impl v1::Filesystem for Files {
     ) -> ServiceResult<v1::StatResponse> {
         let request = request.to_owned_message();
         let path = resolve(&self.home, "path", &request.path)?;
-        let link = if request.follow { Link::Follow } else { Link::Itself };
+        let link = if request.follow { Link::Follow } else { Link::NoFollow };
         let fail = |errno| failure("open", &request.path, errno);
         let mut entry = entry_at(CWD, &path, &request.path, link).map_err(fail)?;
-        attributes::tell(CWD, &path, link, &request.attributes, &mut entry).map_err(fail)?;
+        attributes::add_to_entry(CWD, &path, link, &request.attributes, &mut entry).map_err(fail)?;
         Response::ok(v1::StatResponse { entry: entry.into(), ..Default::default() })
     }
 

@@ -1,5 +1,5 @@
-//! Searching a tree by names and by content, as a stream. Memory is bounded by the length of a line and of a name, time by
-//! a deadline; both tree and pattern may have been made to take long.
+//! Searches a tree by name and content, as a stream. Memory is bounded by the length of a line and of a name, time by a
+//! deadline; both tree and pattern may be hostile.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belljar_files::{Found, Glob, ITSELF, Walk, kind, open_dir, show, stat_open};
+use belljar_files::{Found, Glob, NO_FOLLOW, Walk, kind, open_dir, show, stat_open};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use futures::Stream;
@@ -21,37 +21,37 @@ use super::entry::entry;
 use super::path::{failure, resolve};
 use super::read::check_regular;
 
-/// How long a search may take.
-const TIME: Duration = Duration::from_secs(60);
+/// Maximum duration of a search.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 const DEFAULT_RESULTS: u32 = 1000;
 const MAX_RESULTS: u32 = 10_000;
 const DEFAULT_FILE_BYTES: u64 = 16 << 20;
 
-/// The longest text or expression to look for, in bytes.
+/// Maximum length of the text or expression to search for, in bytes.
 const MAX_CONTENT_BYTES: usize = 1024;
 
-/// What a compiled expression may take, in bytes: it bounds the time that a line takes.
-const EXPRESSION_BYTES: usize = 64 * 1024;
+/// Maximum size of a compiled expression, in bytes: it bounds the time per line.
+const MAX_EXPRESSION_BYTES: usize = 64 * 1024;
 
-/// How much of a line is shown, in bytes.
-const SHOWN_BYTES: usize = 1024;
+/// Maximum length of a line in a match, in bytes.
+const MAX_SHOWN_BYTES: usize = 1024;
 
-/// How much of a line is searched, in bytes.
-const LINE_BYTES: usize = 64 * 1024;
+/// Length of a line that is searched, in bytes.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// What is read of a file at once, in bytes.
+/// Maximum size of one read from a file, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Searches what the request asks for.
+/// Runs the search in the request.
 pub(super) fn search(
     home: &Path,
     request: &v1::SearchRequest,
 ) -> Result<impl Stream<Item = Result<v1::SearchMatch, ConnectError>> + use<>, ConnectError> {
     let path = resolve(home, "path", &request.path)?;
-    let wrong = |why: String| Err(ConnectError::invalid_argument(why));
+    let invalid = |why: String| Err(ConnectError::invalid_argument(why));
     if request.max_results > MAX_RESULTS {
-        return wrong(format!(
+        return invalid(format!(
             "max_results: {} is not allowed; at most {MAX_RESULTS} is",
             request.max_results
         ));
@@ -60,10 +60,10 @@ pub(super) fn search(
         b"" => None,
         pattern => match Glob::new(pattern) {
             Ok(glob) => Some(glob),
-            Err(why) => return wrong(format!("name_glob: {}: {why}", show(pattern))),
+            Err(why) => return invalid(format!("name_glob: {}: {why}", show(pattern))),
         },
     };
-    let content = content(request)?;
+    let content = parse_content(request)?;
     let fail = |errno| failure("search", &request.path, errno);
     let stat = rustix::fs::statx(CWD, &path, rustix::fs::AtFlags::empty(), StatxFlags::TYPE).map_err(fail)?;
     let mut search = Search {
@@ -74,18 +74,18 @@ pub(super) fn search(
         hidden: request.include_hidden,
         left: if request.max_results == 0 { DEFAULT_RESULTS } else { request.max_results },
         max_file_bytes: if request.max_file_bytes == 0 { DEFAULT_FILE_BYTES } else { request.max_file_bytes },
-        until: Instant::now() + TIME,
+        deadline: Instant::now() + SEARCH_TIMEOUT,
         found: VecDeque::new(),
         summary: v1::SearchSummary::default(),
-        is_over: false,
-        is_told: false,
+        is_done: false,
+        is_summary_sent: false,
     };
     if kind(&stat) == FileType::Directory {
         let dir = open_dir(CWD, &path, true).map_err(fail)?;
         search.walk = Some(Walk::new(dir, b"", false).map_err(fail)?);
     } else {
         check_regular(&stat, "search", &request.path)?;
-        let file = rustix::fs::open(&path, FILE, Mode::empty()).map_err(fail)?;
+        let file = rustix::fs::open(&path, OPEN_FLAGS, Mode::empty()).map_err(fail)?;
         check_regular(&stat_open(&file).map_err(fail)?, "search", &request.path)?;
         search.file = search.content.is_some().then(|| TextFile::new(file, Vec::new()));
         search.summary.searched = 1;
@@ -96,39 +96,40 @@ pub(super) fn search(
     }))
 }
 
-/// How a file is opened that may have become something that blocks whoever opens it.
-const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+/// Flags for opening a file, which may have been replaced by one whose `open` blocks.
+const OPEN_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// What a line must hold.
+/// Text or expression that a line must contain.
 enum Content {
     Text(Box<memchr::memmem::Finder<'static>>),
     Expression(Box<regex_lite::Regex>),
 }
 
-fn content(request: &v1::SearchRequest) -> Result<Option<Content>, ConnectError> {
-    let wrong = |why: &str| Err(ConnectError::invalid_argument(format!("content: {why}")));
-    let wanted = request.content.as_ref();
-    if wanted.len() > MAX_CONTENT_BYTES {
-        return wrong("it is longer than 1,024 bytes");
+fn parse_content(request: &v1::SearchRequest) -> Result<Option<Content>, ConnectError> {
+    let invalid = |why: &str| Err(ConnectError::invalid_argument(format!("content: {why}")));
+    let needle = request.content.as_ref();
+    if needle.len() > MAX_CONTENT_BYTES {
+        return invalid("it is longer than 1,024 bytes");
     }
-    if wanted.contains(&b'\n') {
-        return wrong("it holds the end of a line, and lines are searched one by one");
+    if needle.contains(&b'\n') {
+        return invalid("it contains a line break, and lines are searched one by one");
     }
-    if wanted.is_empty() {
-        return if request.regex { wrong("it is empty; give an expression") } else { Ok(None) };
+    if needle.is_empty() {
+        return if request.regex { invalid("it is empty; give an expression") } else { Ok(None) };
     }
     if !request.regex && !request.ignore_case {
-        return Ok(Some(Content::Text(Box::new(memchr::memmem::Finder::new(wanted).into_owned()))));
+        return Ok(Some(Content::Text(Box::new(memchr::memmem::Finder::new(needle).into_owned()))));
     }
-    let Ok(text) = std::str::from_utf8(wanted) else { return wrong("it is not UTF-8") };
+    let Ok(text) = std::str::from_utf8(needle) else { return invalid("it is not UTF-8") };
     let expression = if request.regex { Cow::Borrowed(text) } else { regex_lite::escape(text).into() };
     let built = RegexBuilder::new(&expression)
         .case_insensitive(request.ignore_case)
-        .size_limit(EXPRESSION_BYTES)
+        .size_limit(MAX_EXPRESSION_BYTES)
         .build();
     match built {
         Ok(expression) => Ok(Some(Content::Expression(Box::new(expression)))),
-        Err(error) => wrong(&error.to_string()),
+        Err(error) => invalid(&error.to_string()),
     }
 }
 
@@ -140,11 +141,11 @@ struct Search {
     hidden: bool,
     left: u32,
     max_file_bytes: u64,
-    until: Instant,
+    deadline: Instant,
     found: VecDeque<v1::SearchMatch>,
     summary: v1::SearchSummary,
-    is_over: bool,
-    is_told: bool,
+    is_done: bool,
+    is_summary_sent: bool,
 }
 
 impl Search {
@@ -153,26 +154,26 @@ impl Search {
             if let Some(found) = self.found.pop_front() {
                 if self.left == 0 {
                     self.summary.more = true;
-                    self.is_over = true;
+                    self.is_done = true;
                     self.found.clear();
                     continue;
                 }
                 self.left -= 1;
                 return Some(found);
             }
-            if self.is_told {
+            if self.is_summary_sent {
                 return None;
             }
-            if self.is_over {
-                self.is_told = true;
+            if self.is_done {
+                self.is_summary_sent = true;
                 let summary = self.summary.clone().into();
                 return Some(v1::SearchMatch { summary, ..Default::default() });
             }
-            // A large tree must not keep the guest from its other work.
+            // Lets other tasks of the guest run while a large tree is searched.
             tokio::task::yield_now().await;
-            if Instant::now() >= self.until {
+            if Instant::now() >= self.deadline {
                 self.summary.timed_out = true;
-                self.is_over = true;
+                self.is_done = true;
             } else if let Some(file) = self.file.take() {
                 self.read(file);
             } else {
@@ -183,29 +184,29 @@ impl Search {
 
     fn walk(&mut self) {
         let Some(mut walk) = self.walk.take() else {
-            self.is_over = true;
+            self.is_done = true;
             return;
         };
         match walk.step() {
             Found::Nothing => {}
             Found::End => {
                 self.summary.skipped += walk.missed;
-                self.is_over = true;
+                self.is_done = true;
                 return;
             }
-            Found::Closed(_) => self.summary.skipped += 1,
+            Found::Unreadable(_) => self.summary.skipped += 1,
             _ if !self.hidden && is_hidden(walk.path()) => {}
             Found::Directory => {
-                self.look(&walk, None);
+                self.visit(&walk, None);
                 walk.enter();
             }
-            Found::Other(name) => self.look(&walk, Some(&name)),
+            Found::Other(name) => self.visit(&walk, Some(&name)),
         }
         self.walk = Some(walk);
     }
 
-    /// Takes an entry that fits, or begins to read it. Without a name it is the directory that was found.
-    fn look(&mut self, walk: &Walk, name: Option<&CStr>) {
+    /// Reports a matching entry, or starts reading it. Without a name, the entry is the directory that the walk found.
+    fn visit(&mut self, walk: &Walk, name: Option<&CStr>) {
         if self.glob.as_ref().is_some_and(|glob| !glob.matches(walk.path())) {
             return;
         }
@@ -214,10 +215,10 @@ impl Search {
             (None, _) => {
                 self.summary.searched += 1;
                 let stat = match name {
-                    Some(name) => rustix::fs::statx(dir, name, ITSELF, StatxFlags::BASIC_STATS),
+                    Some(name) => rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::BASIC_STATS),
                     None => walk.found_dir().ok_or(Errno::NOENT).and_then(stat_open),
                 };
-                // It may be gone by now.
+                // It may have been removed meanwhile.
                 if let Ok(stat) = stat {
                     let entry = entry(&stat, walk.path());
                     let (path, kind) = (entry.path, entry.kind);
@@ -237,12 +238,12 @@ impl Search {
     }
 
     fn open(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
-        // Looked at before it is opened, because opening a device or a FIFO does something to it.
-        let stat = rustix::fs::statx(dir, name, ITSELF, StatxFlags::TYPE)?;
+        // Checked before opening, because opening a device or a FIFO has side effects.
+        let stat = rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::TYPE)?;
         if kind(&stat) != FileType::RegularFile {
             return Ok(None);
         }
-        let file = rustix::fs::openat(dir, name, FILE | OFlags::NOFOLLOW, Mode::empty())?;
+        let file = rustix::fs::openat(dir, name, OPEN_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
         let stat = stat_open(&file)?;
         if kind(&stat) != FileType::RegularFile {
             return Ok(None);
@@ -254,7 +255,7 @@ impl Search {
         Ok(Some(file))
     }
 
-    /// Searches the next piece of a file.
+    /// Searches the next chunk of a file.
     fn read(&mut self, mut file: TextFile) {
         let Some(content) = &self.content else { return };
         match file.fill(self.max_file_bytes) {
@@ -263,7 +264,7 @@ impl Search {
                 self.file = Some(file);
             }
             Ok(Filled::Nothing) => {}
-            Ok(Filled::NoText) | Err(_) => self.summary.skipped += 1,
+            Ok(Filled::Binary) | Err(_) => self.summary.skipped += 1,
         }
     }
 }
@@ -278,63 +279,65 @@ struct TextFile {
     file: OwnedFd,
     path: Vec<u8>,
     buffer: Vec<u8>,
-    /// Lines before the buffer.
+    /// Number of lines before the buffer.
     lines: u64,
     bytes: u64,
-    /// The rest of a line that is too long is passed over.
-    skips: bool,
+    /// True while the rest of an overlong line is skipped.
+    is_skipping: bool,
     is_at_end: bool,
 }
 
 enum Filled {
-    /// So many bytes of the buffer are whole lines.
+    /// Number of bytes in the buffer that are complete lines.
     Lines(usize),
     Nothing,
-    NoText,
+    Binary,
 }
 
 impl TextFile {
     fn new(file: OwnedFd, path: Vec<u8>) -> Self {
-        Self { file, path, buffer: Vec::new(), lines: 0, bytes: 0, skips: false, is_at_end: false }
+        Self { file, path, buffer: Vec::new(), lines: 0, bytes: 0, is_skipping: false, is_at_end: false }
     }
 
-    /// Reads on, until there is a whole line or a long piece of one.
-    fn fill(&mut self, most: u64) -> Result<Filled, Errno> {
+    /// Reads the next chunk, and reports whether the buffer has complete lines or an overlong part of one.
+    fn fill(&mut self, max_bytes: u64) -> Result<Filled, Errno> {
         if !self.is_at_end {
             self.buffer.reserve(READ_BYTES);
             let length =
                 retry_on_intr(|| read(&self.file, rustix::buffer::spare_capacity(&mut self.buffer)))?;
             if self.bytes == 0 && memchr(0, &self.buffer).is_some() {
-                return Ok(Filled::NoText);
+                return Ok(Filled::Binary);
             }
             self.bytes += length as u64;
-            // One that grows while it is read has an end all the same.
-            self.is_at_end = length == 0 || self.bytes > most;
+            // Bounded, also for a file that grows while it is read.
+            self.is_at_end = length == 0 || self.bytes > max_bytes;
         }
-        if self.skips {
-            self.pass_over();
+        if self.is_skipping {
+            self.skip_line();
         }
         match memrchr(b'\n', &self.buffer) {
             Some(last) => Ok(Filled::Lines(last + 1)),
             None if self.is_at_end && self.buffer.is_empty() => Ok(Filled::Nothing),
-            None if self.is_at_end || self.buffer.len() >= LINE_BYTES => Ok(Filled::Lines(self.buffer.len())),
-            // Less than a line came; there is more.
+            None if self.is_at_end || self.buffer.len() >= MAX_LINE_BYTES => {
+                Ok(Filled::Lines(self.buffer.len()))
+            }
+            // Less than a line so far; there is more.
             None => Ok(Filled::Lines(0)),
         }
     }
 
-    fn pass_over(&mut self) {
+    fn skip_line(&mut self) {
         match memchr(b'\n', &self.buffer) {
             Some(end) => {
                 self.buffer.drain(..=end);
                 self.lines += 1;
-                self.skips = false;
+                self.is_skipping = false;
             }
             None => self.buffer.clear(),
         }
     }
 
-    /// Searches the first `length` bytes of the buffer, and takes them out of it.
+    /// Searches the first `length` bytes of the buffer and removes them.
     fn search(&mut self, length: usize, content: &Content, found: &mut VecDeque<v1::SearchMatch>) {
         let block = &self.buffer[..length];
         let mut at = 0;
@@ -345,20 +348,21 @@ impl TextFile {
                 path: Bytes::copy_from_slice(&self.path),
                 kind: v1::FileKind::FILE_KIND_FILE.into(),
                 line_number: lines + 1,
-                line: Bytes::copy_from_slice(&block[begin..end.min(begin + SHOWN_BYTES)]),
+                line: Bytes::copy_from_slice(&block[begin..end.min(begin + MAX_SHOWN_BYTES)]),
                 column: column as u64 + 1,
                 ..Default::default()
             });
             at = end + 1;
         }
         self.lines += memchr_iter(b'\n', block).count() as u64;
-        self.skips |= !self.is_at_end && length > 0 && !block.ends_with(b"\n");
+        self.is_skipping |= !self.is_at_end && length > 0 && !block.ends_with(b"\n");
         self.buffer.drain(..length);
     }
 }
 
 impl Content {
-    /// The first line from `at` on that fits: its begin, its end without the line's end, and where in it.
+    /// Returns the first matching line from `at` on: its start, its end without the line break, and the column of the
+    /// match.
     fn find(&self, block: &[u8], at: usize) -> Option<(usize, usize, usize)> {
         let line_end = |from: usize| memchr(b'\n', &block[from..]).map_or(block.len(), |end| from + end);
         match self {
@@ -371,7 +375,7 @@ impl Content {
                 let mut begin = at;
                 while begin < block.len() {
                     let end = line_end(begin);
-                    let searched = &block[begin..end.min(begin + LINE_BYTES)];
+                    let searched = &block[begin..end.min(begin + MAX_LINE_BYTES)];
                     if let Some(hit) = expression.find(&String::from_utf8_lossy(searched)) {
                         return Some((begin, end, hit.start()));
                     }

@@ -17,10 +17,10 @@ use super::*;
 
 pub(super) type Client = v1::FilesystemClient<Connection>;
 
-/// Nothing in these tests may take longer; it is there to end a hang.
+/// Ends a hanging test; nothing in these tests takes that long.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A home directory and a client of the service on it, over a real connection.
+/// Starts the service on a home directory; returns the directory and a client over a real connection.
 pub(super) fn start() -> (TempDir, Client) {
     start_in(tempfile::tempdir().unwrap())
 }
@@ -78,7 +78,7 @@ async fn list(client: &Client, path: &[u8], depth: u32, limit: u32, after: &Byte
     client.list(request).await.unwrap().into_owned()
 }
 
-/// Every path, page by page.
+/// Lists every path, page by page.
 async fn list_all(client: &Client, path: &[u8], depth: u32, limit: u32) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     let mut after = Bytes::new();
@@ -103,7 +103,7 @@ pub(super) fn make_fifo(path: &Path) {
     assert!(std::fs::metadata(path).unwrap().file_type().is_fifo());
 }
 
-/// Directories inside one another, deeper than any path can say.
+/// Creates nested directories, deeper than any path can express.
 pub(super) fn make_deep(base: &Path, depth: usize) {
     let mut dir = open_dir(CWD, base, true).unwrap();
     for _ in 0..depth {
@@ -119,7 +119,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, ConnectError>) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn a_long_file_comes_back_whole_and_in_ranges() {
+async fn long_file_is_read_in_full_and_in_ranges() {
     let (home, client) = start();
     let content: Vec<u8> =
         (0..20_000_000u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
@@ -145,7 +145,7 @@ async fn a_long_file_comes_back_whole_and_in_ranges() {
 }
 
 #[tokio::test]
-async fn a_file_that_grows_is_read_to_its_size_and_one_without_size_to_its_end() {
+async fn growing_file_is_read_to_its_size_and_unsized_file_to_its_end() {
     let (home, client) = start();
     let path = home.path().join("grows");
     std::fs::write(&path, vec![b'x'; 1_000_000]).unwrap();
@@ -176,16 +176,12 @@ async fn only_regular_files_are_read_and_written() {
     symlink("loop", dir.join("loop")).unwrap();
     let before = names(dir);
     let cases: [(&str, ErrorCode, &str); 8] = [
-        ("dir", ErrorCode::FailedPrecondition, "dir: it is a directory"),
+        ("dir", ErrorCode::FailedPrecondition, "dir: is a directory"),
         ("fifo", ErrorCode::FailedPrecondition, "fifo: not a regular file"),
         ("socket", ErrorCode::FailedPrecondition, "socket: not a regular file"),
-        ("to-dir", ErrorCode::FailedPrecondition, "to-dir: it is a directory"),
+        ("to-dir", ErrorCode::FailedPrecondition, "to-dir: is a directory"),
         ("to-fifo", ErrorCode::FailedPrecondition, "to-fifo: not a regular file"),
-        (
-            "loop",
-            ErrorCode::FailedPrecondition,
-            "loop: it is a symbolic link, or its path has too many of them",
-        ),
+        ("loop", ErrorCode::FailedPrecondition, "loop: is a symbolic link, or its path has too many of them"),
         ("/dev/null", ErrorCode::FailedPrecondition, "/dev/null: not a regular file"),
         ("none/x", ErrorCode::NotFound, "none/x: no such file or directory"),
     ];
@@ -238,7 +234,7 @@ async fn links_are_followed_unless_refused() {
 }
 
 #[tokio::test]
-async fn writing_in_place_exclusively_and_with_parents() {
+async fn write_in_place_exclusively_and_with_parents() {
     let (home, client) = start();
     let dir = home.path();
     let in_place = v1::WriteOpen { offset: Some(2), ..open_request("file") };
@@ -265,13 +261,13 @@ async fn writing_in_place_exclusively_and_with_parents() {
     write(&client, v1::WriteOpen { make_parents: true, ..deep }, vec![bytes("x")]).await.unwrap();
     let through = v1::WriteOpen { make_parents: true, ..open_request("once/below") };
     assert_eq!(code(write(&client, through, vec![]).await), ErrorCode::FailedPrecondition);
-    let wrong = v1::WriteOpen { mode: 0o10000, ..open_request("x") };
-    assert_eq!(code(write(&client, wrong, vec![]).await), ErrorCode::InvalidArgument);
+    let invalid = v1::WriteOpen { mode: 0o10000, ..open_request("x") };
+    assert_eq!(code(write(&client, invalid, vec![]).await), ErrorCode::InvalidArgument);
     assert_eq!(names(dir).len(), 3);
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_leaves_nothing() {
+async fn aborted_upload_leaves_nothing() {
     let (home, client) = start();
     std::fs::write(home.path().join("kept"), "old").unwrap();
     let (sender, receiver) = tokio::sync::mpsc::channel::<v1::WriteRequest>(4);
@@ -297,7 +293,7 @@ async fn an_upload_that_breaks_leaves_nothing() {
     assert_eq!(std::fs::read(home.path().join("kept")).unwrap(), b"old");
 }
 
-/// Waits for a condition that other tasks bring about.
+/// Waits for a condition that other tasks cause.
 async fn wait_until(condition: impl Fn() -> bool) {
     let waited = tokio::time::timeout(DEADLINE, async {
         while !condition() {
@@ -308,7 +304,7 @@ async fn wait_until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn names_are_any_bytes() {
+async fn names_may_be_any_bytes() {
     let (home, client) = start();
     for name in [b"new\nline".as_slice(), b"\xff\xfe", "ü €".as_bytes(), b"-rf *"] {
         write(&client, open_request(name), vec![bytes(name)]).await.unwrap();
@@ -354,7 +350,7 @@ async fn pages_are_complete_sorted_and_without_duplicates() {
 }
 
 #[tokio::test]
-async fn long_names_make_shorter_pages_that_fit_into_a_message() {
+async fn long_names_reduce_the_page_size() {
     let (home, client) = start();
     let mut dir = home.path().to_owned();
     for _ in 0..12 {
@@ -371,7 +367,7 @@ async fn long_names_make_shorter_pages_that_fit_into_a_message() {
 
 #[tokio::test]
 async fn deep_and_wide_trees_are_listed_and_removed() {
-    // In memory, as it takes a disk long to make and remove so much.
+    // In memory, because a disk is slow at creating and removing this many files.
     let (home, client) = start_in(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
     let tree = home.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -409,7 +405,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn directories_are_made_and_things_moved() {
+async fn directories_are_created_and_files_moved() {
     let (home, client) = start();
     let make = |path: &str, parents, mode| v1::MakeDirRequest {
         path: bytes(path),
@@ -465,7 +461,7 @@ fn content(text: &str) -> v1::SearchRequest {
 }
 
 #[tokio::test]
-async fn names_and_lines_are_found() {
+async fn search_finds_names_and_lines() {
     let (home, client) = start();
     std::fs::create_dir_all(home.path().join("src/.git")).unwrap();
     std::fs::write(home.path().join("src/a.rs"), "one\n  Needle here\n\nneedle, needle").unwrap();
@@ -494,7 +490,7 @@ async fn names_and_lines_are_found() {
     assert_eq!(
         (summary.searched, summary.skipped, summary.more),
         (3, 2, false),
-        "binary and large are left out"
+        "binary and large files are skipped"
     );
     let (found, _) =
         search(&client, small(v1::SearchRequest { ignore_case: true, ..content("needle") })).await.unwrap();
@@ -540,7 +536,7 @@ async fn names_and_lines_are_found() {
 }
 
 #[tokio::test]
-async fn long_lines_and_many_matches_are_bounded() {
+async fn search_bounds_long_lines_and_many_matches() {
     let (home, client) = start();
     let line = format!("{}needle\n", "x".repeat(300_000));
     std::fs::write(
@@ -555,7 +551,7 @@ async fn long_lines_and_many_matches_are_bounded() {
     let (found, summary) =
         search(&client, v1::SearchRequest { max_results: 10_000, ..content("a") }).await.unwrap();
     assert_eq!((found.len(), summary.more), (10_000, true));
-    // An expression that takes other engines for ever.
+    // An expression with exponential backtracking in other engines.
     std::fs::write(home.path().join("many"), "a".repeat(20_000)).unwrap();
     let begin = std::time::Instant::now();
     let (found, _) =
@@ -608,13 +604,13 @@ async fn modes_and_times_are_set() {
 }
 
 #[tokio::test]
-async fn attributes_come_with_what_is_written_and_are_told_when_asked_for() {
+async fn attributes_are_written_and_returned_on_request() {
     let (home, client) = start();
     let attributes = [("own.a".to_owned(), bytes("1")), ("other".to_owned(), bytes("2"))];
     let open = v1::WriteOpen { attributes: attributes.into_iter().collect(), ..open_request("a") };
     match write(&client, open, vec![bytes("x")]).await {
         Ok(_) => {}
-        // The file system of this machine has none.
+        // The file system of this machine does not support attributes.
         Err(_)
             if rustix::fs::setxattr(home.path(), "user.x", b"", rustix::fs::XattrFlags::empty()).is_err() =>
         {
@@ -633,7 +629,7 @@ async fn attributes_come_with_what_is_written_and_are_told_when_asked_for() {
     let request = v1::ListRequest { path: bytes("."), attributes: "own.".into(), ..Default::default() };
     let listed = client.list(request).await.unwrap().into_owned();
     assert_eq!(listed.entries[0].attributes["own.a"], bytes("1"));
-    // Written anew it has what is said then, and in place nothing is said.
+    // A rewritten file has the attributes of the last write; a write in place allows none.
     write(&client, open_request("a"), vec![]).await.unwrap();
     assert!(names(&stat("own.").await).is_empty());
     let attributes = [("own.a".to_owned(), bytes("1"))].into_iter().collect();

@@ -1,11 +1,11 @@
-//! Writing a file. It is written under a name of its own next to the target and renamed when it is whole, so readers
-//! see the old file or the new one. Only `append` and `offset` write in place.
+//! Writes a file. It is written under a temporary name next to the target and renamed when complete, so readers see the
+//! old file or the new one. Only `append` and `offset` write in place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use belljar_files::{ITSELF, Temporary, split, stat_open};
+use belljar_files::{NO_FOLLOW, Temporary, split, stat_open};
 use belljar_proto::{ConnectError, InboundStream, v1};
 use futures::StreamExt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, StatxFlags};
@@ -17,21 +17,21 @@ use super::entry::entry;
 use super::path::{failure, mode, resolve, split_named};
 use super::read::check_regular;
 
-/// How a new file's permission bits are, when nothing else is asked for.
+/// Default permission bits of a new file.
 const DEFAULT_MODE: u32 = 0o644;
 
-/// How many symbolic links are followed, as in the kernel.
+/// Maximum number of symbolic links followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// How many random names are tried.
+/// Number of random names tried.
 const NAME_ATTEMPTS: usize = 16;
 
-/// Writes what the stream brings.
+/// Writes a file from a stream.
 pub(super) async fn write(
     home: &Path,
     mut requests: InboundStream<v1::WriteRequest>,
 ) -> Result<v1::Entry, ConnectError> {
-    let first_missing = || ConnectError::invalid_argument("open: it is missing in the first message");
+    let first_missing = || ConnectError::invalid_argument("open: missing in the first message");
     let first = requests.next().await.ok_or_else(first_missing)??.to_owned_message();
     let open = first.open.as_option().ok_or_else(first_missing)?;
     let fail = |errno| failure("write", &open.path, errno);
@@ -40,29 +40,29 @@ pub(super) async fn write(
     while let Some(message) = requests.next().await {
         let message = message?.to_owned_message();
         if message.open.is_set() {
-            return Err(ConnectError::invalid_argument("open: it may only be in the first message"));
+            return Err(ConnectError::invalid_argument("open: only allowed in the first message"));
         }
         target.write(&message.data).map_err(fail)?;
-        // A fast sender must not keep the guest from its other work.
+        // Lets other tasks of the guest run while a fast sender writes.
         tokio::task::yield_now().await;
     }
     let stat = target.finish().map_err(fail)?;
     Ok(entry(&stat, &open.path))
 }
 
-/// A file that is being written.
+/// A file being written.
 struct Target {
     file: OwnedFd,
-    /// Where the next bytes go, unless the kernel keeps the position.
+    /// Offset of the next bytes; `None` if the kernel keeps the position.
     offset: Option<u64>,
-    /// `None` when it is written in place.
-    temporary: Option<Unnamed>,
+    /// `None` if it is written in place.
+    temporary: Option<TemporaryFile>,
 }
 
-/// A file that does not have its name yet. It is removed when this is dropped.
-struct Unnamed {
+/// A file with a temporary name. Removed on drop.
+struct TemporaryFile {
     dir: OwnedFd,
-    /// Empty once it has been renamed.
+    /// Temporary name; empty once renamed.
     name: Vec<u8>,
     target: Vec<u8>,
     mode: Mode,
@@ -72,9 +72,11 @@ struct Unnamed {
 impl Target {
     fn open(home: &Path, open: &v1::WriteOpen) -> Result<Self, ConnectError> {
         let path = resolve(home, "open.path", &open.path)?;
-        let wanted = mode(open.mode, DEFAULT_MODE)?;
+        let requested_mode = mode(open.mode, DEFAULT_MODE)?;
         if open.offset.is_some() && (open.append || open.exclusive) {
-            return Err(ConnectError::invalid_argument("offset: it goes with neither append nor exclusive"));
+            return Err(ConnectError::invalid_argument(
+                "offset: cannot be combined with append or exclusive",
+            ));
         }
         if let Some(offset) = open.offset.filter(|offset| i64::try_from(*offset).is_err()) {
             let message = format!("offset: {offset} is not allowed; at most {} is", i64::MAX);
@@ -85,7 +87,7 @@ impl Target {
         if open.make_parents {
             make_parents(parent).map_err(fail)?;
         }
-        let existing = look(&path, open).map_err(fail)?;
+        let existing = stat_target(&path, open).map_err(fail)?;
         if let Some(stat) = &existing {
             if open.exclusive {
                 return Err(fail(Errno::EXIST));
@@ -94,23 +96,23 @@ impl Target {
         }
         if open.append || open.offset.is_some() {
             if !open.attributes.is_empty() {
-                let message = "attributes: they go with neither append nor offset";
+                let message = "attributes: cannot be combined with append or offset";
                 return Err(ConnectError::invalid_argument(message));
             }
-            return Self::in_place(&path, open, wanted);
+            return Self::in_place(&path, open, requested_mode);
         }
         if existing.is_some() {
-            // The rename needs no right to the file itself; whoever took that right away meant it.
+            // The rename needs no permission on the file itself, but a removed write permission is respected.
             rustix::fs::accessat(CWD, &path, Access::WRITE_OK, AtFlags::empty()).map_err(fail)?;
         }
         let mode = match &existing {
             Some(stat) if open.mode == 0 => Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o1777),
-            _ => wanted,
+            _ => requested_mode,
         };
-        let (dir, target) = find_place(&path, open.exclusive).map_err(fail)?;
+        let (dir, target) = resolve_links(&path, open.exclusive).map_err(fail)?;
         let kind = if existing.is_some() { Temporary::Replacement } else { Temporary::New };
         let (file, name) = create_temporary(dir.as_fd(), kind).map_err(fail)?;
-        let temporary = Unnamed { dir, name, target, mode, exclusive: open.exclusive };
+        let temporary = TemporaryFile { dir, name, target, mode, exclusive: open.exclusive };
         attributes::set(&file, open.attributes.iter()).map_err(fail)?;
         Ok(Self { file, offset: None, temporary: Some(temporary) })
     }
@@ -121,7 +123,7 @@ impl Target {
         flags.set(OFlags::APPEND | OFlags::CREATE, open.append);
         flags.set(OFlags::EXCL, open.exclusive);
         let file = rustix::fs::open(path, flags, mode).map_err(fail)?;
-        // It may be another one than the one looked at.
+        // It may have been replaced since the check.
         check_regular(&stat_open(&file).map_err(fail)?, "write", &open.path)?;
         if open.mode != 0 {
             rustix::fs::fchmod(&file, mode).map_err(fail)?;
@@ -144,7 +146,7 @@ impl Target {
         Ok(())
     }
 
-    /// Gives the file its name. Its attributes are then final.
+    /// Renames the file to its final name. Its attributes are then final.
     fn finish(mut self) -> Result<Statx, Errno> {
         if let Some(temporary) = &mut self.temporary {
             rustix::fs::fchmod(&self.file, temporary.mode)?;
@@ -157,18 +159,18 @@ impl Target {
     }
 }
 
-impl Drop for Unnamed {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            // Nobody is left to tell; the name can be gone already.
+            // No caller is left to report to; the file may have been removed already.
             let _ = rustix::fs::unlinkat(&self.dir, self.name.as_slice(), AtFlags::empty());
         }
     }
 }
 
-/// What the path leads to, if it is there.
-fn look(path: &Path, open: &v1::WriteOpen) -> Result<Option<Statx>, Errno> {
-    let flags = if open.exclusive { ITSELF } else { AtFlags::empty() };
+/// Returns the attributes of the existing file, if any.
+fn stat_target(path: &Path, open: &v1::WriteOpen) -> Result<Option<Statx>, Errno> {
+    let flags = if open.exclusive { NO_FOLLOW } else { AtFlags::empty() };
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) if open.offset.is_none() => Ok(None),
@@ -176,8 +178,8 @@ fn look(path: &Path, open: &v1::WriteOpen) -> Result<Option<Statx>, Errno> {
     }
 }
 
-/// The directory and the name in it where the file belongs: where symbolic links lead, as writing in place would.
-fn find_place(path: &Path, exclusive: bool) -> Result<(OwnedFd, Vec<u8>), Errno> {
+/// Returns the directory and the name of the file after following symbolic links, as writing in place would.
+fn resolve_links(path: &Path, exclusive: bool) -> Result<(OwnedFd, Vec<u8>), Errno> {
     let mut base: Option<OwnedFd> = None;
     let mut path = path.as_os_str().as_bytes().to_vec();
     for _ in 0..=MAX_LINKS {
@@ -201,7 +203,7 @@ fn find_place(path: &Path, exclusive: bool) -> Result<(OwnedFd, Vec<u8>), Errno>
 fn create_temporary(dir: BorrowedFd<'_>, kind: Temporary) -> Result<(OwnedFd, Vec<u8>), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..NAME_ATTEMPTS {
-        let name = kind.name()?;
+        let name = kind.generate_name()?;
         match rustix::fs::openat(dir, name.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),

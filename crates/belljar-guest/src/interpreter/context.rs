@@ -1,4 +1,4 @@
-//! One context: its interpreter, its queue, and what is known of it from outside.
+//! One context: its interpreter, its queue and its public state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use super::shell::Shell;
 use crate::guest::Guest;
 use crate::process::Process;
 
-/// Executions that may wait for their turn in one context.
-const MAX_WAITING: usize = 32;
+/// Maximum number of executions queued in one context.
+const MAX_QUEUED: usize = 32;
 
-/// Orders to an execution that it has not taken yet.
-const ORDERS: usize = 8;
+/// Capacity of the channel of control messages to an execution.
+const CONTROL_CAPACITY: usize = 8;
 
 /// A context.
 pub(super) struct Context {
@@ -26,69 +26,69 @@ pub(super) struct Context {
     pub(super) language: Language,
     cwd: Bytes,
     env: Vec<v1::EnvVar>,
-    /// Held by the execution whose turn it is. Fair: the first that came is the first that goes.
+    /// Held by the running execution. Fair: first come, first served.
     turn: Arc<Semaphore>,
-    /// Held by whoever uses or changes the interpreter.
-    slot: tokio::sync::Mutex<Option<Live>>,
+    /// Locked while the interpreter is used or replaced.
+    slot: tokio::sync::Mutex<Option<Interpreter>>,
     state: Mutex<State>,
 }
 
-/// An interpreter that lives.
-pub(super) enum Live {
+/// A running interpreter.
+pub(super) enum Interpreter {
     Kernel(Box<Kernel>),
     Shell(Shell),
 }
 
 struct State {
-    /// Executions in the queue, the one that runs included.
+    /// Number of queued executions, including the running one.
     queued: usize,
     process: Option<Arc<Process>>,
     version: String,
-    /// How the interpreter came to be, and why it is not warm if it was to be.
+    /// Kind of the interpreter's start, and the reason why it is not pre-warmed if it should be.
     start: (v1::KernelStart, String),
-    /// How often an interpreter was started.
+    /// Number of interpreters started so far.
     generation: u32,
     executions: u64,
     idle_since: Instant,
-    /// Why the interpreter before was lost.
+    /// Reason why the previous interpreter was lost.
     lost: Option<String>,
     is_removed: bool,
     running: Option<Running>,
 }
 
-/// The execution that runs.
+/// The running execution.
 struct Running {
     execution: u64,
-    orders: mpsc::Sender<Order>,
-    /// Whether it waits for an answer.
-    asks: bool,
+    controls: mpsc::Sender<Control>,
+    /// True while it waits for input.
+    awaits_input: bool,
 }
 
-/// What an execution is told from outside.
-pub(super) enum Order {
+/// Control message to an execution.
+pub(super) enum Control {
     Interrupt,
-    /// The interpreter is to end, for this reason.
+    /// Ends the interpreter, for this reason.
     End(&'static str),
-    /// An answer; `None` is an end of file.
+    /// Input; `None` is an end of file.
     Answer(Option<String>),
 }
 
-/// A place in the queue. It is left when this is dropped.
-pub(super) struct Place {
+/// A position in the queue. Dropping it leaves the queue.
+pub(super) struct QueueTicket {
     context: Arc<Context>,
 }
 
-impl Drop for Place {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         self.context.state().queued -= 1;
     }
 }
 
-impl Place {
-    /// Waits for its turn, which lasts until the permit is dropped.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, ConnectError> {
+impl QueueTicket {
+    /// Waits until the execution may run; it may do so until the permit is dropped.
+    pub(super) async fn wait_turn(&self) -> Result<OwnedSemaphorePermit, ConnectError> {
         let permit = Arc::clone(&self.context.turn).acquire_owned().await;
-        permit.map_err(|_| self.context.gone())
+        permit.map_err(|_| self.context.removed_error())
     }
 }
 
@@ -129,9 +129,9 @@ impl Context {
         }
     }
 
-    /// Leaves out of the request what an execution of this context has anyway.
-    pub(super) fn without_own_place(&self, request: &mut v1::ExecuteCodeRequest) {
-        if self.language.has_fixed_place() {
+    /// Removes environment and directory from the request where they equal those of the context.
+    pub(super) fn strip_fixed_environment(&self, request: &mut v1::ExecuteCodeRequest) {
+        if self.language.has_fixed_environment() {
             request.env.retain(|variable| !self.env.contains(variable));
             if request.cwd == self.cwd {
                 request.cwd.clear();
@@ -143,150 +143,157 @@ impl Context {
         self.state.lock()
     }
 
-    /// What is told when it was removed meanwhile.
-    pub(super) fn gone(&self) -> ConnectError {
+    /// Creates the error for a context that was removed meanwhile.
+    pub(super) fn removed_error(&self) -> ConnectError {
         ConnectError::not_found(format!("context: the context \"{}\" was removed", self.id))
     }
 
-    /// Takes a place in the queue.
-    pub(super) fn queue(self: &Arc<Self>) -> Result<Place, ConnectError> {
+    /// Enters the queue.
+    pub(super) fn enqueue(self: &Arc<Self>) -> Result<QueueTicket, ConnectError> {
         let mut state = self.state();
-        // One that runs does not wait.
-        if state.queued > MAX_WAITING {
+        // The running one is not queued.
+        if state.queued > MAX_QUEUED {
             return Err(ConnectError::resource_exhausted(format!(
-                "{MAX_WAITING} executions wait in the context \"{}\", which is the most; try again later",
+                "context \"{}\": queue limit of {MAX_QUEUED} executions reached; try again later",
                 self.id
             )));
         }
         state.queued += 1;
-        Ok(Place { context: Arc::clone(self) })
+        Ok(QueueTicket { context: Arc::clone(self) })
     }
 
-    /// The interpreter's place, for whoever is to use it.
-    pub(super) async fn slot(&self) -> tokio::sync::MutexGuard<'_, Option<Live>> {
+    /// Locks the interpreter for use or replacement.
+    pub(super) async fn slot(&self) -> tokio::sync::MutexGuard<'_, Option<Interpreter>> {
         self.slot.lock().await
     }
 
-    /// Puts an interpreter into the place if there is none that lives.
-    pub(super) async fn fill(&self, guest: &Arc<Guest>, slot: &mut Option<Live>) -> Result<(), ConnectError> {
-        if let Some(live) = slot {
-            if live.process().is_running() {
+    /// Starts an interpreter in the slot unless one is running.
+    pub(super) async fn ensure_started(
+        &self,
+        guest: &Arc<Guest>,
+        slot: &mut Option<Interpreter>,
+    ) -> Result<(), ConnectError> {
+        if let Some(interpreter) = slot {
+            if interpreter.process().is_running() {
                 return Ok(());
             }
-            let why = live.how_it_ended();
-            self.lost(format!("between two executions {why}"));
-            live.end(guest).await;
+            let why = interpreter.describe_exit();
+            self.set_lost(format!("between two executions {why}"));
+            interpreter.end(guest).await;
             *slot = None;
         }
         if self.state().is_removed {
-            return Err(self.gone());
+            return Err(self.removed_error());
         }
-        let live = match &self.language {
-            Language::Bash => Live::Shell(Shell::open(guest, &self.cwd, &self.env)?),
-            language => Live::Kernel(Box::new(Kernel::start(guest, language, &self.cwd, &self.env).await?)),
+        let interpreter = match &self.language {
+            Language::Bash => Interpreter::Shell(Shell::open(guest, &self.cwd, &self.env)?),
+            language => {
+                Interpreter::Kernel(Box::new(Kernel::start(guest, language, &self.cwd, &self.env).await?))
+            }
         };
-        let start = match &live {
-            Live::Kernel(kernel) => kernel.start.clone(),
-            Live::Shell(_) => (v1::KernelStart::KERNEL_START_PLAIN, String::new()),
+        let start = match &interpreter {
+            Interpreter::Kernel(kernel) => kernel.start.clone(),
+            Interpreter::Shell(_) => (v1::KernelStart::KERNEL_START_PLAIN, String::new()),
         };
         let mut state = self.state();
-        state.process = Some(Arc::clone(live.process()));
-        state.version = match &live {
-            Live::Kernel(kernel) => kernel.version.clone(),
-            Live::Shell(_) => String::new(),
+        state.process = Some(Arc::clone(interpreter.process()));
+        state.version = match &interpreter {
+            Interpreter::Kernel(kernel) => kernel.version.clone(),
+            Interpreter::Shell(_) => String::new(),
         };
         state.start = start;
         state.generation += 1;
         state.executions = 0;
         state.idle_since = Instant::now();
         drop(state);
-        *slot = Some(live);
+        *slot = Some(interpreter);
         Ok(())
     }
 
-    /// Ends the interpreter, and the execution that runs in it; hands back the empty place, which is held.
-    pub(super) async fn stopped(
+    /// Kills the interpreter and its running execution; returns the locked empty slot.
+    pub(super) async fn stop(
         &self,
         guest: &Guest,
         why: &'static str,
-    ) -> tokio::sync::MutexGuard<'_, Option<Live>> {
+    ) -> tokio::sync::MutexGuard<'_, Option<Interpreter>> {
         if let Some(running) = &self.state().running {
-            // An execution that has no room for an order is at its end.
-            let _ = running.orders.try_send(Order::End(why));
+            // An execution with a full channel is already ending.
+            let _ = running.controls.try_send(Control::End(why));
         }
         let mut slot = self.slot.lock().await;
-        if let Some(live) = slot.take() {
-            live.end(guest).await;
+        if let Some(interpreter) = slot.take() {
+            interpreter.end(guest).await;
         }
         self.state().process = None;
         slot
     }
 
-    /// No more executions begin in it.
+    /// Refuses further executions.
     pub(super) fn remove(&self) {
         self.state().is_removed = true;
         self.turn.close();
     }
 
-    /// Takes note that the interpreter was lost.
-    pub(super) fn lost(&self, why: String) {
+    /// Records that the interpreter was lost.
+    pub(super) fn set_lost(&self, why: String) {
         let mut state = self.state();
         state.process = None;
         state.lost = Some(why);
     }
 
-    pub(super) fn forget_the_loss(&self) {
+    pub(super) fn clear_lost(&self) {
         self.state().lost = None;
     }
 
-    /// An execution begins: its number in the interpreter, and why the interpreter before was lost.
-    pub(super) fn begins(&self, execution: u64) -> (u64, String, mpsc::Receiver<Order>) {
-        let (orders, receiver) = mpsc::channel(ORDERS);
+    /// Begins an execution. Returns its number in the interpreter, the reason why the previous interpreter was lost,
+    /// and the receiver of control messages.
+    pub(super) fn begin_execution(&self, execution: u64) -> (u64, String, mpsc::Receiver<Control>) {
+        let (controls, receiver) = mpsc::channel(CONTROL_CAPACITY);
         let mut state = self.state();
         state.executions += 1;
-        state.running = Some(Running { execution, orders, asks: false });
+        state.running = Some(Running { execution, controls, awaits_input: false });
         (state.executions, state.lost.take().unwrap_or_default(), receiver)
     }
 
-    pub(super) fn ends(&self) {
+    pub(super) fn end_execution(&self) {
         let mut state = self.state();
         state.running = None;
         state.idle_since = Instant::now();
     }
 
-    /// Takes note of whether the execution that runs waits for an answer.
-    pub(super) fn asks(&self, asks: bool) {
+    /// Records whether the running execution waits for input.
+    pub(super) fn set_awaits_input(&self, awaits_input: bool) {
         if let Some(running) = &mut self.state().running {
-            running.asks = asks;
+            running.awaits_input = awaits_input;
         }
     }
 
-    /// Interrupts what runs; false if nothing does.
+    /// Interrupts the running execution; returns false if there is none.
     pub(super) fn interrupt(&self) -> bool {
-        // One that has no room for an order is being interrupted already.
+        // An execution with a full channel is already being interrupted.
         self.state().running.as_ref().is_some_and(|running| {
-            let _ = running.orders.try_send(Order::Interrupt);
+            let _ = running.controls.try_send(Control::Interrupt);
             true
         })
     }
 
-    /// Answers the question of an execution.
+    /// Sends input to the execution that waits for it.
     pub(super) fn answer(&self, execution: u64, value: Option<String>) -> Result<(), ConnectError> {
         let mut state = self.state();
         match &mut state.running {
             Some(running) if running.execution == execution => {
-                if !running.asks {
+                if !running.awaits_input {
                     return Err(ConnectError::failed_precondition(format!(
-                        "execution: {execution} does not wait for an answer"
+                        "execution: {execution} does not wait for input"
                     )));
                 }
-                running.asks = false;
-                running.orders.try_send(Order::Answer(value)).map_err(|_| {
-                    ConnectError::failed_precondition(format!("execution: {execution} is at its end"))
+                running.awaits_input = false;
+                running.controls.try_send(Control::Answer(value)).map_err(|_| {
+                    ConnectError::failed_precondition(format!("execution: {execution} is ending"))
                 })
             }
             _ => Err(ConnectError::failed_precondition(format!(
-                "execution: {execution} does not run in the context \"{}\"",
+                "execution: {execution} is not running in the context \"{}\"",
                 self.id
             ))),
         }
@@ -295,11 +302,11 @@ impl Context {
     pub(super) fn info(&self) -> v1::ContextInfo {
         let state = self.state();
         let process = state.process.as_ref().filter(|process| process.is_running());
-        let (busy, lives) = (state.running.is_some(), process.is_some());
-        let context_state = match (busy, lives) {
+        let (busy, is_running) = (state.running.is_some(), process.is_some());
+        let context_state = match (busy, is_running) {
             (true, _) => v1::ContextState::CONTEXT_STATE_BUSY,
             (false, true) => v1::ContextState::CONTEXT_STATE_IDLE,
-            // One that has not been started yet waits for code, too.
+            // An interpreter that was never started is idle, too.
             (false, false) if state.generation == 0 => v1::ContextState::CONTEXT_STATE_IDLE,
             (false, false) => v1::ContextState::CONTEXT_STATE_LOST,
         };
@@ -322,7 +329,7 @@ impl Context {
     }
 }
 
-impl Live {
+impl Interpreter {
     pub(super) fn process(&self) -> &Arc<Process> {
         match self {
             Self::Kernel(kernel) => &kernel.process,
@@ -330,14 +337,14 @@ impl Live {
         }
     }
 
-    fn how_it_ended(&self) -> String {
+    fn describe_exit(&self) -> String {
         match self {
-            Self::Kernel(kernel) => kernel.how_it_ended(),
+            Self::Kernel(kernel) => kernel.describe_exit(),
             Self::Shell(_) => "the shell ended".to_owned(),
         }
     }
 
-    /// Kills it with all that it has started, and waits for its end.
+    /// Kills the interpreter with all its descendants, and waits for its end.
     pub(super) async fn end(&self, guest: &Guest) {
         match self {
             Self::Kernel(kernel) => kernel.end(guest).await,

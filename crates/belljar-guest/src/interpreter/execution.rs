@@ -1,4 +1,4 @@
-//! One execution: from the order to its end, whatever code does meanwhile.
+//! One execution, from the request to its end, whatever the code does meanwhile.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::context::{Context, Live, Order, Place};
-use super::frame::{self, Said, Shown};
-use super::kernel::{Heard, Kernel};
+use super::context::{Context, Control, Interpreter, QueueTicket};
+use super::frame::{self, KernelMessage, ResultBudget};
+use super::kernel::{Kernel, KernelEvent};
 use super::outlet::{Delivered, Events, Outlet, sleep_until};
 use crate::guest::Guest;
 use crate::tree::{Proc, SIGINT};
 
-/// Time between an interrupt and the next, until the code has ended.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Interval between interrupts, until the code has ended.
+const INTERRUPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between an interrupt and the kill, where the request does not say.
+/// Default time between an interrupt and SIGKILL.
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long an interpreter that has said that it exits may take to do so.
-const EXITS_WITHIN: Duration = Duration::from_secs(5);
+/// Time for an interpreter to exit after announcing it.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time between the end of a process's sockets and its own.
-const SETTLE: Duration = Duration::from_secs(1);
+/// Time for a process to exit after its sockets were closed.
+const SOCKET_CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// The largest piece of a result's value in one message, in bytes: a message has 4 MiB at most.
-const PART_BYTES: usize = 1 << 20;
+/// Maximum part of a result's value in one message, in bytes: a message has at most 4 MiB.
+const MAX_PART_BYTES: usize = 1 << 20;
 
-/// What was asked for, checked.
-pub(super) struct Asked {
+/// A validated request.
+pub(super) struct Job {
     pub(super) code: String,
     pub(super) request: v1::ExecuteCodeRequest,
-    /// Whether it ends with its stream.
-    pub(super) kills: bool,
+    /// Kill the execution when its stream ends.
+    pub(super) kill_on_disconnect: bool,
 }
 
-impl Asked {
+impl Job {
     pub(super) fn grace(&self) -> Duration {
         match self.request.grace_ms {
             0 => DEFAULT_GRACE,
@@ -52,37 +52,37 @@ pub(super) fn event(event: impl Into<v1::__buffa::oneof::code_event::Event>) -> 
     v1::CodeEvent { event: Some(event.into()), ..Default::default() }
 }
 
-/// Waits for the execution's turn, and carries it out. The stream gets an error if it cannot begin.
+/// Waits for the execution's turn and runs it. If it cannot start, the stream gets an error.
 pub(super) async fn run(
     guest: Arc<Guest>,
     context: Arc<Context>,
-    place: Place,
-    asked: Asked,
+    ticket: QueueTicket,
+    job: Job,
     events: Events,
 ) {
     let turn = tokio::select! {
-        turn = place.turn() => turn,
-        // Nobody wants it any more.
-        () = events.closed(), if asked.kills => return,
+        turn = ticket.wait_turn() => turn,
+        // The caller has disconnected.
+        () = events.closed(), if job.kill_on_disconnect => return,
     };
-    let last = carry_out(&guest, &context, turn, &asked, &events).await;
-    // Whoever comes next does not wait for this one's reader.
-    drop(place);
+    let last = execute(&guest, &context, turn, &job, &events).await;
+    // The next execution does not wait for the reader of this one.
+    drop(ticket);
     let _ = events.send(last.map(event)).await;
 }
 
-async fn carry_out(
+async fn execute(
     guest: &Arc<Guest>,
     context: &Arc<Context>,
     turn: Result<tokio::sync::OwnedSemaphorePermit, ConnectError>,
-    asked: &Asked,
+    job: &Job,
     events: &Events,
 ) -> Result<v1::CodeEnded, ConnectError> {
     let _turn = turn?;
     let mut slot = context.slot().await;
-    context.fill(guest, &mut slot).await?;
+    context.ensure_started(guest, &mut slot).await?;
     let id = guest.table.contexts.next_execution();
-    let (count, rebuilt, orders) = context.begins(id);
+    let (count, rebuilt, controls) = context.begin_execution(id);
     let started = v1::CodeStarted {
         execution: id,
         context: Some(context.info()).into(),
@@ -93,65 +93,67 @@ async fn carry_out(
     let _ = events.send(Ok(event(started))).await;
     let mut outlet = Outlet::new(events.clone());
     let ended = match slot.as_mut() {
-        Some(Live::Kernel(kernel)) => {
-            Execution::new(guest, context, kernel, asked, &mut outlet, id).run(orders).await
+        Some(Interpreter::Kernel(kernel)) => {
+            Execution::new(guest, context, kernel, job, &mut outlet, id).run(controls).await
         }
-        Some(Live::Shell(shell)) => shell.run(guest, asked, &mut outlet, orders).await,
-        // It has just been filled.
+        Some(Interpreter::Shell(shell)) => shell.run(guest, job, &mut outlet, controls).await,
+        // The interpreter was just started.
         None => v1::CodeEnded::default(),
     };
     if ended.state == v1::Survival::SURVIVAL_LOST {
-        if let Some(live) = slot.take() {
-            live.end(guest).await;
+        if let Some(interpreter) = slot.take() {
+            interpreter.end(guest).await;
         }
-        context.lost(ended.reason.clone());
+        context.set_lost(ended.reason.clone());
     }
-    context.ends();
+    context.end_execution();
     if outlet.has_missed() {
         let reason = &ended.reason;
-        return Err(ConnectError::aborted(format!("what the code did last was not read in time: {reason}")));
+        return Err(ConnectError::aborted(format!(
+            "the last events of the code were not read in time: {reason}"
+        )));
     }
     Ok(ended)
 }
 
-/// Why an execution is being ended.
+/// Reason for stopping an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum StopReason {
     Interrupt,
     TimedOut,
     Abandoned,
 }
 
-/// An end that is on its way.
-struct Ending {
-    why: Why,
-    again: Instant,
-    kill: Option<Instant>,
+/// A stop in progress.
+struct Stop {
+    why: StopReason,
+    next_interrupt: Instant,
+    kill_at: Option<Instant>,
 }
 
-/// An execution that runs in a kernel.
+/// An execution running in a kernel.
 struct Execution<'a> {
     guest: &'a Arc<Guest>,
     context: &'a Arc<Context>,
     kernel: &'a mut Kernel,
-    asked: &'a Asked,
+    job: &'a Job,
     outlet: &'a mut Outlet,
-    /// Its name between guest and kernel: code that runs cannot guess that of a later execution, and answer in its place.
+    /// Id between guest and kernel. Running code cannot guess that of a later execution to forge its results.
     id: u64,
-    /// Bytes of each stream so far.
+    /// Number of bytes of each stream so far.
     offsets: [u64; 2],
-    shown: Shown,
-    begun: Instant,
-    /// The kernel's clock ticks at its begin: processes that were started before are not interrupted.
-    begun_ticks: u64,
+    budget: ResultBudget,
+    started_at: Instant,
+    /// Start time in clock ticks: processes that were started before are not interrupted.
+    started_ticks: u64,
     cpu_before: u64,
     deadline: Option<Instant>,
-    ending: Option<Ending>,
-    /// Until when an interpreter may live that has closed its control socket.
-    deaf_until: Option<Instant>,
+    stop: Option<Stop>,
+    /// Deadline for the exit of an interpreter that has closed its control socket.
+    exit_deadline: Option<Instant>,
     has_failed: bool,
-    /// Why it was killed.
-    killed: Option<(Why, String)>,
+    /// Reason why it was killed.
+    killed: Option<(StopReason, String)>,
 }
 
 impl<'a> Execution<'a> {
@@ -159,174 +161,176 @@ impl<'a> Execution<'a> {
         guest: &'a Arc<Guest>,
         context: &'a Arc<Context>,
         kernel: &'a mut Kernel,
-        asked: &'a Asked,
+        job: &'a Job,
         outlet: &'a mut Outlet,
         execution: u64,
     ) -> Self {
-        let begun = Instant::now();
-        let limit = asked.request.timeout_ms;
+        let started_at = Instant::now();
+        let limit = job.request.timeout_ms;
         let deadline = (limit > 0 && !guest.config.is_without("timeout"))
-            .then(|| begun.checked_add(Duration::from_millis(limit)))
+            .then(|| started_at.checked_add(Duration::from_millis(limit)))
             .flatten();
         let pid = kernel.process.pid;
         Self {
             guest,
             context,
             kernel,
-            asked,
+            job,
             outlet,
-            id: name_between(guest, execution),
+            id: wire_id(guest, execution),
             offsets: [0; 2],
-            shown: Shown::default(),
-            begun,
-            begun_ticks: Proc::ticks_now(),
+            budget: ResultBudget::default(),
+            started_at,
+            started_ticks: Proc::ticks_now(),
             cpu_before: guest.proc.cpu_us(pid),
             deadline,
-            ending: None,
-            deaf_until: None,
+            stop: None,
+            exit_deadline: None,
             has_failed: false,
             killed: None,
         }
     }
 
-    async fn run(mut self, mut orders: mpsc::Receiver<Order>) -> v1::CodeEnded {
-        let frame = frame::execute(self.id, &self.asked.code, &self.asked.request);
-        if let Err(why) = self.kernel.tell(&frame).await {
-            self.give_up(why);
+    async fn run(mut self, mut controls: mpsc::Receiver<Control>) -> v1::CodeEnded {
+        let frame = frame::execute(self.id, &self.job.code, &self.job.request);
+        if let Err(why) = self.kernel.send(&frame).await {
+            self.fail(why);
         }
         let mut buffers = [Vec::new(), Vec::new()];
         loop {
-            match self.take_frames() {
-                Ok(Some((status, exiting))) => return self.done(status, exiting, &mut orders).await,
+            match self.process_messages() {
+                Ok(Some((status, exiting))) => return self.finish(status, exiting, &mut controls).await,
                 Ok(None) => {}
-                Err(why) => self.give_up(format!("it broke the protocol: {why}")),
+                Err(why) => self.fail(format!("it broke the protocol: {why}")),
             }
-            if self.kernel.is_deaf() && self.deaf_until.is_none() {
-                // A process that ends closes it, too, and is seen to have ended somewhat later.
-                self.deaf_until = Instant::now().checked_add(SETTLE);
+            if self.kernel.is_control_closed() && self.exit_deadline.is_none() {
+                // An exiting process closes it, too, and its exit is noticed somewhat later.
+                self.exit_deadline = Instant::now().checked_add(SOCKET_CLOSE_GRACE);
             }
-            let heard = self.next(&mut buffers, &mut orders).await;
-            match heard {
-                Some(Heard::Output(index, data)) => self.output(index, data),
-                Some(Heard::Ended) => return self.died(&mut orders).await,
-                Some(Heard::Frames | Heard::Nothing) | None => {}
+            let kernel_event = self.next(&mut buffers, &mut controls).await;
+            match kernel_event {
+                Some(KernelEvent::Output(index, data)) => self.output(index, data),
+                Some(KernelEvent::Ended) => return self.handle_exit(&mut controls).await,
+                Some(KernelEvent::Frames | KernelEvent::Nothing) | None => {}
             }
-            // Code that writes without end must not keep the guest from its other work.
+            // Lets other tasks of the guest run while code writes without end.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Waits for one thing; what the interpreter says is handed back.
+    /// Waits for one event; returns it if it is from the interpreter.
     async fn next(
         &mut self,
         buffers: &mut [Vec<u8>; 2],
-        orders: &mut mpsc::Receiver<Order>,
-    ) -> Option<Heard> {
+        controls: &mut mpsc::Receiver<Control>,
+    ) -> Option<KernelEvent> {
         let waits = !self.outlet.is_empty();
-        let until = self.next_time();
+        let timer = self.next_timer();
         tokio::select! {
             delivered = self.outlet.deliver() => {
-                if delivered == Delivered::Gone && self.asked.kills {
-                    self.interrupt(Why::Abandoned);
+                if delivered == Delivered::Gone && self.job.kill_on_disconnect {
+                    self.interrupt(StopReason::Abandoned);
                 }
                 None
             }
-            // What has been heard is passed on first: a slow reader slows the code down.
-            heard = self.kernel.next(buffers), if !waits => Some(heard),
-            Some(order) = orders.recv() => { self.take(order).await; None }
-            () = sleep_until(until), if until.is_some() => { self.time(); None }
+            // Received output is delivered first: a slow reader throttles the code.
+            event = self.kernel.next(buffers), if !waits => Some(event),
+            Some(control) = controls.recv() => { self.handle_control(control).await; None }
+            () = sleep_until(timer), if timer.is_some() => { self.handle_timers(); None }
         }
     }
 
-    fn next_time(&self) -> Option<Instant> {
-        let ending = self.ending.as_ref().filter(|_| self.killed.is_none());
-        let ending = ending.map(|ending| ending.kill.map_or(ending.again, |kill| kill.min(ending.again)));
+    fn next_timer(&self) -> Option<Instant> {
+        let stop = self.stop.as_ref().filter(|_| self.killed.is_none());
+        let stop = stop
+            .map(|stop| stop.kill_at.map_or(stop.next_interrupt, |kill_at| kill_at.min(stop.next_interrupt)));
         let deadline = self.deadline.filter(|_| self.killed.is_none());
-        let deaf_until = self.deaf_until.filter(|_| self.killed.is_none());
-        [ending, deadline, deaf_until].into_iter().flatten().min()
+        let exit_deadline = self.exit_deadline.filter(|_| self.killed.is_none());
+        [stop, deadline, exit_deadline].into_iter().flatten().min()
     }
 
-    fn time(&mut self) {
+    fn handle_timers(&mut self) {
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
-            self.interrupt(Why::TimedOut);
+            self.interrupt(StopReason::TimedOut);
             return;
         }
-        if self.deaf_until.is_some_and(|until| until <= now) {
-            return self.give_up("it has closed its control socket".to_owned());
+        if self.exit_deadline.is_some_and(|until| until <= now) {
+            return self.fail("it has closed its control socket".to_owned());
         }
-        let Some(ending) = &mut self.ending else { return };
-        if ending.kill.is_some_and(|kill| kill <= now) {
-            let why = ending.why;
+        let Some(stop) = &mut self.stop else { return };
+        if stop.kill_at.is_some_and(|kill_at| kill_at <= now) {
+            let why = stop.why;
             let reason = match why {
-                Why::TimedOut => "the code timed out and did not end when it was interrupted",
+                StopReason::TimedOut => "the code timed out and did not end when it was interrupted",
                 _ => "the code did not end when it was interrupted after its caller had gone",
             };
             self.kill(why, reason.to_owned());
-        } else if ending.again <= now {
-            ending.again = now + AGAIN;
+        } else if stop.next_interrupt <= now {
+            stop.next_interrupt = now + INTERRUPT_INTERVAL;
             self.signal();
         }
     }
 
-    async fn take(&mut self, order: Order) {
-        match order {
-            Order::Interrupt => self.interrupt(Why::Interrupt),
-            Order::End(why) => self.end(why),
-            Order::Answer(value) => {
+    async fn handle_control(&mut self, control: Control) {
+        match control {
+            Control::Interrupt => self.interrupt(StopReason::Interrupt),
+            Control::End(why) => self.end_context(why),
+            Control::Answer(value) => {
                 let frame = frame::answer(self.id, value.as_deref());
-                if let Err(why) = self.kernel.tell(&frame).await {
-                    self.give_up(why);
+                if let Err(why) = self.kernel.send(&frame).await {
+                    self.fail(why);
                 }
             }
         }
     }
 
-    /// The context is being ended.
-    fn end(&mut self, why: &str) {
-        self.kill(Why::Interrupt, why.to_owned());
-        self.outlet.hurry();
+    /// Kills the interpreter because the context is being ended.
+    fn end_context(&mut self, why: &str) {
+        self.kill(StopReason::Interrupt, why.to_owned());
+        self.outlet.start_flush_timeout();
     }
 
-    /// Interrupts it now, and each second until it ends. Only an end for which there is a reason ends in a kill.
-    fn interrupt(&mut self, why: Why) {
+    /// Interrupts the code now, and every second until it ends. A plain interrupt never leads to a kill.
+    fn interrupt(&mut self, why: StopReason) {
         let now = Instant::now();
-        let kill = (why != Why::Interrupt).then(|| now.checked_add(self.asked.grace())).flatten();
-        match &mut self.ending {
-            Some(ending) => {
-                if ending.why == Why::Interrupt {
-                    ending.why = why;
+        let kill_at = (why != StopReason::Interrupt).then(|| now.checked_add(self.job.grace())).flatten();
+        match &mut self.stop {
+            Some(stop) => {
+                if stop.why == StopReason::Interrupt {
+                    stop.why = why;
                 }
-                ending.kill = ending.kill.or(kill);
+                stop.kill_at = stop.kill_at.or(kill_at);
             }
-            None => self.ending = Some(Ending { why, again: now + AGAIN, kill }),
+            None => self.stop = Some(Stop { why, next_interrupt: now + INTERRUPT_INTERVAL, kill_at }),
         }
         self.signal();
     }
 
-    /// SIGINT as a terminal would send it: to the interpreter, and to what this execution has started in its session.
+    /// Sends SIGINT as a terminal would: to the interpreter, and to the processes of its session that this execution
+    /// has started.
     fn signal(&self) {
         let pid = self.kernel.process.pid;
         let older: HashSet<_> = self.guest.proc.below(pid);
-        let older = older.into_iter().filter(|(_, started)| *started < self.begun_ticks).collect();
+        let older = older.into_iter().filter(|(_, started)| *started < self.started_ticks).collect();
         let _ = self.kernel.process.signal(SIGINT);
         self.guest.proc.signal_below(pid, &older, SIGINT);
     }
 
-    /// What it says or does not say makes no sense.
-    fn give_up(&mut self, why: String) {
+    /// Kills an interpreter that violates the protocol.
+    fn fail(&mut self, why: String) {
         if self.killed.is_none() {
             self.kernel.kill(self.guest);
-            self.killed = Some((Why::Interrupt, format!("the interpreter was ended, as {why}")));
+            self.killed = Some((StopReason::Interrupt, format!("the interpreter was killed because {why}")));
             self.has_failed = true;
         }
     }
 
-    fn kill(&mut self, why: Why, reason: String) {
+    fn kill(&mut self, why: StopReason, reason: String) {
         if self.killed.is_none() {
             let cause = match why {
-                Why::TimedOut => v1::Cause::CAUSE_TIMED_OUT,
+                StopReason::TimedOut => v1::Cause::CAUSE_TIMED_OUT,
                 _ => v1::Cause::CAUSE_STOPPED,
             };
             self.kernel.process.set_cause(cause);
@@ -348,44 +352,44 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Takes the next frame if nothing waits for the reader: whether the execution is done.
-    fn take_frames(&mut self) -> Result<Option<(v1::CodeStatus, bool)>, String> {
+    /// Processes messages while no event waits for the reader; returns the status once the execution is done.
+    fn process_messages(&mut self) -> Result<Option<(v1::CodeStatus, bool)>, String> {
         while self.outlet.is_empty() {
-            let Some(said) = self.kernel.said()? else { return Ok(None) };
-            match said {
-                Said::Result { id, result } if id == self.id => {
+            let Some(message) = self.kernel.next_message()? else { return Ok(None) };
+            match message {
+                KernelMessage::Result { id, result } if id == self.id => {
                     self.drain();
-                    if let Some(result) = self.shown.take(*result) {
-                        self.result(result);
+                    if let Some(result) = self.budget.apply(*result) {
+                        self.push_result(result);
                     }
                 }
-                Said::Error { id, error } if id == self.id => {
+                KernelMessage::Error { id, error } if id == self.id => {
                     self.drain();
                     self.outlet.push(event(error));
                 }
-                Said::Input { id, asked } if id == self.id && self.asked.request.allow_input => {
+                KernelMessage::Input { id, request } if id == self.id && self.job.request.allow_input => {
                     self.drain();
-                    self.context.asks(true);
-                    self.outlet.push(event(asked));
+                    self.context.set_awaits_input(true);
+                    self.outlet.push(event(request));
                 }
-                Said::Done { id, status, exiting } if id == self.id => {
+                KernelMessage::Done { id, status, exiting } if id == self.id => {
                     self.drain();
                     return Ok(Some((status, exiting)));
                 }
-                // What belongs to an execution before, or is no news.
+                // Messages of an earlier execution, or without effect.
                 _ => {}
             }
         }
         Ok(None)
     }
 
-    /// Passes a result on, in messages that are not too large.
-    fn result(&mut self, mut result: v1::CodeResult) {
+    /// Passes a result on, split into messages of limited size.
+    fn push_result(&mut self, mut result: v1::CodeResult) {
         let mut parts: VecDeque<v1::MimeData> = VecDeque::new();
         for form in std::mem::take(&mut result.data) {
             let mut rest = form.data;
             loop {
-                let data = rest.split_to(rest.len().min(PART_BYTES));
+                let data = rest.split_to(rest.len().min(MAX_PART_BYTES));
                 parts.push_back(v1::MimeData { mime: form.mime.clone(), data, ..Default::default() });
                 if rest.is_empty() {
                     break;
@@ -394,7 +398,7 @@ impl<'a> Execution<'a> {
         }
         let mut bytes = 0;
         while let Some(part) = parts.front()
-            && (bytes == 0 || bytes + part.data.len() <= PART_BYTES)
+            && (bytes == 0 || bytes + part.data.len() <= MAX_PART_BYTES)
         {
             bytes += part.data.len();
             result.data.extend(parts.pop_front());
@@ -410,59 +414,61 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Hands over what still waits.
-    async fn flush(&mut self, orders: &mut mpsc::Receiver<Order>) {
+    /// Delivers the pending events.
+    async fn flush(&mut self, controls: &mut mpsc::Receiver<Control>) {
         while !self.outlet.is_empty() {
             tokio::select! {
                 _ = self.outlet.deliver() => {}
-                Some(order) = orders.recv() => {
-                    if let Order::End(why) = order {
-                        self.end(why);
+                Some(control) = controls.recv() => {
+                    if let Control::End(why) = control {
+                        self.end_context(why);
                     }
                 }
             }
         }
     }
 
-    async fn done(
+    async fn finish(
         mut self,
         status: v1::CodeStatus,
         exiting: bool,
-        orders: &mut mpsc::Receiver<Order>,
+        controls: &mut mpsc::Receiver<Control>,
     ) -> v1::CodeEnded {
-        self.context.asks(false);
-        self.flush(orders).await;
+        self.context.set_awaits_input(false);
+        self.flush(controls).await;
         if exiting {
             let process = Arc::clone(&self.kernel.process);
             let mut changed = process.watch();
             let exit = async { while process.is_running() && changed.changed().await.is_ok() {} };
-            let _ = tokio::time::timeout(EXITS_WITHIN, exit).await;
+            let _ = tokio::time::timeout(EXIT_TIMEOUT, exit).await;
         }
         let ended_early =
             matches!(status, v1::CodeStatus::CODE_STATUS_INTERRUPTED | v1::CodeStatus::CODE_STATUS_ERROR);
-        let status = match &self.ending {
-            Some(Ending { why: Why::TimedOut, .. }) if ended_early => v1::CodeStatus::CODE_STATUS_TIMED_OUT,
+        let status = match &self.stop {
+            Some(Stop { why: StopReason::TimedOut, .. }) if ended_early => {
+                v1::CodeStatus::CODE_STATUS_TIMED_OUT
+            }
             _ => status,
         };
         if exiting || !self.kernel.process.is_running() || self.killed.is_some() {
             let reason = match &self.killed {
                 Some((_, reason)) => reason.clone(),
-                None => format!("the code ended the interpreter: {}", self.kernel.how_it_ended()),
+                None => format!("the code ended the interpreter: {}", self.kernel.describe_exit()),
             };
-            return self.ended(status, v1::Survival::SURVIVAL_LOST, reason);
+            return self.build_ended(status, v1::Survival::SURVIVAL_LOST, reason);
         }
-        self.ended(status, v1::Survival::SURVIVAL_PRESERVED, String::new())
+        self.build_ended(status, v1::Survival::SURVIVAL_PRESERVED, String::new())
     }
 
-    /// The interpreter has ended before the code has.
-    async fn died(mut self, orders: &mut mpsc::Receiver<Order>) -> v1::CodeEnded {
-        self.context.asks(false);
-        self.kernel.take_what_is_there();
+    /// Handles the exit of the interpreter before the end of the code.
+    async fn handle_exit(mut self, controls: &mut mpsc::Receiver<Control>) -> v1::CodeEnded {
+        self.context.set_awaits_input(false);
+        self.kernel.read_available();
         let mut done = None;
-        // What it said last is worth as much as what it said before.
+        // Its last messages count like earlier ones.
         loop {
-            self.flush(orders).await;
-            match self.take_frames() {
+            self.flush(controls).await;
+            match self.process_messages() {
                 Ok(Some(found)) => {
                     done = Some(found);
                     break;
@@ -473,23 +479,26 @@ impl<'a> Execution<'a> {
             }
         }
         self.drain();
-        self.flush(orders).await;
+        self.flush(controls).await;
         if let (Some((status, exiting)), None) = (done, &self.killed) {
-            return self.done(status, exiting, orders).await;
+            return self.finish(status, exiting, controls).await;
         }
         let (status, reason) = match self.killed.take() {
-            Some((Why::TimedOut, reason)) => (v1::CodeStatus::CODE_STATUS_TIMED_OUT, reason),
+            Some((StopReason::TimedOut, reason)) => (v1::CodeStatus::CODE_STATUS_TIMED_OUT, reason),
             Some((_, reason)) if self.has_failed => (v1::CodeStatus::CODE_STATUS_DIED, reason),
             Some((_, reason)) => (v1::CodeStatus::CODE_STATUS_INTERRUPTED, reason),
             None => {
-                let how = self.kernel.how_it_ended();
-                (v1::CodeStatus::CODE_STATUS_DIED, format!("the interpreter ended in the middle: {how}"))
+                let how = self.kernel.describe_exit();
+                (
+                    v1::CodeStatus::CODE_STATUS_DIED,
+                    format!("the interpreter exited during the execution: {how}"),
+                )
             }
         };
-        self.ended(status, v1::Survival::SURVIVAL_LOST, reason)
+        self.build_ended(status, v1::Survival::SURVIVAL_LOST, reason)
     }
 
-    fn ended(self, status: v1::CodeStatus, survival: v1::Survival, reason: String) -> v1::CodeEnded {
+    fn build_ended(self, status: v1::CodeStatus, survival: v1::Survival, reason: String) -> v1::CodeEnded {
         let pid = self.kernel.process.pid;
         let state = self.kernel.process.state();
         let exit = state.ended.clone().unwrap_or_default();
@@ -504,7 +513,7 @@ impl<'a> Execution<'a> {
             cause: state.cause.into(),
             exit_code: exit.code,
             signal: exit.signal,
-            wall_us: u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+            wall_us: u64::try_from(self.started_at.elapsed().as_micros()).unwrap_or(u64::MAX),
             cpu_us: cpu.saturating_sub(self.cpu_before),
             stdout_bytes: self.offsets[0],
             stderr_bytes: self.offsets[1],
@@ -513,18 +522,18 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// What an execution is called between guest and kernel: a random number.
-fn name_between(guest: &Guest, execution: u64) -> u64 {
+/// Returns the id of an execution between guest and kernel: a random number.
+fn wire_id(guest: &Guest, execution: u64) -> u64 {
     match guest.config.is_without("execution-ids") {
         true => execution,
-        false => unguessable(),
+        false => random_id(),
     }
 }
 
-/// A random number that JSON holds exactly.
-fn unguessable() -> u64 {
+/// Returns a random number that JSON represents exactly.
+fn random_id() -> u64 {
     let mut bytes = [0; 8];
-    // It has been asked before, at the latest for this process's own memory layout; what it does not fill stays 0.
+    // Cannot fail: the kernel's generator was already initialized for this process's memory layout. Unfilled bytes stay 0.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u64::from_ne_bytes(bytes) >> 11
 }

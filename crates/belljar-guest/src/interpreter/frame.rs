@@ -1,5 +1,5 @@
-//! What guest and kernel say to each other (`kernels/PROTOCOL.md`). What comes from a kernel is user code's word: it is bounded,
-//! and checked for its form.
+//! Messages between guest and kernel (`kernels/PROTOCOL.md`). Messages of a kernel are controlled by user code: they
+//! are validated and bounded.
 
 mod lazy;
 
@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use self::lazy::{Checked, FirstForms, FirstTexts};
+use self::lazy::{FirstForms, FirstTexts, ValidJson};
 
-/// The longest frame, in bytes.
+/// Maximum size of a frame, in bytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
 
-/// Bounds on texts, in bytes.
+/// Maximum length of texts, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 const MAX_TRACEBACK_BYTES: usize = 256 * 1024;
@@ -26,26 +26,26 @@ const MAX_DISPLAY_ID_BYTES: usize = 256;
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 const MAX_CUT_BYTES: usize = 512;
 
-/// The most forms that one result has, and sentences on what was cut.
+/// Maximum number of forms of one result, and of notes on what was cut.
 const MAX_FORMS: usize = 64;
 
-/// The longest name of a MIME type, in bytes.
+/// Maximum length of a MIME type, in bytes.
 const MAX_MIME_BYTES: usize = 128;
 
-/// The largest form of a result as the kernel sends it, in bytes.
+/// Maximum size of a form as the kernel sends it, in bytes.
 const MAX_FORM_BYTES: usize = 8 << 20;
 
-/// All that one execution shows, in bytes and in results.
+/// Maximum total size, in bytes, and number of the results of one execution.
 const MAX_SHOWN_BYTES: usize = 24 << 20;
 const MAX_RESULTS: usize = 1000;
 
-/// Something that a kernel says.
+/// A message of a kernel.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum KernelMessage {
     Ready {
         version: String,
     },
-    /// It has come from outside, and this is its number here.
+    /// A pre-warmed interpreter has entered the sandbox with this pid.
     Born {
         pid: i32,
     },
@@ -62,25 +62,25 @@ pub(super) enum Said {
     },
     Input {
         id: u64,
-        asked: v1::InputRequested,
+        request: v1::InputRequested,
     },
     Done {
         id: u64,
         status: v1::CodeStatus,
         exiting: bool,
     },
-    /// What says nothing to this guest.
+    /// A message without meaning for this guest.
     Nothing,
 }
 
-/// The frames of one kernel, put together from what was read.
+/// Assembles the frames of one kernel from the bytes read.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     buffer: Vec<u8>,
 }
 
-/// A message as it came. What may hold many values is only read as far as it is used: as values of a tree, a frame would take
-/// thirty times its size.
+/// A raw message. Parts that may contain many values are only parsed as far as needed: as a tree of values, a frame
+/// would take thirty times its size.
 #[derive(Deserialize)]
 struct Raw<'a> {
     op: String,
@@ -125,51 +125,51 @@ impl Frames {
         self.buffer.extend_from_slice(data);
     }
 
-    /// The next whole frame.
+    /// Returns the next complete frame.
     ///
     /// # Errors
-    /// What is wrong with it; nothing that comes afterwards can be trusted.
-    pub(super) fn next(&mut self) -> Result<Option<Said>, String> {
+    /// Returns the reason if the frame is invalid; later frames must not be trusted then.
+    pub(super) fn next(&mut self) -> Result<Option<KernelMessage>, String> {
         let Some((length, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > MAX_FRAME_BYTES {
             return Err(format!(
-                "it announced {length} bytes at once; at most {MAX_FRAME_BYTES} are allowed"
+                "it announced a frame of {length} bytes; at most {MAX_FRAME_BYTES} are allowed"
             ));
         }
         let Some(text) = rest.get(..length) else { return Ok(None) };
-        let said = serde_json::from_slice::<Raw<'_>>(text)
-            .and_then(Raw::said)
-            .map_err(|error| format!("it sent what is no message: {error}"));
+        let message = serde_json::from_slice::<Raw<'_>>(text)
+            .and_then(Raw::into_message)
+            .map_err(|error| format!("it sent an invalid message: {error}"));
         self.buffer.drain(..4 + length);
         if self.buffer.is_empty() && self.buffer.capacity() > 1 << 20 {
             self.buffer = Vec::new();
         }
-        said.map(Some)
+        message.map(Some)
     }
 }
 
 impl Raw<'_> {
-    fn said(self) -> serde_json::Result<Said> {
+    fn into_message(self) -> serde_json::Result<KernelMessage> {
         let id = self.id;
         Ok(match self.op.as_str() {
-            "ready" => Said::Ready { version: short(self.version, MAX_VERSION_BYTES) },
-            "born" => Said::Born { pid: self.pid },
-            "failed" => Said::Failed { message: short(self.message, MAX_MESSAGE_BYTES) },
-            "result" => Said::Result { id, result: Box::new(self.result()?) },
+            "ready" => KernelMessage::Ready { version: truncate(self.version, MAX_VERSION_BYTES) },
+            "born" => KernelMessage::Born { pid: self.pid },
+            "failed" => KernelMessage::Failed { message: truncate(self.message, MAX_MESSAGE_BYTES) },
+            "result" => KernelMessage::Result { id, result: Box::new(self.result()?) },
             "error" => {
                 let error = v1::CodeError {
-                    name: short(self.name, MAX_NAME_BYTES),
-                    value: short(self.value, MAX_VALUE_BYTES),
-                    traceback: short(self.traceback, MAX_TRACEBACK_BYTES),
+                    name: truncate(self.name, MAX_NAME_BYTES),
+                    value: truncate(self.value, MAX_VALUE_BYTES),
+                    traceback: truncate(self.traceback, MAX_TRACEBACK_BYTES),
                     ..Default::default()
                 };
-                Said::Error { id, error }
+                KernelMessage::Error { id, error }
             }
             "input" => {
-                let prompt = short(self.prompt, MAX_PROMPT_BYTES);
-                let asked = v1::InputRequested { prompt, password: self.password, ..Default::default() };
-                Said::Input { id, asked }
+                let prompt = truncate(self.prompt, MAX_PROMPT_BYTES);
+                let request = v1::InputRequested { prompt, password: self.password, ..Default::default() };
+                KernelMessage::Input { id, request }
             }
             "done" => {
                 let status = match self.status.as_str() {
@@ -177,9 +177,9 @@ impl Raw<'_> {
                     "interrupted" => v1::CodeStatus::CODE_STATUS_INTERRUPTED,
                     _ => v1::CodeStatus::CODE_STATUS_ERROR,
                 };
-                Said::Done { id, status, exiting: self.exiting }
+                KernelMessage::Done { id, status, exiting: self.exiting }
             }
-            _ => Said::Nothing,
+            _ => KernelMessage::Nothing,
         })
     }
 
@@ -189,24 +189,27 @@ impl Raw<'_> {
         let mut more = Vec::new();
         let mut data = Vec::new();
         for (mime, value) in forms.forms {
-            match form(&mime, value) {
+            match decode_form(&mime, value) {
                 Ok(bytes) => data.push(v1::MimeData { mime, data: bytes, ..Default::default() }),
-                Err(why) => more.push(format!("{}: {why}", short(mime, MAX_MIME_BYTES))),
+                Err(why) => more.push(format!("{}: {why}", truncate(mime, MAX_MIME_BYTES))),
             }
         }
-        if forms.left_out > 0 {
-            more.push(format!("{} more forms than the {MAX_FORMS} of one result", forms.left_out));
+        if forms.omitted > 0 {
+            more.push(format!("{} forms over the limit of {MAX_FORMS} per result", forms.omitted));
         }
         let metadata = match self.metadata.map(RawValue::get).filter(|text| text.starts_with('{')) {
             Some(text) if text.len() > MAX_METADATA_BYTES => {
-                more.push(format!("the metadata: {} bytes are more than {MAX_METADATA_BYTES}", text.len()));
+                more.push(format!(
+                    "the metadata: too large: {} bytes > limit {MAX_METADATA_BYTES}",
+                    text.len()
+                ));
                 Bytes::new()
             }
             Some(text) => match serde_json::from_str::<Map<String, Value>>(text) {
                 Ok(metadata) if metadata.is_empty() => Bytes::new(),
                 Ok(metadata) => Value::Object(metadata).to_string().into(),
                 Err(error) => {
-                    more.push(format!("the metadata: they cannot be read: {error}"));
+                    more.push(format!("the metadata: invalid: {error}"));
                     Bytes::new()
                 }
             },
@@ -215,7 +218,7 @@ impl Raw<'_> {
         let mut result = v1::CodeResult {
             main: self.main,
             data,
-            display_id: short(self.display_id, MAX_DISPLAY_ID_BYTES),
+            display_id: truncate(self.display_id, MAX_DISPLAY_ID_BYTES),
             update: self.update,
             metadata,
             cut: cut.0,
@@ -230,41 +233,41 @@ fn read<'a, T: Deserialize<'a>>(text: &'a RawValue) -> serde_json::Result<T> {
     serde_json::from_str(text.get())
 }
 
-/// Names what was cut. There are never more sentences than forms can be; the latest are worth more than those before.
+/// Adds notes on what was cut. The number of notes is bounded; later ones take precedence.
 fn add_cut(result: &mut v1::CodeResult, mut more: Vec<String>) {
     more.truncate(MAX_FORMS);
     result.cut.truncate(MAX_FORMS - more.len());
     result.cut.append(&mut more);
 }
 
-/// Whether a MIME type's values are JSON.
+/// Reports whether values of a MIME type are JSON.
 fn is_json(mime: &str) -> bool {
     mime == "application/json" || mime.ends_with("+json")
 }
 
-/// Whether a MIME type's values are text.
+/// Reports whether values of a MIME type are text.
 fn is_text(mime: &str) -> bool {
     mime.starts_with("text/")
         || mime.ends_with("+xml")
         || matches!(mime, "application/javascript" | "application/xml")
 }
 
-/// A form's bytes.
-fn form(mime: &str, value: &RawValue) -> Result<Bytes, String> {
+/// Decodes the value of a form.
+fn decode_form(mime: &str, value: &RawValue) -> Result<Bytes, String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/;= ".contains(&byte);
     if mime.is_empty() || mime.len() > MAX_MIME_BYTES || !mime.bytes().all(is_name) {
-        return Err("it is no MIME type".to_owned());
+        return Err("not a MIME type".to_owned());
     }
     if is_json(mime) {
         let text = value.get();
-        within(text.len())?;
-        return match read::<Checked>(value) {
-            Ok(Checked) => Ok(Bytes::copy_from_slice(text.as_bytes())),
-            Err(error) => Err(format!("its JSON cannot be read: {error}")),
+        check_form_size(text.len())?;
+        return match read::<ValidJson>(value) {
+            Ok(ValidJson) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            Err(error) => Err(format!("invalid JSON: {error}")),
         };
     }
-    let text: String = read(value).map_err(|_| "its value is not a string".to_owned())?;
-    within(text.len())?;
+    let text: String = read(value).map_err(|_| "the value is not a string".to_owned())?;
+    check_form_size(text.len())?;
     if is_text(mime) {
         return Ok(text.into());
     }
@@ -272,36 +275,36 @@ fn form(mime: &str, value: &RawValue) -> Result<Bytes, String> {
     engine
         .decode(text.trim_end())
         .map(Bytes::from)
-        .map_err(|error| format!("its value is not base64: {error}"))
+        .map_err(|error| format!("the value is not base64: {error}"))
 }
 
-fn within(bytes: usize) -> Result<(), String> {
+fn check_form_size(bytes: usize) -> Result<(), String> {
     if bytes > MAX_FORM_BYTES {
-        return Err(format!("{bytes} bytes are more than the {MAX_FORM_BYTES} of one form"));
+        return Err(format!("too large: {bytes} bytes > limit {MAX_FORM_BYTES}"));
     }
     Ok(())
 }
 
-/// Shortens a text to its first `most` bytes, and says so.
-pub(super) fn short(mut text: String, most: usize) -> String {
-    if text.len() > most {
+/// Truncates a text to at most `max_bytes`, with a note at its end.
+pub(super) fn truncate(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
         let note = format!("… [cut: {} bytes]", text.len());
-        text.truncate(text.floor_char_boundary(most.saturating_sub(note.len())));
+        text.truncate(text.floor_char_boundary(max_bytes.saturating_sub(note.len())));
         text.push_str(&note);
     }
     text
 }
 
-/// What one execution has shown so far.
+/// Size of the results of one execution so far, for its limits.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ResultBudget {
     results: usize,
     bytes: usize,
 }
 
-impl Shown {
-    /// Takes from a result what is too much by now. `None`: nothing more is shown at all.
-    pub(super) fn take(&mut self, mut result: v1::CodeResult) -> Option<v1::CodeResult> {
+impl ResultBudget {
+    /// Removes the forms of a result that exceed the limits. Returns `None` once no more results are allowed.
+    pub(super) fn apply(&mut self, mut result: v1::CodeResult) -> Option<v1::CodeResult> {
         self.results += 1;
         if self.results > MAX_RESULTS {
             return None;
@@ -314,14 +317,14 @@ impl Shown {
             } else {
                 let bytes = form.data.len();
                 cut.push(format!(
-                    "{}: its {bytes} bytes are more than is left of the {MAX_SHOWN_BYTES} of one execution",
+                    "{}: its {bytes} bytes exceed the rest of the {MAX_SHOWN_BYTES} of one execution",
                     form.mime
                 ));
             }
             fits
         });
         if self.results == MAX_RESULTS {
-            cut.insert(0, format!("this is result {MAX_RESULTS}, the last that is shown of one execution"));
+            cut.insert(0, format!("this is result {MAX_RESULTS}, the last of one execution"));
         }
         add_cut(&mut result, cut);
         Some(result)
@@ -334,7 +337,7 @@ fn frame(message: &Value) -> Vec<u8> {
     [length.to_be_bytes().as_slice(), text.as_bytes()].concat()
 }
 
-/// The order to run code.
+/// Encodes the request to run code.
 pub(super) fn execute(id: u64, code: &str, request: &v1::ExecuteCodeRequest) -> Vec<u8> {
     let mut message = json!({"op": "execute", "id": id, "code": code, "input": request.allow_input});
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -349,7 +352,7 @@ pub(super) fn execute(id: u64, code: &str, request: &v1::ExecuteCodeRequest) -> 
     frame(&message)
 }
 
-/// The answer to a question; `None` is an end of file.
+/// Encodes input; `None` is an end of file.
 pub(super) fn answer(id: u64, value: Option<&str>) -> Vec<u8> {
     frame(&match value {
         Some(value) => json!({"op": "input", "id": id, "value": value}),
@@ -361,7 +364,7 @@ pub(super) fn answer(id: u64, value: Option<&str>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Option<Said>, String> {
+    fn read(text: &str) -> Result<Option<KernelMessage>, String> {
         let mut frames = Frames::default();
         frames.push(&u32::try_from(text.len()).unwrap().to_be_bytes());
         frames.push(text.as_bytes());
@@ -369,38 +372,38 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_put_together() {
+    fn frames_are_assembled() {
         let mut frames = Frames::default();
         let whole =
             [frame(&json!({"op": "ready", "version": "3.11"})), frame(&json!({"op": "later"}))].concat();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for byte in whole {
             frames.push(&[byte]);
-            said.extend(frames.next().unwrap());
+            messages.extend(frames.next().unwrap());
         }
-        assert_eq!(said, [Said::Ready { version: "3.11".to_owned() }, Said::Nothing]);
+        assert_eq!(messages, [KernelMessage::Ready { version: "3.11".to_owned() }, KernelMessage::Nothing]);
         assert!(frames.buffer.is_empty());
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn invalid_frames_are_errors() {
         let mut frames = Frames::default();
         frames.push(&u32::MAX.to_be_bytes());
-        assert!(frames.next().unwrap_err().contains("4294967295 bytes at once"));
+        assert!(frames.next().unwrap_err().contains("a frame of 4294967295 bytes"));
         for text in ["", "1", "[]", "{}", "{\"op\": 1}", "{\"op\": \"done\", \"id\": -1}", "\u{0}"] {
-            assert!(read(text).unwrap_err().starts_with("it sent what is no message"), "{text}");
+            assert!(read(text).unwrap_err().starts_with("it sent an invalid message"), "{text}");
         }
         let deep = format!("{{\"op\": \"result\", \"data\": {{\"application/json\": {}", "[".repeat(100_000));
         assert!(read(&deep).is_err());
     }
 
     #[test]
-    fn forms_are_checked_one_by_one() {
+    fn forms_are_validated_individually() {
         let text = json!({"op": "result", "id": 3, "main": true, "metadata": {"w": 1}, "data": {
             "text/plain": "2", "image/png": "aGk=", "application/json": {"a": [1]}, "image/svg+xml": "<svg/>",
             "image/jpeg": "%%%", "text/html": 7, "bad\nname": "x", "": "y",
         }});
-        let Ok(Some(Said::Result { id: 3, result })) = read(&text.to_string()) else { panic!() };
+        let Ok(Some(KernelMessage::Result { id: 3, result })) = read(&text.to_string()) else { panic!() };
         let mut forms: Vec<_> =
             result.data.iter().map(|form| (form.mime.as_str(), form.data.as_ref())).collect();
         forms.sort_unstable();
@@ -416,14 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn json_comes_as_it_was_said() {
+    fn json_is_passed_on_verbatim() {
         let json = r#"{"z": 1180591620717411303424, "a": [0.10, 1e400, "\u00fc"]}"#;
         let text = format!(r#"{{"op": "result", "id": 3, "data": {{"application/json": {json}}}}}"#);
-        let Ok(Some(Said::Result { result, .. })) = read(&text) else { panic!() };
+        let Ok(Some(KernelMessage::Result { result, .. })) = read(&text) else { panic!() };
         assert!(result.data.is_empty(), "{result:?}");
         assert!(result.cut[0].contains("number out of range"), "{:?}", result.cut);
         let text = text.replace("1e400", "1e40");
-        let Ok(Some(Said::Result { result, .. })) = read(&text) else { panic!() };
+        let Ok(Some(KernelMessage::Result { result, .. })) = read(&text) else { panic!() };
         assert_eq!(result.data[0].data, json.replace("1e400", "1e40"));
         for (wrong, why) in [
             (r#""\ud800""#, "hex escape"),
@@ -431,36 +434,36 @@ mod tests {
         ] {
             let text =
                 format!(r#"{{"op": "result", "data": {{"application/json": {wrong}, "text/plain": "x"}}}}"#);
-            let Ok(Some(Said::Result { result, .. })) = read(&text) else { panic!("{wrong}") };
+            let Ok(Some(KernelMessage::Result { result, .. })) = read(&text) else { panic!("{wrong}") };
             assert_eq!(result.data.len(), 1, "{result:?}");
             assert!(result.cut[0].contains(why), "{:?}", result.cut);
         }
     }
 
     #[test]
-    fn what_is_many_is_left_out_and_counted() {
+    fn excess_forms_and_notes_are_dropped_and_counted() {
         let forms: Vec<_> = (0..5000).map(|n| format!("\"a/{n}\": 7")).collect();
         let cut = vec!["\"c\""; 5000].join(",");
         let text = format!(r#"{{"op": "result", "cut": [{cut}], "data": {{{}}}}}"#, forms.join(","));
-        let Ok(Some(Said::Result { result, .. })) = read(&text) else { panic!() };
+        let Ok(Some(KernelMessage::Result { result, .. })) = read(&text) else { panic!() };
         assert_eq!((result.data.len(), result.cut.len()), (0, MAX_FORMS));
         let twice = r#"{"op": "result", "data": {"text/plain": "a", "text/html": "b", "text/plain": "c"}}"#;
-        let Ok(Some(Said::Result { result, .. })) = read(twice) else { panic!() };
+        let Ok(Some(KernelMessage::Result { result, .. })) = read(twice) else { panic!() };
         let forms: Vec<_> = result.data.iter().map(|form| (form.mime.as_str(), form.data.as_ref())).collect();
         assert_eq!(forms, [("text/plain", b"c".as_slice()), ("text/html", b"b")]);
         let mut result = *result;
         result.cut = vec!["c".to_owned(); MAX_FORMS];
-        let mut shown = Shown { results: 0, bytes: MAX_SHOWN_BYTES };
-        let result = shown.take(result).unwrap();
+        let mut budget = ResultBudget { results: 0, bytes: MAX_SHOWN_BYTES };
+        let result = budget.apply(result).unwrap();
         assert_eq!(result.cut.len(), MAX_FORMS);
         assert!(result.cut[MAX_FORMS - 1].contains("of one execution"), "{:?}", result.cut);
         for wrong in [r#"{"op": "result", "data": 7}"#, r#"{"op": "result", "cut": [7]}"#] {
-            assert!(read(wrong).unwrap_err().starts_with("it sent what is no message"), "{wrong}");
+            assert!(read(wrong).unwrap_err().starts_with("it sent an invalid message"), "{wrong}");
         }
     }
 
     #[test]
-    fn one_execution_shows_so_much_and_no_more() {
+    fn results_of_one_execution_are_bounded() {
         let result = |bytes: usize| v1::CodeResult {
             data: vec![v1::MimeData {
                 mime: "text/plain".to_owned(),
@@ -469,23 +472,23 @@ mod tests {
             }],
             ..Default::default()
         };
-        let mut shown = Shown::default();
+        let mut budget = ResultBudget::default();
         for _ in 0..3 {
-            assert!(shown.take(result(8 << 20)).unwrap().cut.is_empty());
+            assert!(budget.apply(result(8 << 20)).unwrap().cut.is_empty());
         }
-        let fourth = shown.take(result(1)).unwrap();
+        let fourth = budget.apply(result(1)).unwrap();
         assert!(fourth.data.is_empty() && fourth.cut[0].contains("of one execution"), "{fourth:?}");
         for _ in 4..MAX_RESULTS - 1 {
-            assert!(shown.take(result(0)).unwrap().cut.is_empty());
+            assert!(budget.apply(result(0)).unwrap().cut.is_empty());
         }
-        assert!(shown.take(result(0)).unwrap().cut[0].contains("the last that is shown"));
-        assert_eq!(shown.take(result(0)), None);
+        assert!(budget.apply(result(0)).unwrap().cut[0].contains("the last of one execution"));
+        assert_eq!(budget.apply(result(0)), None);
     }
 
     #[test]
-    fn texts_are_cut_between_characters() {
-        assert_eq!(short("abc".to_owned(), 3), "abc");
-        let cut = short("ü".repeat(1000), 100);
+    fn texts_are_truncated_at_character_boundaries() {
+        assert_eq!(truncate("abc".to_owned(), 3), "abc");
+        let cut = truncate("ü".repeat(1000), 100);
         assert!(cut.len() <= 100 && cut.ends_with("… [cut: 2000 bytes]"), "{cut}");
     }
 }

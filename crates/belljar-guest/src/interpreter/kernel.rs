@@ -1,4 +1,4 @@
-//! An interpreter's process, and how it is started.
+//! The process of an interpreter: start, communication and end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
-use super::frame::{Frames, Said, short};
+use super::frame::{Frames, KernelMessage, truncate};
 use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use belljar_linux::Spawned;
@@ -24,59 +24,61 @@ use belljar_linux::Spawned;
 use crate::start::{Command, DRAIN_BYTES, is_empty, non_blocking, output_pipe, read_some};
 use crate::tree::SIGKILL;
 
-/// How long an interpreter may take until it can take code.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout for an interpreter to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an interpreter that is idle may take to read what it is to run.
-const TAKES_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout for an idle interpreter to read a message.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of what a kernel writes before it is ready is kept for the error, in bytes.
-const LAST_WORDS_BYTES: usize = 1024;
+/// Maximum output of a kernel before it is ready that is kept for the error, in bytes.
+const MAX_STARTUP_OUTPUT_BYTES: usize = 1024;
 
-/// How long the end of a process that was killed is waited for.
-const DIES_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout for the end of a killed process.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What contexts can be of.
+/// Language of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Language {
     Python,
     JavaScript,
     TypeScript,
     Bash,
-    /// A Jupyter kernel, under its whole name: `jupyter:` and that of its kernelspec.
+    /// A Jupyter kernel by its full name: `jupyter:` and the name of its kernelspec.
     Jupyter(String),
 }
 
-/// What the name of a language begins with that is a kernelspec's.
-const JUPYTER: &str = "jupyter:";
+/// Prefix of language names that refer to a kernelspec.
+const JUPYTER_PREFIX: &str = "jupyter:";
 
-/// The longest name of a kernelspec, in bytes.
+/// Maximum length of a kernelspec's name, in bytes.
 const MAX_SPEC_BYTES: usize = 48;
 
 impl Language {
     const ALL: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
 
-    /// Reads a name or an alias, as `belljar run` has them. Python when it is empty. R is there where its kernel is, in the tree
-    /// or in the home directory.
-    pub(super) fn named(name: &str, home: &Path) -> Result<Self, ConnectError> {
+    /// Parses a name or an alias, as `belljar run` does; an empty name is Python. R requires its kernel in the tree or
+    /// in the home directory.
+    pub(super) fn parse(name: &str, home: &Path) -> Result<Self, ConnectError> {
         Ok(match name.to_ascii_lowercase().as_str() {
-            "r" | "rscript" if is_installed("ir", home) => Self::Jupyter(format!("{JUPYTER}ir")),
+            "r" | "rscript" if is_installed("ir", home) => Self::Jupyter(format!("{JUPYTER_PREFIX}ir")),
             "r" | "rscript" => {
                 return Err(ConnectError::invalid_argument(
-                    "language: R keeps its state where its Jupyter kernel is installed, IRkernel (Debian: r-cran-irkernel)",
+                    "language: a context of R needs its Jupyter kernel, IRkernel (Debian: r-cran-irkernel)",
                 ));
             }
             "" | "python" | "python3" | "py" => Self::Python,
             "javascript" | "js" | "node" | "nodejs" => Self::JavaScript,
             "typescript" | "ts" => Self::TypeScript,
             "bash" | "sh" | "shell" => Self::Bash,
-            lower if lower.strip_prefix(JUPYTER).is_some_and(is_spec_name) => Self::Jupyter(lower.to_owned()),
+            lower if lower.strip_prefix(JUPYTER_PREFIX).is_some_and(is_spec_name) => {
+                Self::Jupyter(lower.to_owned())
+            }
             _ => {
                 let known = Self::ALL.each_ref().map(Self::name).join(", ");
-                let name = short(name.escape_debug().to_string(), 64);
+                let name = truncate(name.escape_debug().to_string(), 64);
                 return Err(ConnectError::invalid_argument(format!(
-                    "language: \"{name}\" has no interpreter that keeps its state; there are {known}, \
-                     and jupyter:NAME for each installed kernelspec"
+                    "language: \"{name}\" has no interpreter with contexts; use {known}, \
+                     or jupyter:NAME for an installed kernelspec"
                 )));
             }
         })
@@ -92,8 +94,8 @@ impl Language {
         }
     }
 
-    /// The kernel's text.
-    pub(super) const fn kernel(&self) -> &'static [u8] {
+    /// Returns the source code of the kernel.
+    pub(super) const fn kernel_source(&self) -> &'static [u8] {
         match self {
             Self::Python => include_bytes!("../../../../kernels/python/kernel.py"),
             Self::JavaScript | Self::TypeScript => {
@@ -104,8 +106,8 @@ impl Language {
         }
     }
 
-    /// Whether environment and directory are those of the context, and an execution cannot have others.
-    pub(super) const fn has_fixed_place(&self) -> bool {
+    /// Reports whether executions always have the environment and directory of their context.
+    pub(super) const fn has_fixed_environment(&self) -> bool {
         matches!(self, Self::Jupyter(_))
     }
 
@@ -125,7 +127,7 @@ impl Language {
 
     fn env(&self) -> Vec<v1::EnvVar> {
         let pairs: &[(&'static str, &'static str)] = match self {
-            // No __pycache__ among the files that code made.
+            // No __pycache__ among the files of user code.
             Self::Python => &[("PYTHONDONTWRITEBYTECODE", "1")],
             _ => &[],
         };
@@ -135,7 +137,7 @@ impl Language {
     }
 }
 
-/// Where kernelspecs are, besides the home directory: those of the system, and of a template on the machine's own tree.
+/// Directories of kernelspecs besides the home directory: those of the system, and of a template on the machine's own tree.
 const DATA_DIRECTORIES: [&str; 3] =
     ["/usr/local/share/jupyter", "/usr/share/jupyter", "/opt/template/share/jupyter"];
 
@@ -146,8 +148,8 @@ fn is_installed(spec: &str, home: &Path) -> bool {
 }
 
 fn is_spec_name(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=MAX_SPEC_BYTES).contains(&name.len()) && name.bytes().all(is_fit)
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX_SPEC_BYTES).contains(&name.len()) && name.bytes().all(is_valid)
 }
 
 fn variable(name: &str, value: &str) -> v1::EnvVar {
@@ -158,26 +160,26 @@ fn variable(name: &str, value: &str) -> v1::EnvVar {
     }
 }
 
-/// An interpreter that speaks the kernels' protocol, wherever it came from.
+/// An interpreter that speaks the kernel protocol, started here or pre-warmed.
 pub(super) struct Kernel {
     pub(super) process: Arc<Process>,
     pub(super) version: String,
-    /// How it came to be, and why it is not warm if it was to be.
+    /// Kind of the start, and the reason why the interpreter is not pre-warmed if it should be.
     pub(super) start: (v1::KernelStart, String),
     socket: UnixStream,
     frames: Frames,
     streams: [AsyncFd<OwnedFd>; 2],
-    /// Whether anybody can still write to the streams.
+    /// True while the stream has writers.
     open: [bool; 2],
-    /// Whether the control socket is still open at the other side.
-    hears: bool,
+    /// True while the control socket is open at the other side.
+    control_open: bool,
 }
 
 impl Kernel {
-    /// Takes an interpreter that the host has made ready, or starts one, and waits until it can take code.
+    /// Takes a pre-warmed interpreter from the host, or starts one, and waits until it is ready.
     ///
     /// # Errors
-    /// It cannot be started, or says that it cannot work.
+    /// Fails if the interpreter cannot be started or reports a failure.
     pub(super) async fn start(
         guest: &Arc<Guest>,
         language: &Language,
@@ -186,9 +188,9 @@ impl Kernel {
     ) -> Result<Self, ConnectError> {
         let mut note = String::new();
         if *language == Language::Python
-            && let Some(spare) = guest.arrivals.spare()
+            && let Some(spare) = guest.arrivals.take_spare()
         {
-            match super::warm::take(guest, spare, cwd, env).await {
+            match super::warm::adopt(guest, spare, cwd, env).await {
                 Ok(kernel) => return Ok(kernel),
                 Err(why) => note = why,
             }
@@ -205,7 +207,7 @@ impl Kernel {
         env: &[v1::EnvVar],
     ) -> Result<Self, ConnectError> {
         let mut kernel = Self::spawn(guest, language, cwd, env)?;
-        match tokio::time::timeout(READY_WITHIN, kernel.until_ready()).await {
+        match tokio::time::timeout(READY_TIMEOUT, kernel.wait_ready()).await {
             Ok(Ok(version)) => {
                 kernel.version = version;
                 return Ok(kernel);
@@ -216,7 +218,7 @@ impl Kernel {
             }
             Err(_) => {
                 kernel.end(guest).await;
-                Err(format!("it was not ready within {} seconds", READY_WITHIN.as_secs()))
+                Err(format!("it was not ready within {} seconds", READY_TIMEOUT.as_secs()))
             }
         }
         .map_err(|why| {
@@ -227,7 +229,7 @@ impl Kernel {
         })
     }
 
-    /// What an interpreter of this language is started as.
+    /// Returns the command line of an interpreter for this language.
     pub(super) fn command(
         guest: &Guest,
         language: &Language,
@@ -255,24 +257,25 @@ impl Kernel {
         let fail = |error: &dyn std::fmt::Display| {
             ConnectError::resource_exhausted(format!("cannot open the interpreter's streams: {error}"))
         };
-        let text = program_text(language.kernel(), &guest.config.home).map_err(|errno| fail(&errno))?;
+        let text =
+            create_source_file(language.kernel_source(), &guest.config.home).map_err(|errno| fail(&errno))?;
         let (stdout, stdout_child) = output_pipe().map_err(|errno| fail(&errno))?;
         let (stderr, stderr_child) = output_pipe().map_err(|errno| fail(&errno))?;
         let pair =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let (socket, socket_child) = pair.map_err(|errno| fail(&errno))?;
-        let socket = crate::connections::stream(socket).map_err(|error| fail(&error))?;
-        let reader = |fd| non_blocking(fd).map_err(|_| fail(&"the runtime takes no more descriptors"));
+        let socket = crate::connections::into_stream(socket).map_err(|error| fail(&error))?;
+        let reader = |fd| non_blocking(fd).map_err(|_| fail(&"the runtime accepts no more descriptors"));
         let streams = [reader(stdout)?, reader(stderr)?];
         let started = Instant::now();
         let child = [text, stdout_child, stderr_child];
         let spawned = crate::start::spawn(guest, &command, child, false, Some(socket_child))?;
         let socket = Channel { socket, frames: Frames::default(), streams };
-        Ok(Self::of(guest, spawned, command, started, socket))
+        Ok(Self::from_process(guest, spawned, command, started, socket))
     }
 
-    /// The interpreter that is this process.
-    pub(super) fn of(
+    /// Registers a spawned process as an interpreter.
+    pub(super) fn from_process(
         guest: &Arc<Guest>,
         spawned: Spawned,
         command: Command,
@@ -290,7 +293,7 @@ impl Kernel {
             keep_bytes: 0,
             command: None,
         });
-        // What it writes is its executions' output.
+        // The output of the interpreter belongs to its executions.
         process.change(|state| state.logs.iter_mut().for_each(crate::output::OutputLog::close));
         tokio::spawn(crate::start::finish(Arc::clone(guest), Arc::clone(&process)));
         let Channel { socket, frames, streams } = channel;
@@ -302,111 +305,111 @@ impl Kernel {
             frames,
             streams,
             open: [true; 2],
-            hears: true,
+            control_open: true,
         }
     }
 
-    /// Waits for the word that it can take code: the version of its language.
-    pub(super) async fn until_ready(&mut self) -> Result<String, String> {
-        let mut words: VecDeque<u8> = VecDeque::new();
+    /// Waits until the interpreter is ready; returns the version of its language.
+    pub(super) async fn wait_ready(&mut self) -> Result<String, String> {
+        let mut output: VecDeque<u8> = VecDeque::new();
         let mut buffers = [Vec::new(), Vec::new()];
         loop {
-            while let Some(said) = self.frames.next()? {
-                match said {
-                    Said::Ready { version } => return Ok(version),
-                    Said::Failed { message } => return Err(message),
+            while let Some(message) = self.frames.next()? {
+                match message {
+                    KernelMessage::Ready { version } => return Ok(version),
+                    KernelMessage::Failed { message } => return Err(message),
                     _ => {}
                 }
             }
             match self.next(&mut buffers).await {
-                Heard::Output(_, data) => {
-                    words.extend(data);
-                    words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
+                KernelEvent::Output(_, data) => {
+                    output.extend(data);
+                    output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
                 }
-                Heard::Frames | Heard::Nothing => {}
-                Heard::Ended => {
-                    self.take_what_is_there();
-                    while let Ok(Some(said)) = self.frames.next() {
-                        if let Said::Failed { message } = said {
+                KernelEvent::Frames | KernelEvent::Nothing => {}
+                KernelEvent::Ended => {
+                    self.read_available();
+                    while let Ok(Some(last)) = self.frames.next() {
+                        if let KernelMessage::Failed { message } = last {
                             return Err(message);
                         }
                     }
                     for data in self.drain() {
-                        words.extend(data.1);
+                        output.extend(data.1);
                     }
-                    words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
-                    let words = String::from_utf8_lossy(words.make_contiguous()).trim().to_owned();
-                    let how = self.how_it_ended();
-                    return Err(if words.is_empty() { how } else { format!("{how}: {words}") });
+                    output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
+                    let output = String::from_utf8_lossy(output.make_contiguous()).trim().to_owned();
+                    let how = self.describe_exit();
+                    return Err(if output.is_empty() { how } else { format!("{how}: {output}") });
                 }
             }
         }
     }
 
-    /// Waits for one thing. Nothing is lost if this is dropped.
-    pub(super) async fn next(&mut self, buffers: &mut [Vec<u8>; 2]) -> Heard {
+    /// Waits for one event. Cancel-safe.
+    pub(super) async fn next(&mut self, buffers: &mut [Vec<u8>; 2]) -> KernelEvent {
         if !self.process.is_running() {
-            return Heard::Ended;
+            return KernelEvent::Ended;
         }
         let mut changed = self.process.watch();
         if !self.process.is_running() {
-            return Heard::Ended;
+            return KernelEvent::Ended;
         }
         let [first, second] = buffers;
         tokio::select! {
-            data = read(&self.streams[0], first), if self.open[0] => self.heard(0, data),
-            data = read(&self.streams[1], second), if self.open[1] => self.heard(1, data),
-            more = receive(&self.socket, &mut self.frames), if self.hears => {
-                // User code has closed it: whatever runs will never be told done.
-                self.hears = more;
-                Heard::Frames
+            data = read(&self.streams[0], first), if self.open[0] => self.output_event(0, data),
+            data = read(&self.streams[1], second), if self.open[1] => self.output_event(1, data),
+            more = receive(&self.socket, &mut self.frames), if self.control_open => {
+                // User code has closed it: the end of the execution will never be reported.
+                self.control_open = more;
+                KernelEvent::Frames
             }
-            _ = changed.changed() => if self.process.is_running() { Heard::Nothing } else { Heard::Ended },
+            _ = changed.changed() => if self.process.is_running() { KernelEvent::Nothing } else { KernelEvent::Ended },
         }
     }
 
-    fn heard(&mut self, index: usize, data: Option<Bytes>) -> Heard {
+    fn output_event(&mut self, index: usize, data: Option<Bytes>) -> KernelEvent {
         match data {
-            Some(data) => Heard::Output(index, data),
+            Some(data) => KernelEvent::Output(index, data),
             None => {
                 self.open[index] = false;
-                Heard::Nothing
+                KernelEvent::Nothing
             }
         }
     }
 
-    /// Whether nothing can be heard of it any more although it lives.
-    pub(super) fn is_deaf(&self) -> bool {
-        !self.hears
+    /// Reports whether the interpreter has closed its control socket.
+    pub(super) fn is_control_closed(&self) -> bool {
+        !self.control_open
     }
 
-    /// The next thing that it has said.
-    pub(super) fn said(&mut self) -> Result<Option<Said>, String> {
+    /// Returns the next message, if a complete one has arrived.
+    pub(super) fn next_message(&mut self) -> Result<Option<KernelMessage>, String> {
         self.frames.next()
     }
 
-    /// Reads what is in the control socket already.
-    pub(super) fn take_what_is_there(&mut self) {
+    /// Reads the data available in the control socket.
+    pub(super) fn read_available(&mut self) {
         let mut buffer = vec![0; 64 * 1024];
-        let mut taken = 0;
-        while taken < DRAIN_BYTES * 32 {
+        let mut total = 0;
+        while total < DRAIN_BYTES * 32 {
             match self.socket.try_read(&mut buffer) {
                 Ok(length @ 1..) => {
                     self.frames.push(&buffer[..length]);
-                    taken += length;
+                    total += length;
                 }
                 _ => return,
             }
         }
     }
 
-    /// Reads what is in the pipes now.
+    /// Reads the data available in the pipes.
     pub(super) fn drain(&mut self) -> Vec<(usize, Bytes)> {
         let mut all = Vec::new();
         let mut buffer = Vec::new();
         for index in [0, 1] {
-            let there = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
-            let mut left = usize::try_from(there).unwrap_or(0);
+            let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
+            let mut left = usize::try_from(available).unwrap_or(0);
             while left > 0 && self.open[index] {
                 match read_some(self.streams[index].get_ref(), &mut buffer) {
                     Ok(Some(data)) => {
@@ -422,11 +425,11 @@ impl Kernel {
         all
     }
 
-    /// Hands it something to read.
+    /// Sends a frame to the interpreter.
     ///
     /// # Errors
-    /// It does not take it, so that nothing can be done with it any more.
-    pub(super) async fn tell(&mut self, frame: &[u8]) -> Result<(), String> {
+    /// Fails if the interpreter does not read it and is therefore unusable.
+    pub(super) async fn send(&mut self, frame: &[u8]) -> Result<(), String> {
         let mut changed = self.process.watch();
         let write = async {
             tokio::select! {
@@ -434,36 +437,34 @@ impl Kernel {
                 () = async { while self.process.is_running() && changed.changed().await.is_ok() {} } => Ok(()),
             }
         };
-        match tokio::time::timeout(TAKES_WITHIN, write).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, write).await {
             Ok(written) => written,
-            Err(_) => {
-                Err(format!("it did not read what it was given for {} seconds", TAKES_WITHIN.as_secs()))
-            }
+            Err(_) => Err(format!("it did not read its input for {} seconds", WRITE_TIMEOUT.as_secs())),
         }
     }
 
-    /// Kills it with all that it has started.
+    /// Kills the interpreter with all its descendants.
     pub(super) fn kill(&self, guest: &Guest) {
         guest.proc.signal_tree(self.process.pid, !self.process.is_running(), SIGKILL);
     }
 
-    /// Kills it with all that it has started, and waits for its end.
+    /// Kills the interpreter with all its descendants, and waits for its end.
     pub(super) async fn end(&self, guest: &Guest) {
         self.kill(guest);
         let mut changed = self.process.watch();
         let ended = async { while self.process.is_running() && changed.changed().await.is_ok() {} };
-        let _ = tokio::time::timeout(DIES_WITHIN, ended).await;
-        // Those that were started while it died.
+        let _ = tokio::time::timeout(KILL_TIMEOUT, ended).await;
+        // Processes that were started meanwhile.
         guest.proc.signal_tree(self.process.pid, true, SIGKILL);
     }
 
-    /// How it ended, as the end of a sentence.
-    pub(super) fn how_it_ended(&self) -> String {
+    /// Describes how the interpreter ended, as the end of a sentence.
+    pub(super) fn describe_exit(&self) -> String {
         let state = self.process.state();
         match (&state.ended, state.cause) {
-            (None, _) => "it was given up".to_owned(),
-            (_, v1::Cause::CAUSE_MEMORY) => "it used more memory than the sandbox has".to_owned(),
-            (_, v1::Cause::CAUSE_PIDS) => "the sandbox had more processes than are allowed".to_owned(),
+            (None, _) => "it was abandoned".to_owned(),
+            (_, v1::Cause::CAUSE_MEMORY) => "it exceeded the memory limit of the sandbox".to_owned(),
+            (_, v1::Cause::CAUSE_PIDS) => "the sandbox exceeded its limit of processes".to_owned(),
             (_, v1::Cause::CAUSE_STOPPED) => "it was stopped".to_owned(),
             (Some(ended), _) if ended.signal == SIGKILL => "it was killed (signal 9)".to_owned(),
             (Some(ended), _) if ended.signal != 0 => format!("it was ended by signal {}", ended.signal),
@@ -472,34 +473,34 @@ impl Kernel {
     }
 }
 
-/// What a kernel is heard by.
+/// Connection to a kernel.
 pub(super) struct Channel {
     pub(super) socket: UnixStream,
     pub(super) frames: Frames,
     pub(super) streams: [AsyncFd<OwnedFd>; 2],
 }
 
-/// What has come from a kernel.
-pub(super) enum Heard {
+/// Event of a kernel.
+pub(super) enum KernelEvent {
     /// Output of a stream, by its index.
     Output(usize, Bytes),
-    /// Something on the control socket, which may be a whole frame by now.
+    /// Data on the control socket, which may complete a frame.
     Frames,
     /// The process has ended.
     Ended,
-    /// Something that is looked at again.
+    /// Nothing; the state is checked again.
     Nothing,
 }
 
-/// A file without a name that holds the kernel's text.
-pub(super) fn program_text(text: &[u8], home: &Path) -> Result<OwnedFd, Errno> {
+/// Creates an unnamed file with the kernel's source code.
+pub(super) fn create_source_file(text: &[u8], home: &Path) -> Result<OwnedFd, Errno> {
     let file = match rustix::fs::memfd_create(c"kernel", MemfdFlags::CLOEXEC) {
-        // Where nothing but a watcher limits memory, files that it cannot see are not to be had.
+        // If only a watcher limits memory, memfds are forbidden, because it cannot see them.
         Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             rustix::fs::open(home, flags, Mode::RUSR | Mode::WUSR)?
         }
-        made => made?,
+        created => created?,
     };
     let mut rest = text;
     while !rest.is_empty() {
@@ -510,7 +511,7 @@ pub(super) fn program_text(text: &[u8], home: &Path) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// The next bytes of a pipe; `None` at its end. Nothing is read before it is handed back.
+/// Returns the next bytes of a pipe; `None` at its end. Cancel-safe: bytes that are read are returned.
 async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
     loop {
         match read_some(pipe.get_ref(), buffer) {
@@ -527,7 +528,7 @@ async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
     }
 }
 
-/// Adds to the frames what is there, once something is; false when the other side has closed.
+/// Waits for data and adds it to the frames; returns false if the other side has closed.
 pub(super) async fn receive(socket: &UnixStream, frames: &mut Frames) -> bool {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -553,29 +554,29 @@ mod tests {
     #[test]
     fn languages_have_aliases() {
         let home = tempfile::tempdir().unwrap();
-        let named = |name: &str| Language::named(name, home.path());
-        assert_eq!(named("").unwrap(), Language::Python);
-        assert_eq!(named("JS").unwrap(), Language::JavaScript);
-        assert_eq!(named("ts").unwrap().name(), "typescript");
+        let parse = |name: &str| Language::parse(name, home.path());
+        assert_eq!(parse("").unwrap(), Language::Python);
+        assert_eq!(parse("JS").unwrap(), Language::JavaScript);
+        assert_eq!(parse("ts").unwrap().name(), "typescript");
         for language in &Language::ALL {
-            assert_eq!(named(language.name()).unwrap(), *language);
+            assert_eq!(parse(language.name()).unwrap(), *language);
         }
-        assert_eq!(named("Jupyter:IR").unwrap(), Language::Jupyter("jupyter:ir".to_owned()));
-        for wrong in ["jupyter:", "jupyter:../x", "jupyter:a b"] {
-            assert!(named(wrong).is_err(), "{wrong}");
+        assert_eq!(parse("Jupyter:IR").unwrap(), Language::Jupyter("jupyter:ir".to_owned()));
+        for invalid in ["jupyter:", "jupyter:../x", "jupyter:a b"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
         let kernel = home.path().join(".local/share/jupyter/kernels/ir");
         std::fs::create_dir_all(&kernel).unwrap();
         std::fs::write(kernel.join("kernel.json"), "{}").unwrap();
-        assert_eq!(named("R").unwrap().name(), "jupyter:ir");
-        let error = named("co\u{1b}bol").unwrap_err();
-        let said = error.message.unwrap();
-        assert!(said.starts_with("language: \"co\\u{1b}bol\" has no interpreter"), "{said}");
+        assert_eq!(parse("R").unwrap().name(), "jupyter:ir");
+        let error = parse("co\u{1b}bol").unwrap_err();
+        let message = error.message.unwrap();
+        assert!(message.starts_with("language: \"co\\u{1b}bol\" has no interpreter"), "{message}");
     }
 
     #[test]
-    fn a_program_text_is_read_from_its_beginning() {
-        let file = program_text(b"print(1)", "/tmp".as_ref()).unwrap();
+    fn source_file_is_read_from_its_start() {
+        let file = create_source_file(b"print(1)", "/tmp".as_ref()).unwrap();
         let mut buffer = [0; 16];
         let length = rustix::io::read(&file, &mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"print(1)");

@@ -1,14 +1,14 @@
-//! The `Interpreter` service: contexts whose variables live on from one execution to the next.
+//! The `Interpreter` service: contexts that keep their variables from one execution to the next.
 //!
 //! ```text
 //! Execute ──► waits its turn ──► the interpreter runs it ──done──► idle, preserved
-//!                │  (a fresh one if it was lost)  │──time-out or a broken stream: SIGINT, then SIGKILL──► lost
-//!                │                                └──exit, a kill, no memory──► lost
-//!                └──the caller goes away──► never run
+//!                │  (a new one if it was lost)    │──timeout or disconnect: SIGINT, then SIGKILL──► lost
+//!                │                                └──exit, a kill, out of memory──► lost
+//!                └──the caller disconnects──► never run
 //! ```
 //!
-//! An interpreter is a process like any other of the sandbox, and what it says is user code's word (`frame.rs`). Nobody reads
-//! its pipes while it is idle: what threads write then comes with the output of the next execution.
+//! An interpreter is a process like any other of the sandbox, and its messages are controlled by user code
+//! (`frame.rs`). Its pipes are not read while it is idle: output of its threads then appears in the next execution.
 
 mod context;
 mod execution;
@@ -33,22 +33,22 @@ use self::kernel::Language;
 use crate::guest::Guest;
 use crate::service::Service;
 
-/// The text of the Python kernel, as a file without a name.
+/// Creates an unnamed file with the source code of the Python kernel.
 pub(crate) fn python_kernel() -> Result<std::os::fd::OwnedFd, rustix::io::Errno> {
-    kernel::program_text(Language::Python.kernel(), "/tmp".as_ref())
+    kernel::create_source_file(Language::Python.kernel_source(), "/tmp".as_ref())
 }
 
-/// The most contexts at once.
+/// Maximum number of contexts.
 const MAX_CONTEXTS: usize = 32;
 
-/// The longest code, in bytes.
+/// Maximum length of code, in bytes.
 const MAX_CODE_BYTES: usize = 4 << 20;
 
-/// The most that a message to the guest has is 4 MiB; this is for what is beside the code.
+/// Maximum length of input, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Events that wait for their reader.
-const EVENTS: usize = 16;
+/// Capacity of the channel of events to a reader.
+const EVENT_CAPACITY: usize = 16;
 
 /// All contexts of a sandbox.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Contexts {
 
     fn get(&self, id: &str) -> Result<Arc<Context>, ConnectError> {
         self.inner().by_id.get(id).cloned().ok_or_else(|| {
-            let id = frame::short(id.escape_debug().to_string(), 64);
+            let id = frame::truncate(id.escape_debug().to_string(), 64);
             ConnectError::not_found(format!("context: there is no context \"{id}\""))
         })
     }
@@ -88,7 +88,7 @@ impl Contexts {
         }
         if inner.by_id.len() >= MAX_CONTEXTS {
             return Err(ConnectError::resource_exhausted(format!(
-                "there are {MAX_CONTEXTS} contexts, which is the most; remove one"
+                "context limit of {MAX_CONTEXTS} reached; remove one"
             )));
         }
         inner.last_number += 1;
@@ -129,7 +129,7 @@ impl v1::Interpreter for Service {
         let request = request.to_owned_message();
         check_env(&request.env)?;
         check_cwd(&request.cwd)?;
-        let language = Language::named(&request.language, &self.guest.config.home)?;
+        let language = Language::parse(&request.language, &self.guest.config.home)?;
         let contexts = &self.guest.table.contexts;
         let context = contexts.add(language, &request, false)?;
         let started = start(&self.guest, &context).await;
@@ -157,13 +157,13 @@ impl v1::Interpreter for Service {
         let context = self.guest.table.contexts.get(request.view().context)?;
         let guest = Arc::clone(&self.guest);
         let restarted = Arc::clone(&context);
-        // To its end, also if the caller goes away: an interpreter without its context would be nobody's.
+        // Runs to completion even if the caller disconnects: otherwise an interpreter could lose its context.
         let restarting = tokio::spawn(async move {
-            let mut slot = restarted.stopped(&guest, "the context was restarted").await;
-            restarted.forget_the_loss();
-            restarted.fill(&guest, &mut slot).await
+            let mut slot = restarted.stop(&guest, "the context was restarted").await;
+            restarted.clear_lost();
+            restarted.ensure_started(&guest, &mut slot).await
         });
-        ended(restarting).await?;
+        join_task(restarting).await?;
         Response::ok(context.info())
     }
 
@@ -187,10 +187,10 @@ impl v1::Interpreter for Service {
         context.remove();
         let guest = Arc::clone(&self.guest);
         let removing = tokio::spawn(async move {
-            drop(context.stopped(&guest, "the context was removed").await);
+            drop(context.stop(&guest, "the context was removed").await);
             Ok(())
         });
-        ended(removing).await?;
+        join_task(removing).await?;
         Response::ok(v1::RemoveContextResponse::default())
     }
 
@@ -203,7 +203,7 @@ impl v1::Interpreter for Service {
         let code = check_code(&request.code)?;
         check_env(&request.env)?;
         check_cwd(&request.cwd)?;
-        let kills = match request.on_disconnect.as_known() {
+        let kill_on_disconnect = match request.on_disconnect.as_known() {
             Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => true,
             Some(_) => false,
             None => return Err(ConnectError::invalid_argument("on_disconnect: give CONTINUE or KILL")),
@@ -217,8 +217,8 @@ impl v1::Interpreter for Service {
                 ));
             }
             (true, _) => {
-                let language = Language::named(&request.language, &self.guest.config.home)?;
-                let place = match language.has_fixed_place() {
+                let language = Language::parse(&request.language, &self.guest.config.home)?;
+                let environment = match language.has_fixed_environment() {
                     true => v1::CreateContextRequest {
                         cwd: request.cwd.clone(),
                         env: request.env.clone(),
@@ -226,14 +226,20 @@ impl v1::Interpreter for Service {
                     },
                     false => v1::CreateContextRequest::default(),
                 };
-                contexts.add(language, &place, true)?
+                contexts.add(language, &environment, true)?
             }
         };
-        context.without_own_place(&mut request);
-        let turn = context.queue()?;
-        let (events, receiver) = mpsc::channel(EVENTS);
+        context.strip_fixed_environment(&mut request);
+        let ticket = context.enqueue()?;
+        let (events, receiver) = mpsc::channel(EVENT_CAPACITY);
         let guest = Arc::clone(&self.guest);
-        tokio::spawn(execution::run(guest, context, turn, execution::Asked { code, request, kills }, events));
+        tokio::spawn(execution::run(
+            guest,
+            context,
+            ticket,
+            execution::Job { code, request, kill_on_disconnect },
+            events,
+        ));
         Ok(Response::from(Box::pin(stream(receiver)) as ServiceStream<_>))
     }
 
@@ -246,7 +252,7 @@ impl v1::Interpreter for Service {
         if request.value.len() > MAX_ANSWER_BYTES {
             let bytes = request.value.len();
             return Err(ConnectError::invalid_argument(format!(
-                "value: {bytes} bytes are too many; at most {MAX_ANSWER_BYTES} are allowed"
+                "value: too large: {bytes} bytes > limit {MAX_ANSWER_BYTES}"
             )));
         }
         let value = match (request.end_of_file, request.value.is_empty()) {
@@ -269,15 +275,15 @@ impl v1::Interpreter for Service {
 /// Starts a context's interpreter if it has none.
 async fn start(guest: &Arc<Guest>, context: &Arc<Context>) -> Result<(), ConnectError> {
     let (guest, context) = (Arc::clone(guest), Arc::clone(context));
-    ended(tokio::spawn(async move {
+    join_task(tokio::spawn(async move {
         let mut slot = context.slot().await;
-        context.fill(&guest, &mut slot).await
+        context.ensure_started(&guest, &mut slot).await
     }))
     .await
 }
 
-async fn ended(task: tokio::task::JoinHandle<Result<(), ConnectError>>) -> Result<(), ConnectError> {
-    task.await.unwrap_or_else(|_| Err(ConnectError::internal("the guest broke off")))
+async fn join_task(task: tokio::task::JoinHandle<Result<(), ConnectError>>) -> Result<(), ConnectError> {
+    task.await.unwrap_or_else(|_| Err(ConnectError::internal("the guest's task was cancelled")))
 }
 
 fn stream(
@@ -290,30 +296,30 @@ fn stream(
 }
 
 fn check_code(code: &bytes::Bytes) -> Result<String, ConnectError> {
-    let wrong = |why: String| Err(ConnectError::invalid_argument(format!("code: {why}")));
+    let invalid = |why: String| Err(ConnectError::invalid_argument(format!("code: {why}")));
     if code.len() > MAX_CODE_BYTES {
-        return wrong(format!("{} bytes are too many; at most {MAX_CODE_BYTES} are allowed", code.len()));
+        return invalid(format!("too large: {} bytes > limit {MAX_CODE_BYTES}", code.len()));
     }
     if let Some(place) = memchr::memchr(0, code) {
-        return wrong(format!("a NUL byte, at {place}, is not allowed"));
+        return invalid(format!("a NUL byte, at {place}, is not allowed"));
     }
     match std::str::from_utf8(code) {
         Ok(code) => Ok(code.to_owned()),
-        Err(error) => wrong(format!("it is not UTF-8, from byte {} on", error.valid_up_to())),
+        Err(error) => invalid(format!("it is not UTF-8, from byte {} on", error.valid_up_to())),
     }
 }
 
 fn check_env(env: &[v1::EnvVar]) -> Result<(), ConnectError> {
     for variable in env {
-        let wrong = |why: &str| Err(ConnectError::invalid_argument(format!("env: {why}")));
+        let invalid = |why: &str| Err(ConnectError::invalid_argument(format!("env: {why}")));
         if variable.name.is_empty() || variable.name.contains(&b'=') {
-            return wrong("a name must not be empty or hold \"=\"");
+            return invalid("a name must not be empty or contain \"=\"");
         }
         if variable.name.contains(&0) || variable.value.contains(&0) {
-            return wrong("a NUL byte is not allowed");
+            return invalid("a NUL byte is not allowed");
         }
         if std::str::from_utf8(&variable.name).is_err() || std::str::from_utf8(&variable.value).is_err() {
-            return wrong("a name or a value is not UTF-8");
+            return invalid("a name or a value is not UTF-8");
         }
     }
     Ok(())
@@ -340,20 +346,20 @@ mod tests {
         let message = |code: Vec<u8>| check_code(&code.into()).unwrap_err().message.unwrap();
         assert_eq!(message(b"ab\0".to_vec()), "code: a NUL byte, at 2, is not allowed");
         assert_eq!(message(b"ab\xff".to_vec()), "code: it is not UTF-8, from byte 2 on");
-        assert!(message(vec![b' '; MAX_CODE_BYTES + 1]).contains("4194305 bytes are too many"));
+        assert!(message(vec![b' '; MAX_CODE_BYTES + 1]).contains("4194305 bytes > limit"));
     }
 
     #[test]
-    fn directories_are_checked() {
+    fn working_directories_are_checked() {
         assert!(check_cwd(&"a/ü".into()).is_ok() && check_cwd(&"".into()).is_ok());
-        for (wrong, why) in [(b"/a\0b".as_slice(), "a NUL byte"), (b"/\xff", "not UTF-8")] {
-            let message = check_cwd(&wrong.to_vec().into()).unwrap_err().message.unwrap();
+        for (cwd, why) in [(b"/a\0b".as_slice(), "a NUL byte"), (b"/\xff", "not UTF-8")] {
+            let message = check_cwd(&cwd.to_vec().into()).unwrap_err().message.unwrap();
             assert!(message.starts_with("cwd: ") && message.contains(why), "{message}");
         }
     }
 
     #[test]
-    fn contexts_are_few_and_their_ids_are_never_used_twice() {
+    fn contexts_are_limited_and_their_ids_never_reused() {
         let contexts = Contexts::default();
         let add = |is_default| contexts.add(Language::Python, &Default::default(), is_default);
         let first = add(false).unwrap();

@@ -1,4 +1,4 @@
-//! Where an execution's events go: to a reader who may be slow, stand still, or be gone.
+//! Delivery of an execution's events to a reader that may be slow, stalled or gone.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,76 +7,76 @@ use belljar_proto::{ConnectError, v1};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long a reader may take for what is left when the context is being ended.
-const LEFT_WITHIN: Duration = Duration::from_secs(2);
+/// Timeout for a reader to take the remaining events when the context is being ended.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) type Events = mpsc::Sender<Result<v1::CodeEvent, ConnectError>>;
 
-/// The way out.
+/// Queue of events to one reader.
 pub(super) struct Outlet {
     events: Events,
-    /// What the reader has not taken yet.
-    waiting: VecDeque<v1::CodeEvent>,
+    /// Events that the reader has not taken yet.
+    pending: VecDeque<v1::CodeEvent>,
     reader: Reader,
-    /// When what is left is thrown away.
-    until: Option<Instant>,
+    /// Time at which the remaining events are dropped.
+    flush_deadline: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    There,
+    Attached,
     Gone,
-    /// It has missed something.
-    Late,
+    /// Has missed events.
+    Lagged,
 }
 
-/// What has happened at the way out.
+/// Outcome of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivered {
     One,
     /// The reader has gone.
     Gone,
-    /// What the reader did not take in time was thrown away.
-    TooLate,
+    /// Events that the reader did not take in time were dropped.
+    Dropped,
 }
 
 impl Outlet {
     pub(super) const fn new(events: Events) -> Self {
-        Self { events, waiting: VecDeque::new(), reader: Reader::There, until: None }
+        Self { events, pending: VecDeque::new(), reader: Reader::Attached, flush_deadline: None }
     }
 
-    /// Whether nothing waits for the reader.
+    /// Reports whether no event waits for the reader.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Whether the reader has missed something, so that it must not be told that it has seen the end.
+    /// Reports whether the reader has missed events, so that it must get an error instead of the end.
     pub(super) fn has_missed(&self) -> bool {
-        self.reader == Reader::Late
+        self.reader == Reader::Lagged
     }
 
-    /// Adds an event, if somebody reads.
+    /// Adds an event, if a reader is attached.
     pub(super) fn push(&mut self, event: v1::CodeEvent) {
-        if self.reader == Reader::There {
-            self.waiting.push_back(event);
+        if self.reader == Reader::Attached {
+            self.pending.push_back(event);
         }
     }
 
-    /// The context is being ended: whoever waits for that does not wait for the reader.
-    pub(super) fn hurry(&mut self) {
-        self.until = self.until.or_else(|| Instant::now().checked_add(LEFT_WITHIN));
+    /// Starts the timeout for the remaining events, because the end of the context must not wait for the reader.
+    pub(super) fn start_flush_timeout(&mut self) {
+        self.flush_deadline = self.flush_deadline.or_else(|| Instant::now().checked_add(FLUSH_TIMEOUT));
     }
 
-    /// Waits until the reader takes an event or goes away. Nothing is lost if this is dropped.
+    /// Waits until the reader takes an event or disconnects. Cancel-safe.
     pub(super) async fn deliver(&mut self) -> Delivered {
-        if self.reader != Reader::There {
+        if self.reader != Reader::Attached {
             return std::future::pending().await;
         }
-        let waits = !self.waiting.is_empty();
+        let waits = !self.pending.is_empty();
         let reader = tokio::select! {
             permit = self.events.reserve(), if waits => match permit {
                 Ok(permit) => {
-                    if let Some(event) = self.waiting.pop_front() {
+                    if let Some(event) = self.pending.pop_front() {
                         permit.send(Ok(event));
                     }
                     return Delivered::One;
@@ -84,15 +84,15 @@ impl Outlet {
                 Err(_) => Reader::Gone,
             },
             () = self.events.closed(), if !waits => Reader::Gone,
-            () = sleep_until(self.until), if waits => Reader::Late,
+            () = sleep_until(self.flush_deadline), if waits => Reader::Lagged,
         };
         self.reader = reader;
-        self.waiting.clear();
-        if reader == Reader::Gone { Delivered::Gone } else { Delivered::TooLate }
+        self.pending.clear();
+        if reader == Reader::Gone { Delivered::Gone } else { Delivered::Dropped }
     }
 }
 
-/// Sleeps until then, or for ever.
+/// Sleeps until the given time, or forever.
 pub(super) async fn sleep_until(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
@@ -109,28 +109,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_is_waited_for_until_there_is_no_time() {
+    async fn slow_reader_is_waited_for_until_the_flush_timeout() {
         let (events, mut reader) = mpsc::channel(1);
         let mut outlet = Outlet::new(events.clone());
         outlet.push(event());
         outlet.push(event());
         assert_eq!(outlet.deliver().await, Delivered::One);
-        let soon = Duration::from_millis(20);
-        assert!(tokio::time::timeout(soon, outlet.deliver()).await.is_err(), "there is no room");
+        let short_wait = Duration::from_millis(20);
+        assert!(tokio::time::timeout(short_wait, outlet.deliver()).await.is_err(), "the channel is full");
         assert!(reader.recv().await.is_some());
         assert_eq!(outlet.deliver().await, Delivered::One);
         assert!(outlet.is_empty() && !outlet.has_missed());
         outlet.push(event());
-        outlet.hurry();
+        outlet.start_flush_timeout();
         let begun = Instant::now();
-        assert_eq!(outlet.deliver().await, Delivered::TooLate);
-        assert!(begun.elapsed() >= LEFT_WITHIN - soon);
+        assert_eq!(outlet.deliver().await, Delivered::Dropped);
+        assert!(begun.elapsed() >= FLUSH_TIMEOUT - short_wait);
         outlet.push(event());
         assert!(outlet.is_empty() && outlet.has_missed());
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_is_noticed() {
+    async fn disconnected_reader_is_detected() {
         for waits in [true, false] {
             let (events, reader) = mpsc::channel(1);
             let mut outlet = Outlet::new(events);

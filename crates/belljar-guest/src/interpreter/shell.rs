@@ -1,4 +1,4 @@
-//! A context of bash: a session (`session.rs`), whose commands are executions.
+//! Bash contexts: sessions (`session.rs`) whose commands are executions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::context::Order;
-use super::execution::{Asked, event};
+use super::context::Control;
+use super::execution::{Job, event};
 use super::outlet::{Delivered, Outlet, sleep_until};
 use crate::guest::Guest;
 use crate::process::Process;
@@ -19,13 +19,13 @@ use crate::service::events as process_events;
 use crate::session::Session;
 use crate::tree::{SIGINT, SIGKILL};
 
-/// Time between an interrupt and the next.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Interval between interrupts.
+const INTERRUPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The name that holds what is put back after an execution with an environment of its own.
-const KEPT: &str = "__belljar_kept";
+/// Shell variable with the state to restore after an execution with an environment of its own.
+const SAVED_VARIABLE: &str = "__belljar_kept";
 
-/// A shell that keeps a context's state.
+/// A shell with a context's state.
 pub(super) struct Shell {
     session: Arc<Session>,
 }
@@ -45,7 +45,7 @@ impl Shell {
         self.session.shell()
     }
 
-    /// Kills it with all that it has started, and waits for its end.
+    /// Kills the shell with all its descendants, and waits for its end.
     pub(super) async fn end(&self, guest: &Guest) {
         let shell = self.session.shell();
         guest.proc.signal_tree(shell.pid, !shell.is_running(), SIGKILL);
@@ -56,17 +56,18 @@ impl Shell {
     pub(super) async fn run(
         &self,
         guest: &Arc<Guest>,
-        asked: &Asked,
+        job: &Job,
         outlet: &mut Outlet,
-        mut orders: mpsc::Receiver<Order>,
+        mut controls: mpsc::Receiver<Control>,
     ) -> v1::CodeEnded {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let shell = self.session.shell();
         let cpu_before = guest.proc.cpu_us(shell.pid);
-        let ended = self.command(guest, asked, outlet, &mut orders).await;
+        let ended = self.run_command(guest, job, outlet, &mut controls).await;
         let mut ended = ended.unwrap_or_else(|error| {
-            let lives = shell.is_running();
-            let state = if lives { v1::Survival::SURVIVAL_PRESERVED } else { v1::Survival::SURVIVAL_LOST };
+            let is_running = shell.is_running();
+            let state =
+                if is_running { v1::Survival::SURVIVAL_PRESERVED } else { v1::Survival::SURVIVAL_LOST };
             v1::CodeEnded {
                 status: v1::CodeStatus::CODE_STATUS_ERROR.into(),
                 state: state.into(),
@@ -79,11 +80,11 @@ impl Shell {
             None => guest.proc.cpu_us(shell.pid),
         };
         ended.cpu_us = cpu.saturating_sub(cpu_before);
-        ended.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        ended.wall_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         ended
     }
 
-    fn begin(
+    fn start_command(
         &self,
         guest: &Guest,
         command: Bytes,
@@ -92,26 +93,26 @@ impl Shell {
     ) -> Result<Arc<Process>, ConnectError> {
         let id = self.session.id();
         let run = v1::SessionRun { id, command, timeout_ms, grace_ms, ..Default::default() };
-        crate::session::begin(guest, &run)
+        crate::session::start_command(guest, &run)
     }
 
-    async fn command(
+    async fn run_command(
         &self,
         guest: &Arc<Guest>,
-        asked: &Asked,
+        job: &Job,
         outlet: &mut Outlet,
-        orders: &mut mpsc::Receiver<Order>,
+        controls: &mut mpsc::Receiver<Control>,
     ) -> Result<v1::CodeEnded, ConnectError> {
-        let request = &asked.request;
-        let code = surrounded(&asked.code, request, &guest.config.home).into();
-        let process = self.begin(guest, code, request.timeout_ms, request.grace_ms)?;
+        let request = &job.request;
+        let code = wrap_code(&job.code, request, &guest.config.home).into();
+        let process = self.start_command(guest, code, request.timeout_ms, request.grace_ms)?;
         let mut stream = Box::pin(process_events(Arc::clone(&process), [0; 3]));
-        let mut leash = Leash { interrupted: false, again: None, kill: None, ended_for: None };
+        let mut stop = Stop { interrupted: false, next_interrupt: None, kill_at: None, reason: None };
         let exited = loop {
             tokio::select! {
                 delivered = outlet.deliver() => {
-                    if delivered == Delivered::Gone && asked.kills {
-                        leash.interrupt(guest, &process, Instant::now().checked_add(asked.grace()));
+                    if delivered == Delivered::Gone && job.kill_on_disconnect {
+                        stop.interrupt(guest, &process, Instant::now().checked_add(job.grace()));
                     }
                 }
                 next = stream.next(), if outlet.is_empty() => match next {
@@ -125,30 +126,30 @@ impl Shell {
                     }
                     Some(Err(error)) => return Err(error),
                     Some(_) => {}
-                    None => return Err(ConnectError::internal("the command's end was not seen")),
+                    None => return Err(ConnectError::internal("the end of the command was missed")),
                 },
-                Some(order) = orders.recv() => match order {
-                    Order::Interrupt => leash.interrupt(guest, &process, None),
-                    Order::End(why) => {
-                        leash.ended_for = Some(why);
-                        outlet.hurry();
+                Some(control) = controls.recv() => match control {
+                    Control::Interrupt => stop.interrupt(guest, &process, None),
+                    Control::End(why) => {
+                        stop.reason = Some(why);
+                        outlet.start_flush_timeout();
                         self.end(guest).await;
                     }
-                    // Its input is empty.
-                    Order::Answer(_) => {}
+                    // The input of commands is empty.
+                    Control::Answer(_) => {}
                 },
-                () = leash.next(), if leash.again.is_some() => {
-                    if leash.kill.is_some_and(|kill| kill <= Instant::now()) {
-                        leash.ended_for = Some("the code did not end when it was interrupted after its caller had gone");
-                        leash.again = None;
+                () = stop.next(), if stop.next_interrupt.is_some() => {
+                    if stop.kill_at.is_some_and(|kill_at| kill_at <= Instant::now()) {
+                        stop.reason = Some("the code did not end when it was interrupted after its caller had gone");
+                        stop.next_interrupt = None;
                         self.end(guest).await;
                     } else {
-                        leash.interrupt(guest, &process, None);
+                        stop.interrupt(guest, &process, None);
                     }
                 },
             }
         };
-        let ended = judged(&exited, &leash);
+        let ended = build_ended(&exited, &stop);
         if exited.code != 0 && ended.state == v1::Survival::SURVIVAL_PRESERVED {
             outlet.push(event(v1::CodeError {
                 name: "CommandFailed".to_owned(),
@@ -159,9 +160,9 @@ impl Shell {
         while !outlet.is_empty() {
             tokio::select! {
                 _ = outlet.deliver() => {}
-                Some(order) = orders.recv() => {
-                    if matches!(order, Order::End(_)) {
-                        outlet.hurry();
+                Some(control) = controls.recv() => {
+                    if matches!(control, Control::End(_)) {
+                        outlet.start_flush_timeout();
                     }
                 }
             }
@@ -170,41 +171,41 @@ impl Shell {
     }
 }
 
-/// How a command is being ended.
-struct Leash {
+/// State of stopping a command.
+struct Stop {
     interrupted: bool,
-    again: Option<Instant>,
-    kill: Option<Instant>,
-    ended_for: Option<&'static str>,
+    next_interrupt: Option<Instant>,
+    kill_at: Option<Instant>,
+    reason: Option<&'static str>,
 }
 
-impl Leash {
-    fn interrupt(&mut self, guest: &Guest, process: &Process, kill: Option<Instant>) {
+impl Stop {
+    fn interrupt(&mut self, guest: &Guest, process: &Process, kill_at: Option<Instant>) {
         self.interrupted = true;
-        self.kill = self.kill.or(kill);
-        self.again = Instant::now().checked_add(AGAIN);
+        self.kill_at = self.kill_at.or(kill_at);
+        self.next_interrupt = Instant::now().checked_add(INTERRUPT_INTERVAL);
         if let Some(command) = &process.command {
             guest.proc.signal_below(process.pid, &command.spared, SIGINT);
         }
     }
 
     async fn next(&self) {
-        let again = self.again.into_iter().chain(self.kill).min();
-        sleep_until(again).await;
+        let next = self.next_interrupt.into_iter().chain(self.kill_at).min();
+        sleep_until(next).await;
     }
 }
 
-fn judged(exited: &v1::Exited, leash: &Leash) -> v1::CodeEnded {
+fn build_ended(exited: &v1::Exited, stop: &Stop) -> v1::CodeEnded {
     let lost = exited.session_state == v1::SessionState::SESSION_STATE_LOST;
     let timed_out = exited.cause == v1::Cause::CAUSE_TIMED_OUT;
-    let status = match (timed_out, lost, leash.interrupted || leash.ended_for.is_some(), exited.code) {
+    let status = match (timed_out, lost, stop.interrupted || stop.reason.is_some(), exited.code) {
         (true, ..) => v1::CodeStatus::CODE_STATUS_TIMED_OUT,
         (_, _, true, code) if lost || code != 0 => v1::CodeStatus::CODE_STATUS_INTERRUPTED,
         (_, true, ..) => v1::CodeStatus::CODE_STATUS_DIED,
         (.., 0) => v1::CodeStatus::CODE_STATUS_OK,
         _ => v1::CodeStatus::CODE_STATUS_ERROR,
     };
-    let reason = match (lost, leash.ended_for, exited.signal) {
+    let reason = match (lost, stop.reason, exited.signal) {
         (false, ..) => String::new(),
         (_, Some(why), _) => why.to_owned(),
         (_, _, 0) => format!("the shell exited with code {}", exited.code),
@@ -224,15 +225,16 @@ fn judged(exited: &v1::Exited, leash: &Leash) -> v1::CodeEnded {
     }
 }
 
-/// Code with an environment or a directory of its own, and what puts things back after it. It is one command of the session,
-/// so that it is heard, timed and interrupted as a whole. Code in a directory that is not there does not run. No
-/// reserved words: bash does not know them for a while after an unmatched quote in an `eval`.
-fn surrounded(code: &str, request: &v1::ExecuteCodeRequest, home: &Path) -> String {
+/// Wraps code with an environment or a directory of its own, and restores the shell's own afterwards. The result is one
+/// command of the session, so that its output, timeout and interrupts apply to the whole. The code does not run if the
+/// directory does not exist. Uses no reserved words: bash ignores them for a while after an unmatched quote in an
+/// `eval`.
+fn wrap_code(code: &str, request: &v1::ExecuteCodeRequest, home: &Path) -> String {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
     };
-    // What is no name to a shell cannot be one of its variables.
+    // Names that are invalid in a shell cannot be shell variables.
     let env: Vec<_> = request.env.iter().filter(|variable| is_name(&variable.name)).collect();
     if env.is_empty() && request.cwd.is_empty() {
         return code.to_owned();
@@ -241,27 +243,30 @@ fn surrounded(code: &str, request: &v1::ExecuteCodeRequest, home: &Path) -> Stri
     if !env.is_empty() {
         let names: Vec<_> = env.iter().map(|variable| String::from_utf8_lossy(&variable.name)).collect();
         let names = names.join(" ");
-        before.push_str(&format!("{KEPT}=$(declare -p {names} 2>/dev/null) || :\n"));
+        before.push_str(&format!("{SAVED_VARIABLE}=$(declare -p {names} 2>/dev/null) || :\n"));
         for variable in &env {
             let (name, value) =
                 (String::from_utf8_lossy(&variable.name), String::from_utf8_lossy(&variable.value));
-            before.push_str(&format!("export {name}={}\n", quoted(&value)));
+            before.push_str(&format!("export {name}={}\n", quote(&value)));
         }
-        after.push_str(&format!("unset -v {names} || :\ncommand eval \"${KEPT}\" || :\n"));
+        after.push_str(&format!("unset -v {names} || :\ncommand eval \"${SAVED_VARIABLE}\" || :\n"));
     }
     if !request.cwd.is_empty() {
         let cwd = home.join(&*String::from_utf8_lossy(&request.cwd));
-        before.push_str(&format!("{KEPT}_cwd=$PWD\ncommand cd -- {} && ", quoted(&cwd.to_string_lossy())));
-        after.push_str(&format!("command cd -- \"${KEPT}_cwd\" || :\n"));
+        before.push_str(&format!(
+            "{SAVED_VARIABLE}_cwd=$PWD\ncommand cd -- {} && ",
+            quote(&cwd.to_string_lossy())
+        ));
+        after.push_str(&format!("command cd -- \"${SAVED_VARIABLE}_cwd\" || :\n"));
     }
-    let code = quoted(code);
-    let status = format!("{KEPT}_status");
+    let code = quote(code);
+    let status = format!("{SAVED_VARIABLE}_status");
     format!(
-        "{before}command eval {code}\n{status}=$?\n{after}command eval \"unset -v {KEPT} {KEPT}_cwd {status}; (exit ${status})\"\n"
+        "{before}command eval {code}\n{status}=$?\n{after}command eval \"unset -v {SAVED_VARIABLE} {SAVED_VARIABLE}_cwd {status}; (exit ${status})\"\n"
     )
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
@@ -273,12 +278,12 @@ mod tests {
         v1::EnvVar { name: name.into(), value: value.into(), ..Default::default() }
     }
 
-    /// What bash prints when it is given a text, then code with surroundings, then another text.
-    fn said(first: &str, code: &str, request: &v1::ExecuteCodeRequest, last: &str) -> String {
+    /// Returns the output of bash for `first`, then the wrapped code, then `last`.
+    fn run_bash(first: &str, code: &str, request: &v1::ExecuteCodeRequest, last: &str) -> String {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
 
-        let code = quoted(&surrounded(code, request, "/usr".as_ref()));
+        let code = quote(&wrap_code(code, request, "/usr".as_ref()));
         let mut bash = Command::new("bash")
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -292,15 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn surroundings_are_put_back() {
+    fn environment_and_directory_are_restored() {
         let request = v1::ExecuteCodeRequest {
             env: vec![variable("A", "it's"), variable("x;reboot", "1"), variable("B_2", "")],
             cwd: "lib".into(),
             ..Default::default()
         };
-        let (first, look) = ("A=old", "declare -p A; echo ${B_2-none}; pwd; compgen -v __belljar");
+        let (first, inspect) = ("A=old", "declare -p A; echo ${B_2-none}; pwd; compgen -v __belljar");
         let old = "declare -- A=\"old\"|none|/|";
-        for (code, out) in [
+        for (code, expected) in [
             ("echo \"$A\" \"${B_2-none}\"; pwd; (exit 3)", "it's |/usr/lib|status 3|"),
             ("", "status 0|"),
             ("A=new; cd /tmp; false", "status 1|"),
@@ -308,24 +313,24 @@ mod tests {
             ("if true; then", "status 2|"),
             ("echo it\\'s ) x", "status 2|"),
         ] {
-            let said = said(first, code, &request, look);
-            assert_eq!(said, format!("{out}{old}"), "{code}");
+            let output = run_bash(first, code, &request, inspect);
+            assert_eq!(output, format!("{expected}{old}"), "{code}");
         }
-        assert_eq!(said("set -e; A=old", "true", &request, look), format!("status 0|{old}"));
-        // What ends the shell ends it: there is nothing to put back.
-        assert_eq!(said("set -e; A=old", "false; echo on", &request, look), "");
-        assert_eq!(said("", "set -u; echo $nothing_is_here; echo on", &request, look), "");
-        // Functions of these names are not called.
+        assert_eq!(run_bash("set -e; A=old", "true", &request, inspect), format!("status 0|{old}"));
+        // When the shell exits, nothing is restored.
+        assert_eq!(run_bash("set -e; A=old", "false; echo on", &request, inspect), "");
+        assert_eq!(run_bash("", "set -u; echo $nothing_is_here; echo on", &request, inspect), "");
+        // Functions with the names of builtins are not called.
         let traps = "cd() { echo cd; }; eval() { echo eval; }; A=old";
-        assert_eq!(said(traps, "pwd", &request, look), format!("/usr/lib|status 0|{old}"));
+        assert_eq!(run_bash(traps, "pwd", &request, inspect), format!("/usr/lib|status 0|{old}"));
     }
 
     #[test]
-    fn code_does_not_run_where_it_was_not_meant_to() {
+    fn code_does_not_run_if_its_directory_is_missing() {
         let request = v1::ExecuteCodeRequest { cwd: "no/where".into(), ..Default::default() };
-        assert_eq!(said("", "echo ran", &request, "pwd"), "status 1|/|");
-        // With `set -e` the shell ends, as it does after any `cd` that fails.
-        assert_eq!(said("set -e", "echo ran", &request, "pwd"), "");
-        assert_eq!(surrounded("x", &Default::default(), "/usr".as_ref()), "x");
+        assert_eq!(run_bash("", "echo ran", &request, "pwd"), "status 1|/|");
+        // With `set -e` the shell exits, as after any `cd` that fails.
+        assert_eq!(run_bash("set -e", "echo ran", &request, "pwd"), "");
+        assert_eq!(wrap_code("x", &Default::default(), "/usr".as_ref()), "x");
     }
 }

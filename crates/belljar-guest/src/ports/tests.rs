@@ -25,7 +25,7 @@ async fn listen() -> (TcpListener, u32) {
     (listener, port.into())
 }
 
-fn hello(port: u32) -> v1::TunnelRequest {
+fn first_message(port: u32) -> v1::TunnelRequest {
     v1::TunnelRequest { port, ..Default::default() }
 }
 
@@ -35,7 +35,7 @@ fn data(data: impl Into<Bytes>) -> v1::TunnelRequest {
 
 async fn open(client: &Client, port: u32) -> Tunnel {
     let mut tunnel = client.tunnel().await.unwrap();
-    tunnel.send(hello(port)).await.unwrap();
+    tunnel.send(first_message(port)).await.unwrap();
     tunnel
 }
 
@@ -54,14 +54,14 @@ async fn wait_for_free_slots(ports: &Ports, free: usize) {
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_and_the_clients_end_is_the_servers() {
+async fn tunnel_forwards_both_ways_and_the_clients_end_of_stream() {
     let (ports, client) = start();
     let (listener, port) = listen().await;
     let server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let (mut reader, mut writer) = socket.split();
         let echoed = tokio::io::copy(&mut reader, &mut writer).await.unwrap();
-        // The client has ended its side; what comes after still reaches it.
+        // The client has closed its side; later output still reaches it.
         writer.write_all(b"bye").await.unwrap();
         writer.shutdown().await.unwrap();
         echoed
@@ -91,7 +91,7 @@ async fn bytes_go_both_ways_and_the_clients_end_is_the_servers() {
 }
 
 #[tokio::test]
-async fn the_servers_end_is_the_clients_and_the_client_may_send_on() {
+async fn client_may_send_after_the_servers_end_of_stream() {
     let (ports, client) = start();
     let (listener, port) = listen().await;
     let server = tokio::spawn(async move {
@@ -115,7 +115,7 @@ async fn the_servers_end_is_the_clients_and_the_client_may_send_on() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_closes_the_connection() {
+async fn disconnected_client_closes_the_connection() {
     let (ports, client) = start();
     let (listener, port) = listen().await;
     let mut tunnel = open(&client, port).await;
@@ -131,27 +131,27 @@ async fn a_client_that_goes_away_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn wrong_and_silent_ports_and_too_many_tunnels_are_refused() {
+async fn invalid_and_closed_ports_and_too_many_tunnels_are_refused() {
     let (ports, client) = start();
-    let (listener, silent) = listen().await;
+    let (listener, closed) = listen().await;
     drop(listener);
     let cases = [
         (0, ErrorCode::InvalidArgument, "port: 0 is not allowed; give 1 to 65535".to_owned()),
         (65_536, ErrorCode::InvalidArgument, "port: 65536 is not allowed; give 1 to 65535".to_owned()),
-        (silent, ErrorCode::Unavailable, format!("nothing listens on port {silent}")),
+        (closed, ErrorCode::Unavailable, format!("nothing listens on port {closed}")),
     ];
     for (port, code, message) in cases {
         let mut tunnel = open(&client, port).await;
-        let error = refusal(&mut tunnel).await;
+        let error = receive_error(&mut tunnel).await;
         assert_eq!((error.code, error.message), (code, Some(message)));
     }
     let slots = Arc::clone(&ports.slots).try_acquire_many_owned(u32::try_from(MAX_TUNNELS).unwrap()).unwrap();
     let (_listener, port) = listen().await;
-    assert_eq!(refusal(&mut open(&client, port).await).await.code, ErrorCode::ResourceExhausted);
+    assert_eq!(receive_error(&mut open(&client, port).await).await.code, ErrorCode::ResourceExhausted);
     drop(slots);
 }
 
-async fn refusal(tunnel: &mut Tunnel) -> ConnectError {
+async fn receive_error(tunnel: &mut Tunnel) -> ConnectError {
     match receive(tunnel).await {
         Err(error) => error,
         Ok(_) => tunnel.error().cloned().unwrap(),
@@ -173,14 +173,14 @@ async fn listening_ports_are_listed() {
 }
 
 #[tokio::test]
-async fn tables_of_the_kernel_are_read() {
+async fn socket_tables_are_parsed() {
     let table = "  sl  local_address rem_address   st tx_queue\n\
         0: 0100007F:1F90 00000000:0000 0A 00000000:00000000\n\
         1: 00000000:0050 00000000:0000 0A 00000000:00000000\n\
         2: 0100007F:1F91 0100007F:1F90 01 00000000:00000000\n\
         nonsense\n\n3: x:y z 0A\n";
     let mut ports = BTreeSet::new();
-    read_table(Cursor::new(table), any, &mut ports).await.unwrap();
+    read_table(Cursor::new(table), any_address, &mut ports).await.unwrap();
     assert_eq!(ports, BTreeSet::from([80, 8080]));
 
     let table = "  sl  local_address\n\
@@ -188,6 +188,6 @@ async fn tables_of_the_kernel_are_read() {
         1: 0000000000000000FFFF00000100007F:0BB9 00000000000000000000000000000000:0000 0A 0\n\
         2: 00000000000000000000000001000000:0BBA 00000000000000000000000000000000:0000 0A 0\n";
     let mut ports = BTreeSet::new();
-    read_table(Cursor::new(table), takes_ipv4, &mut ports).await.unwrap();
+    read_table(Cursor::new(table), is_ipv4_reachable, &mut ports).await.unwrap();
     assert_eq!(ports, BTreeSet::from([3000, 3001]));
 }

@@ -1,4 +1,4 @@
-//! The task of one session: it carries commands to the shell, and output and ends from it.
+//! Task of one session: sends commands to the shell and receives output and exit codes from it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Order, Session};
+use super::{PendingCommand, Session};
 use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::Process;
 use crate::start::{DRAIN_BYTES, is_empty, read_some};
 use crate::tree::{SIGINT, SIGKILL, SIGTERM};
 
-/// Time between SIGINT and SIGTERM, after the time-out.
+/// Time between SIGINT and SIGTERM after a timeout.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
-/// Time for the shell to see that what it waited for has been killed.
-const SETTLE: Duration = Duration::from_millis(500);
+/// Time for the shell to notice that its child was killed.
+const KILL_GRACE: Duration = Duration::from_millis(500);
 
-/// What is kept of each stream while no command runs: its last bytes.
-const BETWEEN_BYTES: u64 = 256 * 1024;
+/// Size of each stream's tail that is kept while no command runs, in bytes.
+const MAX_IDLE_BYTES: u64 = 256 * 1024;
 
-/// The longest line on the control descriptor that is listened to, in bytes.
-const CONTROL_BYTES: usize = 64;
+/// Maximum length of a line on the control descriptor, in bytes; longer ones are ignored.
+const MAX_CONTROL_BYTES: usize = 64;
 
 /// The guest's ends of a shell's pipes.
 pub(super) struct Ends {
@@ -38,35 +38,35 @@ pub(super) struct Ends {
     pub(super) control: AsyncFd<OwnedFd>,
 }
 
-/// What a session's task holds.
+/// State of a session's task.
 pub(super) struct Runner {
     guest: Arc<Guest>,
     session: Arc<Session>,
     stdin: pipe::Sender,
     streams: [AsyncFd<OwnedFd>; 2],
     control: AsyncFd<OwnedFd>,
-    /// Whether the streams are still open at the shell's side.
+    /// True while the stream is open at the shell's side.
     open: [bool; 2],
-    /// Whether the control descriptor is still open there.
-    hears: bool,
-    /// What the shell has not taken yet.
+    /// True while the control descriptor is open at the shell's side.
+    control_open: bool,
+    /// Input that the shell has not read yet.
     input: Bytes,
-    /// The beginning of a line on the control descriptor.
+    /// Incomplete line on the control descriptor.
     line: Vec<u8>,
-    /// What is written while no command runs: the next one's output begins with it.
-    between: [OutputLog; 2],
+    /// Output while no command runs: the output of the next command begins with it.
+    idle_output: [OutputLog; 2],
     current: Option<Current>,
-    commands: u64,
+    command_count: u64,
     last_code: i32,
 }
 
-/// The command that runs.
+/// The running command.
 struct Current {
     process: Arc<Process>,
     grace: Duration,
     stage: Stage,
-    /// When the next stage is reached.
-    until: Option<Instant>,
+    /// Time of the next stage.
+    next_stage_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,15 +77,15 @@ enum Stage {
     Killed,
 }
 
-/// What has happened.
+/// Event in the session's task.
 enum Event {
     Output(usize, Option<Bytes>),
     Control(Option<Bytes>),
-    Order(Order),
-    Time,
-    Taken(usize),
+    Command(PendingCommand),
+    Timeout,
+    Written(usize),
     Shell,
-    /// Something that is looked at again.
+    /// Nothing; the state is checked again.
     Nothing,
 }
 
@@ -99,56 +99,57 @@ impl Runner {
             streams: ends.streams,
             control: ends.control,
             open: [true; 2],
-            hears: true,
+            control_open: true,
             input: Bytes::from_static(input.as_bytes()),
             line: Vec::new(),
-            between: [(); 2].map(|()| OutputLog::last(BETWEEN_BYTES)),
+            idle_output: [(); 2].map(|()| OutputLog::keep_last(MAX_IDLE_BYTES)),
             current: None,
-            commands: 0,
+            command_count: 0,
             last_code: 0,
         }
     }
 
-    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<PendingCommand>) {
         let mut shell_changed = self.session.shell.watch();
         let mut buffers = [(); 3].map(|()| Vec::with_capacity(0));
         while self.session.shell.is_running() {
-            match self.next(&mut buffers, &mut orders, &mut shell_changed).await {
+            match self.next(&mut buffers, &mut commands, &mut shell_changed).await {
                 Event::Output(index, Some(data)) => self.append(index, data),
                 Event::Output(index, None) => self.open[index] = false,
-                Event::Control(Some(data)) => self.take_control(&data),
-                // Another program stands in the shell's place (`exec`), and its end is the end.
-                Event::Control(None) => self.hears = false,
-                Event::Order(order) => self.begin(order),
-                Event::Time => self.time_out(),
-                Event::Taken(length) => self.input.advance(length),
+                Event::Control(Some(data)) => self.handle_control(&data),
+                // The shell was replaced by another program (`exec`), whose exit ends the session.
+                Event::Control(None) => self.control_open = false,
+                Event::Command(pending) => self.start_command(pending),
+                Event::Timeout => self.advance_stage(),
+                Event::Written(length) => self.input.advance(length),
                 Event::Shell | Event::Nothing => {}
             }
-            // A command that writes without end must not keep the guest from its other work.
+            // Lets other tasks of the guest run while a command writes without end.
             tokio::task::yield_now().await;
         }
-        self.end(orders);
+        self.finish_session(commands);
     }
 
-    /// Waits for one thing. What it takes it hands back, so that nothing is lost when others were waited for too.
+    /// Waits for one event. Data is consumed only together with the returned event, so nothing is lost when another
+    /// event comes first.
     async fn next(
         &self,
         buffers: &mut [Vec<u8>; 3],
-        orders: &mut mpsc::Receiver<Order>,
+        commands: &mut mpsc::Receiver<PendingCommand>,
         shell_changed: &mut tokio::sync::watch::Receiver<u64>,
     ) -> Event {
         let [first, second, third] = buffers;
         let changed = self.current.as_ref().map(|current| current.process.watch());
         let waits = [0, 1].map(|index| self.must_wait(index));
-        let until = self.current.as_ref().and_then(|current| current.until);
+        let until = self.current.as_ref().and_then(|current| current.next_stage_at);
         tokio::select! {
             data = read(&self.streams[0], first), if self.open[0] && !waits[0] => Event::Output(0, data),
             data = read(&self.streams[1], second), if self.open[1] && !waits[1] => Event::Output(1, data),
-            data = read(&self.control, third), if self.hears => Event::Control(data),
-            Some(order) = orders.recv(), if self.current.is_none() => Event::Order(order),
-            () = reader_moves(changed), if waits.contains(&true) => Event::Nothing,
-            () = sleep_until(until), if until.is_some() => Event::Time,
-            taken = write(&self.stdin, &self.input), if !self.input.is_empty() => taken,
+            data = read(&self.control, third), if self.control_open => Event::Control(data),
+            Some(pending) = commands.recv(), if self.current.is_none() => Event::Command(pending),
+            () = reader_progress(changed), if waits.contains(&true) => Event::Nothing,
+            () = sleep_until(until), if until.is_some() => Event::Timeout,
+            written = write(&self.stdin, &self.input), if !self.input.is_empty() => written,
             _ = shell_changed.changed() => Event::Shell,
         }
     }
@@ -160,85 +161,89 @@ impl Runner {
     fn append(&mut self, index: usize, data: Bytes) {
         match &self.current {
             Some(current) => current.process.change(|state| state.logs[index].append(data)),
-            None => self.between[index].append(data),
+            None => self.idle_output[index].append(data),
         }
     }
 
-    fn begin(&mut self, order: Order) {
-        self.commands += 1;
-        let text = wrapped(&order.text, self.commands, self.last_code);
+    fn start_command(&mut self, pending: PendingCommand) {
+        self.command_count += 1;
+        let text = wrap_command(&pending.text, self.command_count, self.last_code);
         self.input = [self.input.as_ref(), &text].concat().into();
-        order.process.change(|state| {
-            for (log, between) in state.logs.iter_mut().zip(&mut self.between) {
-                // Readers that came since the start are registered with the log that they know.
-                log.begin_with(std::mem::replace(between, OutputLog::last(BETWEEN_BYTES)));
-                log.set_keep(order.keep_bytes);
+        pending.process.change(|state| {
+            for (log, idle_output) in state.logs.iter_mut().zip(&mut self.idle_output) {
+                // Readers that attached since the start are registered with the existing log.
+                log.resume_from(std::mem::replace(idle_output, OutputLog::keep_last(MAX_IDLE_BYTES)));
+                log.set_keep(pending.keep_bytes);
             }
         });
-        let until = order.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.current =
-            Some(Current { process: order.process, grace: order.grace, stage: Stage::Running, until });
+        let next_stage_at = pending.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.current = Some(Current {
+            process: pending.process,
+            grace: pending.grace,
+            stage: Stage::Running,
+            next_stage_at,
+        });
     }
 
-    /// Goes on to the next stage of ending a command.
-    fn time_out(&mut self) {
+    /// Advances to the next stage of terminating a command.
+    fn advance_stage(&mut self) {
         let Some(current) = &mut self.current else { return };
         current.process.set_cause(v1::Cause::CAUSE_TIMED_OUT);
         let (stage, signal, wait) = match current.stage {
             Stage::Running => (Stage::Interrupted, SIGINT, INTERRUPT_GRACE),
             Stage::Interrupted => (Stage::Terminated, SIGTERM, current.grace),
-            Stage::Terminated => (Stage::Killed, SIGKILL, SETTLE),
-            // It is the shell itself that does not come to an end.
-            Stage::Killed => return self.end_shell(),
+            Stage::Terminated => (Stage::Killed, SIGKILL, KILL_GRACE),
+            // The shell itself does not finish the command.
+            Stage::Killed => return self.kill_shell(),
         };
         current.stage = stage;
-        current.until = Instant::now().checked_add(wait);
+        current.next_stage_at = Instant::now().checked_add(wait);
         if let Some(command) = &current.process.command {
             self.guest.proc.signal_below(current.process.pid, &command.spared, signal);
         }
     }
 
-    fn end_shell(&mut self) {
+    fn kill_shell(&mut self) {
         if let Some(current) = &mut self.current {
-            current.until = None;
+            current.next_stage_at = None;
         }
         let _ = self.session.shell.signal(SIGKILL);
     }
 
-    /// Takes what the shell, or something that forges it, says on the control descriptor.
-    fn take_control(&mut self, data: &[u8]) {
+    /// Processes data on the control descriptor, from the shell or from a program that forges it.
+    fn handle_control(&mut self, data: &[u8]) {
         for byte in data {
             if *byte != b'\n' {
-                // A line that is too long is none.
-                if self.line.len() <= CONTROL_BYTES {
+                // Overlong lines are invalid.
+                if self.line.len() <= MAX_CONTROL_BYTES {
                     self.line.push(*byte);
                 }
                 continue;
             }
             let line = std::mem::take(&mut self.line);
-            if let Some((number, code)) = ended(&line)
-                && number == self.commands
+            if let Some((number, code)) = parse_end(&line)
+                && number == self.command_count
             {
-                self.command_ended(code);
+                self.end_command(code);
             }
         }
     }
 
-    fn command_ended(&mut self, code: i32) {
+    fn end_command(&mut self, code: i32) {
         if self.current.is_none() {
             return;
         }
-        // What the command has written is in the pipes by now.
+        // All output of the command is in the pipes by now.
         for index in [0, 1] {
-            let there = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
-            self.drain(index, usize::try_from(there).unwrap_or(0));
+            let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
+            self.drain(index, usize::try_from(available).unwrap_or(0));
         }
         self.last_code = code;
         self.finish(code, 0, v1::SessionState::SESSION_STATE_PRESERVED);
     }
 
-    fn drain(&mut self, index: usize, most: usize) {
-        let mut left = most;
+    fn drain(&mut self, index: usize, max_bytes: usize) {
+        let mut left = max_bytes;
         let mut buffer = Vec::new();
         while left > 0 && self.open[index] {
             match read_some(self.streams[index].get_ref(), &mut buffer) {
@@ -254,18 +259,18 @@ impl Runner {
 
     fn finish(&mut self, code: i32, signal: i32, state: v1::SessionState) {
         let Some(current) = self.current.take() else { return };
-        // First the table, so that whoever sees the end finds the session idle.
-        self.guest.table.command_ended(current.process.id);
-        self.session.command_ended();
-        current.process.command_ended(code, signal, state);
+        // Updates the table first, so that a reader who sees the end finds the session idle.
+        self.guest.table.end_command(current.process.id);
+        self.session.set_idle();
+        current.process.set_command_ended(code, signal, state);
     }
 
-    /// The shell has ended.
-    fn end(mut self, mut orders: mpsc::Receiver<Order>) {
+    /// Ends the session after the shell has exited.
+    fn finish_session(mut self, mut commands: mpsc::Receiver<PendingCommand>) {
         self.guest.table.sessions.forget(self.session.id);
-        orders.close();
-        if let (None, Ok(order)) = (&self.current, orders.try_recv()) {
-            self.begin(order);
+        commands.close();
+        if let (None, Ok(pending)) = (&self.current, commands.try_recv()) {
+            self.start_command(pending);
         }
         for index in [0, 1] {
             self.drain(index, DRAIN_BYTES);
@@ -283,12 +288,12 @@ impl Runner {
     }
 }
 
-/// What the shell is given for a command: the last exit code restored, the command, and the word of its end. Each is one
-/// plain command: after an unmatched quote in an `eval`, bash does not know reserved words for a while.
-fn wrapped(command: &[u8], number: u64, last_code: i32) -> Bytes {
+/// Returns the shell input for a command: restoring the last exit code, the command, and the report of its end. Each is
+/// a single simple command: after an unmatched quote in an `eval`, bash ignores reserved words for a while.
+fn wrap_command(command: &[u8], number: u64, last_code: i32) -> Bytes {
     let mut text = Vec::with_capacity(command.len() + 160);
     if last_code != 0 {
-        // A subshell may exit as it likes; under `set -e` it may not, and there the last code was 0 anyhow.
+        // A subshell may exit with any code, but not under `set -e`, where the last code was 0 anyway.
         let restored = format!("command eval 'case $- in *e*) :;; *) (exit {last_code});; esac'\n");
         text.extend_from_slice(restored.as_bytes());
     }
@@ -305,14 +310,14 @@ fn wrapped(command: &[u8], number: u64, last_code: i32) -> Bytes {
     text.into()
 }
 
-/// The number of a command and its exit code.
-fn ended(line: &[u8]) -> Option<(u64, i32)> {
+/// Parses the report of a command's end into its number and exit code.
+fn parse_end(line: &[u8]) -> Option<(u64, i32)> {
     let (number, code) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let code = code.parse().ok().filter(|code| (0..=255).contains(code))?;
     Some((number.parse().ok()?, code))
 }
 
-/// The next bytes of a pipe; `None` at its end. Nothing is read before it is handed back.
+/// Returns the next bytes of a pipe; `None` at its end. Cancel-safe: bytes that are read are returned.
 async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
     loop {
         match read_some(pipe.get_ref(), buffer) {
@@ -331,14 +336,14 @@ async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
 
 async fn write(stdin: &pipe::Sender, input: &[u8]) -> Event {
     match stdin.writable().await.and_then(|()| stdin.try_write(input)) {
-        Ok(length) => Event::Taken(length),
+        Ok(length) => Event::Written(length),
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Event::Nothing,
-        // A shell that reads no more is at its end.
-        Err(_) => Event::Taken(input.len()),
+        // A shell that stopped reading is exiting.
+        Err(_) => Event::Written(input.len()),
     }
 }
 
-async fn reader_moves(changed: Option<tokio::sync::watch::Receiver<u64>>) {
+async fn reader_progress(changed: Option<tokio::sync::watch::Receiver<u64>>) {
     match changed {
         Some(mut changed) => drop(changed.changed().await),
         None => std::future::pending().await,
@@ -357,21 +362,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_quoted_whatever_it_holds() {
-        let text = wrapped(b"echo 'a\\'\n\xff", 7, 3);
+    fn commands_of_any_bytes_are_quoted() {
+        let text = wrap_command(b"echo 'a\\'\n\xff", 7, 3);
         let expected = b"command eval 'case $- in *e*) :;; *) (exit 3);; esac'\n\
             command eval 'echo '\\''a\\'\\''\n\xff' </dev/null 9>&-\n\
             command printf '%s %s\\n' 7 \"$?\" >&9\n";
         assert_eq!(text, expected.as_slice());
-        assert!(wrapped(b"x", 1, 0).starts_with(b"command eval 'x'"));
+        assert!(wrap_command(b"x", 1, 0).starts_with(b"command eval 'x'"));
     }
 
     #[test]
-    fn only_the_word_of_an_end_is_taken() {
-        assert_eq!(ended(b"7 0"), Some((7, 0)));
-        assert_eq!(ended(b"7 255"), Some((7, 255)));
+    fn only_valid_end_reports_are_accepted() {
+        assert_eq!(parse_end(b"7 0"), Some((7, 0)));
+        assert_eq!(parse_end(b"7 255"), Some((7, 255)));
         for forged in [b"".as_slice(), b"7", b"7 256", b"7 -1", b"x 0", b"7 0 0", b"\xff 0"] {
-            assert_eq!(ended(forged), None, "{}", forged.escape_ascii());
+            assert_eq!(parse_end(forged), None, "{}", forged.escape_ascii());
         }
     }
 }

@@ -11,19 +11,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 type Seen = (v1::WatchKind, String, bool);
 
-struct Watched {
+struct WatchFixture {
     home: tempfile::TempDir,
     stream: Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, ConnectError>> + Send>>,
 }
 
-impl Watched {
+impl WatchFixture {
     async fn start(recursive: bool, prepare: impl FnOnce(&Path)) -> Self {
         let home = tempfile::tempdir().unwrap();
         prepare(home.path());
         let stream = Box::pin(watch(home.path(), b"home", recursive).await.unwrap());
-        let mut watched = Self { home, stream };
-        assert_eq!(watched.next().await, Some((v1::WatchKind::WATCH_KIND_READY, String::new(), true)));
-        watched
+        let mut fixture = Self { home, stream };
+        assert_eq!(fixture.next().await, Some((v1::WatchKind::WATCH_KIND_READY, String::new(), true)));
+        fixture
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -36,8 +36,8 @@ impl Watched {
         Some((event.kind.as_known().unwrap(), path, event.directory))
     }
 
-    /// Everything up to the event, which must come.
-    async fn until(&mut self, kind: v1::WatchKind, path: &str) -> Vec<Seen> {
+    /// Returns all events up to the given one, which must arrive.
+    async fn read_until(&mut self, kind: v1::WatchKind, path: &str) -> Vec<Seen> {
         let mut seen = Vec::new();
         loop {
             seen.push(self.next().await.unwrap());
@@ -59,15 +59,16 @@ fn seen(kind: v1::WatchKind, path: &str, directory: bool) -> Seen {
 }
 
 #[tokio::test]
-async fn a_directory_reports_what_happens_in_it_and_not_below() {
-    let mut watched = Watched::start(false, |home| std::fs::create_dir(home.join("below")).unwrap()).await;
-    std::fs::write(watched.path("below/file"), "x").unwrap();
-    std::fs::write(watched.path("a"), "").unwrap();
-    std::fs::write(watched.path("a"), "text").unwrap();
-    std::fs::rename(watched.path("a"), watched.path("b")).unwrap();
-    std::fs::remove_file(watched.path("b")).unwrap();
-    std::fs::create_dir(watched.path("dir")).unwrap();
-    let events = watched.until(CREATED, "dir").await;
+async fn non_recursive_watch_reports_only_direct_entries() {
+    let mut fixture =
+        WatchFixture::start(false, |home| std::fs::create_dir(home.join("below")).unwrap()).await;
+    std::fs::write(fixture.path("below/file"), "x").unwrap();
+    std::fs::write(fixture.path("a"), "").unwrap();
+    std::fs::write(fixture.path("a"), "text").unwrap();
+    std::fs::rename(fixture.path("a"), fixture.path("b")).unwrap();
+    std::fs::remove_file(fixture.path("b")).unwrap();
+    std::fs::create_dir(fixture.path("dir")).unwrap();
+    let events = fixture.read_until(CREATED, "dir").await;
     let expected = [
         seen(CREATED, "a", false),
         seen(CHANGED, "a", false),
@@ -79,56 +80,56 @@ async fn a_directory_reports_what_happens_in_it_and_not_below() {
     assert_eq!(events, expected);
 }
 
-/// A file that the guest writes has another name until it is whole.
+/// A file that the guest writes has a temporary name until it is complete.
 #[tokio::test]
-async fn names_of_what_is_not_whole_are_not_seen() {
+async fn temporary_names_are_not_reported() {
     for recursive in [false, true] {
-        let mut watched = Watched::start(recursive, |home| {
+        let mut fixture = WatchFixture::start(recursive, |home| {
             std::fs::write(home.join(".belljar-00000000000000aa"), "left behind").unwrap();
         })
         .await;
         let (new, other) =
-            (watched.path(".belljar-0123456789abcdef"), watched.path(".belljar-fedcba9876543210~"));
+            (fixture.path(".belljar-0123456789abcdef"), fixture.path(".belljar-fedcba9876543210~"));
         std::fs::write(&new, "one").unwrap();
-        std::fs::rename(&new, watched.path("file")).unwrap();
-        // One that breaks off, and a place where an archive is unpacked.
+        std::fs::rename(&new, fixture.path("file")).unwrap();
+        // A cancelled write, and the staging directory of an archive.
         std::fs::write(&new, "three").unwrap();
         std::fs::remove_file(&new).unwrap();
         std::fs::create_dir(&new).unwrap();
         std::fs::create_dir(new.join("dir")).unwrap();
         std::fs::write(new.join("dir/inner"), "").unwrap();
-        std::fs::rename(new.join("dir"), watched.path("dir")).unwrap();
+        std::fs::rename(new.join("dir"), fixture.path("dir")).unwrap();
         std::fs::remove_dir(&new).unwrap();
-        // What only looks like one is seen.
-        std::fs::write(watched.path(".belljar-notes"), "").unwrap();
-        std::fs::create_dir(watched.path("end")).unwrap();
-        let events = watched.until(CREATED, "end").await;
-        let told = |path: &str| {
+        // A name that only resembles a temporary one is reported.
+        std::fs::write(fixture.path(".belljar-notes"), "").unwrap();
+        std::fs::create_dir(fixture.path("end")).unwrap();
+        let events = fixture.read_until(CREATED, "end").await;
+        let kinds_of = |path: &str| {
             events.iter().filter(|(_, at, _)| at == path).map(|(kind, ..)| *kind).collect::<Vec<_>>()
         };
-        assert_eq!(told("file"), [CREATED, CHANGED], "{events:?}");
-        assert_eq!(told(".belljar-notes"), [CREATED], "{events:?}");
-        assert_eq!(told("dir"), [MOVED_TO], "{events:?}");
+        assert_eq!(kinds_of("file"), [CREATED, CHANGED], "{events:?}");
+        assert_eq!(kinds_of(".belljar-notes"), [CREATED], "{events:?}");
+        assert_eq!(kinds_of("dir"), [MOVED_TO], "{events:?}");
         assert!(events.iter().all(|(_, at, _)| !at.contains("0123456789abcdef")), "{events:?}");
-        // What takes the place of something is no new name.
+        // A replacement is not reported as created.
         std::fs::write(&other, "two").unwrap();
-        std::fs::rename(&other, watched.path("file")).unwrap();
-        let events = watched.until(CHANGED, "file").await;
+        std::fs::rename(&other, fixture.path("file")).unwrap();
+        let events = fixture.read_until(CHANGED, "file").await;
         assert!(events.iter().all(|(_, at, _)| at == "file" || at == "dir/inner"), "{events:?}");
         assert!(!events.contains(&seen(CREATED, "file", false)), "{events:?}");
     }
 }
 
 #[tokio::test]
-async fn new_directories_are_watched_with_what_was_made_in_them_before() {
-    let mut watched =
-        Watched::start(true, |home| std::fs::create_dir_all(home.join("old/deep")).unwrap()).await;
-    // All of it before the first event is read.
-    std::fs::create_dir_all(watched.path("new/one/two")).unwrap();
-    std::fs::write(watched.path("new/one/two/file"), "x").unwrap();
-    std::fs::write(watched.path("old/deep/file"), "x").unwrap();
-    std::fs::write(watched.path("end"), "").unwrap();
-    let mut events = watched.until(CREATED, "new/one/two/file").await;
+async fn new_directories_are_watched_with_entries_created_before_the_watch() {
+    let mut fixture =
+        WatchFixture::start(true, |home| std::fs::create_dir_all(home.join("old/deep")).unwrap()).await;
+    // Everything is created before the first event is read.
+    std::fs::create_dir_all(fixture.path("new/one/two")).unwrap();
+    std::fs::write(fixture.path("new/one/two/file"), "x").unwrap();
+    std::fs::write(fixture.path("old/deep/file"), "x").unwrap();
+    std::fs::write(fixture.path("end"), "").unwrap();
+    let mut events = fixture.read_until(CREATED, "new/one/two/file").await;
     for expected in [
         seen(CREATED, "new", true),
         seen(CREATED, "new/one", true),
@@ -140,53 +141,54 @@ async fn new_directories_are_watched_with_what_was_made_in_them_before() {
         events.remove(position);
         assert!(!events.contains(&expected), "{expected:?} comes once");
     }
-    std::fs::write(watched.path("new/one/two/later"), "x").unwrap();
-    std::fs::remove_dir_all(watched.path("new/one")).unwrap();
-    let events = watched.until(REMOVED, "new/one").await;
+    std::fs::write(fixture.path("new/one/two/later"), "x").unwrap();
+    std::fs::remove_dir_all(fixture.path("new/one")).unwrap();
+    let events = fixture.read_until(REMOVED, "new/one").await;
     assert!(events.contains(&seen(CREATED, "new/one/two/later", false)));
     assert!(events.contains(&seen(REMOVED, "new/one/two", true)));
 }
 
 #[tokio::test]
-async fn renamed_directories_go_on_under_their_new_name() {
-    let mut watched = Watched::start(true, |home| std::fs::create_dir_all(home.join("a/b")).unwrap()).await;
-    std::fs::rename(watched.path("a"), watched.path("c")).unwrap();
-    std::fs::write(watched.path("c/b/file"), "").unwrap();
-    let events = watched.until(CREATED, "c/b/file").await;
+async fn renamed_directories_are_reported_under_their_new_name() {
+    let mut fixture =
+        WatchFixture::start(true, |home| std::fs::create_dir_all(home.join("a/b")).unwrap()).await;
+    std::fs::rename(fixture.path("a"), fixture.path("c")).unwrap();
+    std::fs::write(fixture.path("c/b/file"), "").unwrap();
+    let events = fixture.read_until(CREATED, "c/b/file").await;
     assert_eq!(events[..2], [seen(MOVED_FROM, "a", true), seen(MOVED_TO, "c", true)]);
 
-    let outside = tempfile::tempdir_in(watched.home.path().parent().unwrap()).unwrap();
-    std::fs::rename(watched.path("c"), outside.path().join("c")).unwrap();
-    std::fs::write(watched.path("end"), "").unwrap();
+    let outside = tempfile::tempdir_in(fixture.home.path().parent().unwrap()).unwrap();
+    std::fs::rename(fixture.path("c"), outside.path().join("c")).unwrap();
+    std::fs::write(fixture.path("end"), "").unwrap();
     std::fs::write(outside.path().join("c/b/unseen"), "").unwrap();
-    watched.until(CREATED, "end").await;
-    std::fs::rename(outside.path().join("c"), watched.path("back")).unwrap();
-    let events = watched.until(CREATED, "back/b/unseen").await;
+    fixture.read_until(CREATED, "end").await;
+    std::fs::rename(outside.path().join("c"), fixture.path("back")).unwrap();
+    let events = fixture.read_until(CREATED, "back/b/unseen").await;
     assert_eq!(events[0], seen(MOVED_TO, "back", true), "{events:?}");
 }
 
 #[tokio::test]
-async fn an_overflow_is_passed_on_and_directories_made_meanwhile_are_found() {
+async fn overflow_is_reported_and_missed_directories_are_found() {
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
-    let mut watched = Watched::start(true, |home| std::fs::write(home.join("x"), "").unwrap()).await;
+    let mut fixture = WatchFixture::start(true, |home| std::fs::write(home.join("x"), "").unwrap()).await;
     for _ in 0..=limit / 2 {
-        std::fs::rename(watched.path("x"), watched.path("y")).unwrap();
-        std::fs::rename(watched.path("y"), watched.path("x")).unwrap();
+        std::fs::rename(fixture.path("x"), fixture.path("y")).unwrap();
+        std::fs::rename(fixture.path("y"), fixture.path("x")).unwrap();
     }
-    std::fs::create_dir(watched.path("lost")).unwrap();
-    watched.until(OVERFLOW, "").await;
-    watched.until(CREATED, "lost").await;
-    std::fs::write(watched.path("lost/file"), "").unwrap();
-    watched.until(CREATED, "lost/file").await;
+    std::fs::create_dir(fixture.path("lost")).unwrap();
+    fixture.read_until(OVERFLOW, "").await;
+    fixture.read_until(CREATED, "lost").await;
+    std::fs::write(fixture.path("lost/file"), "").unwrap();
+    fixture.read_until(CREATED, "lost/file").await;
 }
 
 #[tokio::test]
-async fn it_ends_with_its_directory_and_refuses_what_is_none() {
-    let mut watched = Watched::start(true, |home| std::fs::create_dir(home.join("a")).unwrap()).await;
-    std::fs::remove_dir_all(watched.home.path()).unwrap();
-    watched.until(REMOVED, "").await;
-    assert_eq!(watched.next().await, None);
+async fn watch_ends_with_its_directory_and_refuses_non_directories() {
+    let mut fixture = WatchFixture::start(true, |home| std::fs::create_dir(home.join("a")).unwrap()).await;
+    std::fs::remove_dir_all(fixture.home.path()).unwrap();
+    fixture.read_until(REMOVED, "").await;
+    assert_eq!(fixture.next().await, None);
 
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "").unwrap();
@@ -197,7 +199,7 @@ async fn it_ends_with_its_directory_and_refuses_what_is_none() {
 }
 
 #[tokio::test]
-async fn the_number_of_watches_is_bounded() {
+async fn number_of_watches_is_bounded() {
     let home = tempfile::tempdir().unwrap();
     for index in 0..MAX_WATCHES {
         std::fs::create_dir(home.path().join(index.to_string())).unwrap();

@@ -1,4 +1,4 @@
-//! Which directories are watched under which paths, and what the kernel's events mean for them.
+//! Watched directories with their paths, and the translation of the kernel's events.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -10,13 +10,13 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-/// The most directories that one call watches.
+/// Maximum number of directories that one call watches.
 pub(super) const MAX_WATCHES: usize = 8192;
 
-/// How many names are read before other work gets its turn.
-const SCAN_AT_ONCE: usize = 256;
+/// Number of names read before the task yields.
+const SCAN_BATCH: usize = 256;
 
-/// What is reported.
+/// Kernel events that are subscribed to.
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -25,7 +25,7 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DELETE_SELF);
 
-/// One event as the kernel gives it.
+/// One event of the kernel.
 pub(super) struct Event {
     pub(super) watch: i32,
     pub(super) flags: ReadFlags,
@@ -33,18 +33,18 @@ pub(super) struct Event {
     pub(super) name: Option<Vec<u8>>,
 }
 
-/// A watched tree. Paths in it are relative to its root, whose own is empty.
+/// A watched tree. Paths in it are relative to its root, whose path is empty.
 pub(super) struct Tree {
     pub(super) inotify: AsyncFd<OwnedFd>,
     root: Vec<u8>,
     recursive: bool,
     watches: HashMap<i32, Vec<u8>>,
-    /// Directories that are still to be read. Each has a watch, which bounds their number.
+    /// Directories still to be read. Each has a watch, which bounds their number.
     scans: VecDeque<Scan>,
     reading: Option<(Dir, Scan)>,
-    /// A directory that left its place; where it went is in the very next event, or it is out of the tree.
+    /// A directory that was moved; the very next event has its new path, or else it left the tree.
     moving: Option<(u32, Vec<u8>)>,
-    /// A file that left its temporary name; its own is in the very next event.
+    /// A file that was renamed from its temporary name; the very next event has its final name.
     arriving: Option<(u32, Temporary)>,
     events: VecDeque<v1::WatchEvent>,
     ended: bool,
@@ -55,12 +55,12 @@ struct Scan {
     report: Report,
 }
 
-/// What of a directory's names is news.
+/// Entries of a scanned directory that are reported as created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Report {
-    /// Nothing: it was there before the watch began.
-    Nothing,
-    /// Everything: the directory is new.
+    /// None: the directory existed before the watch began.
+    None,
+    /// All: the directory is new.
     All,
     /// Directories that have no watch yet: events were lost.
     Unknown,
@@ -69,7 +69,7 @@ enum Report {
 enum Added {
     New,
     Known,
-    /// It is no directory (any more), or closed to the user.
+    /// Not a directory (any more), or not readable by the user.
     No,
 }
 
@@ -88,11 +88,11 @@ impl Tree {
             events: VecDeque::new(),
             ended: false,
         };
-        tree.scan_later(Vec::new(), Report::Nothing);
+        tree.scan_later(Vec::new(), Report::None);
         Ok(tree)
     }
 
-    /// Puts `READY` before everything that has been seen meanwhile.
+    /// Inserts `READY` before all events seen so far.
     pub(super) fn ready(&mut self) {
         let kind = v1::WatchKind::WATCH_KIND_READY.into();
         self.events.push_front(v1::WatchEvent { kind, directory: true, ..Default::default() });
@@ -102,7 +102,7 @@ impl Tree {
         self.events.pop_front()
     }
 
-    /// The root is gone.
+    /// Reports whether the root was removed.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -110,14 +110,14 @@ impl Tree {
     fn report(&mut self, kind: v1::WatchKind, path: &[u8], directory: bool) {
         let path = bytes::Bytes::copy_from_slice(path);
         let event = v1::WatchEvent { kind: kind.into(), path, directory, ..Default::default() };
-        // A file that is written in small pieces is one change as long as nobody has read of it.
+        // Many small writes to a file are one change until it is read.
         if kind != v1::WatchKind::WATCH_KIND_CHANGED || self.events.back() != Some(&event) {
             self.events.push_back(event);
         }
     }
 
-    /// Takes in one event of the kernel.
-    pub(super) fn take(&mut self, event: Event) -> Result<(), Errno> {
+    /// Processes one event of the kernel.
+    pub(super) fn handle(&mut self, event: Event) -> Result<(), Errno> {
         use v1::WatchKind as Kind;
         let Event { watch, flags, cookie, name } = event;
         let moved = self.moving.take();
@@ -150,13 +150,13 @@ impl Tree {
             }
             return Ok(());
         }
-        // Without a name it is about the directory itself, which its parent's watch reports.
+        // An event without a name is about the directory itself, which the parent's watch reports.
         let Some(name) = name else { return Ok(()) };
         let path = join(base, &name);
         let directory = flags.contains(ReadFlags::ISDIR);
         let arriving = self.arriving.take().filter(|(from, _)| *from == cookie).map(|(_, replaces)| replaces);
-        if let Some(temporary) = Temporary::named(&name) {
-            // What leaves such a name is news under the next one.
+        if let Some(temporary) = Temporary::from_name(&name) {
+            // A rename from a temporary name is reported under the final name.
             if flags.contains(ReadFlags::MOVED_FROM) {
                 self.arriving = Some((cookie, temporary));
             }
@@ -164,10 +164,10 @@ impl Tree {
         }
         let follow = directory && self.recursive;
         if let Some(arrived) = arriving.filter(|_| flags.contains(ReadFlags::MOVED_TO)) {
-            self.arrive(path, directory, arrived)?;
+            self.report_arrival(path, directory, arrived)?;
         } else if flags.contains(ReadFlags::CREATE) {
             let added = if follow { self.add(&path)? } else { Added::No };
-            // A directory that is known was found, and reported, by reading the one above it.
+            // A known directory was found, and reported, by reading its parent.
             if !matches!(added, Added::Known) {
                 self.report(Kind::WATCH_KIND_CREATED, &path, directory);
             }
@@ -197,8 +197,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes in what was written under a temporary name and has its own now: that is how writing it looks from outside.
-    fn arrive(&mut self, path: Vec<u8>, directory: bool, arrived: Temporary) -> Result<(), Errno> {
+    /// Reports the rename of a temporary name to its final name as the write that it is from outside.
+    fn report_arrival(&mut self, path: Vec<u8>, directory: bool, arrived: Temporary) -> Result<(), Errno> {
         use v1::WatchKind as Kind;
         if arrived == Temporary::New {
             self.report(Kind::WATCH_KIND_CREATED, &path, directory);
@@ -211,18 +211,18 @@ impl Tree {
         Ok(())
     }
 
-    fn full(&self, path: &[u8]) -> Vec<u8> {
+    fn full_path(&self, path: &[u8]) -> Vec<u8> {
         if path.is_empty() { self.root.clone() } else { join(&self.root, path) }
     }
 
-    /// Watches a directory below the root.
+    /// Adds a watch for a directory below the root.
     fn add(&mut self, path: &[u8]) -> Result<Added, Errno> {
         let flags = EVENTS | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        let watch = match inotify::add_watch(&self.inotify, self.full(path), flags) {
+        let watch = match inotify::add_watch(&self.inotify, self.full_path(path), flags) {
             Ok(watch) => watch,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(Added::No),
             Err(Errno::NAMETOOLONG) => {
-                // Too deep for the kernel: what happens there is lost, and that is what is said.
+                // The path is too long for the kernel: events there are lost, which `OVERFLOW` reports.
                 self.report(v1::WatchKind::WATCH_KIND_OVERFLOW, b"", false);
                 return Ok(Added::No);
             }
@@ -230,7 +230,7 @@ impl Tree {
         };
         match self.watches.get(&watch).cloned() {
             Some(known) => {
-                // It can have moved, with the event for that still to come.
+                // It may have moved, with the event for that still queued.
                 if known != path && !known.is_empty() {
                     self.rename(&known, path);
                 }
@@ -244,23 +244,23 @@ impl Tree {
         }
     }
 
-    /// Changes the paths of a directory and of all below it.
+    /// Updates the paths of a directory and of all directories below it.
     fn rename(&mut self, from: &[u8], to: &[u8]) {
         let scans = self.scans.iter_mut().chain(self.reading.as_mut().map(|(_, scan)| scan));
         for path in self.watches.values_mut().chain(scans.map(|scan| &mut scan.path)) {
-            if let Some(rest) = below(path, from) {
+            if let Some(rest) = strip_base(path, from) {
                 *path = [to, rest].concat();
             }
         }
     }
 
-    /// Stops watching a directory and all below it.
+    /// Stops watching a directory and all directories below it.
     fn forget(&mut self, path: &[u8]) {
         let fd = &self.inotify;
         self.watches.retain(|watch, watched| {
-            let gone = below(watched, path).is_some();
+            let gone = strip_base(watched, path).is_some();
             if gone {
-                // It fails when the directory has been removed, and its watch with it.
+                // Fails if the directory was removed, and its watch with it.
                 let _ = inotify::remove_watch(fd, *watch);
             }
             !gone
@@ -273,19 +273,19 @@ impl Tree {
         }
     }
 
-    /// Reads on in directories that are still to be read. False when there is nothing left to do.
+    /// Continues to read pending directories. Returns false if none is left.
     pub(super) fn scan_some(&mut self) -> Result<bool, Errno> {
         if self.reading.is_none() {
             let Some(scan) = self.scans.pop_front() else { return Ok(false) };
             let follow = scan.path.is_empty();
-            match open_dir(CWD, self.full(&scan.path), follow).and_then(Dir::new) {
+            match open_dir(CWD, self.full_path(&scan.path), follow).and_then(Dir::new) {
                 Ok(dir) => self.reading = Some((dir, scan)),
-                // It has gone, or moved where its watch has been moved to.
+                // Removed, or moved to where its watch has been moved.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        for _ in 0..SCAN_AT_ONCE {
+        for _ in 0..SCAN_BATCH {
             let Some((dir, scan)) = &mut self.reading else { break };
             let Some(entry) = dir.read() else {
                 self.reading = None;
@@ -293,36 +293,36 @@ impl Tree {
             };
             let entry = entry?;
             let name = entry.file_name();
-            if name == c"." || name == c".." || Temporary::named(name.to_bytes()).is_some() {
+            if name == c"." || name == c".." || Temporary::from_name(name.to_bytes()).is_some() {
                 continue;
             }
             let path = join(&scan.path, name.to_bytes());
             let report = scan.report;
-            self.found(&path, entry.file_type(), report)?;
+            self.handle_entry(&path, entry.file_type(), report)?;
         }
         Ok(true)
     }
 
-    /// Takes in a name that reading a directory has brought.
-    fn found(&mut self, path: &[u8], kind: FileType, report: Report) -> Result<(), Errno> {
+    /// Processes an entry found by reading a directory.
+    fn handle_entry(&mut self, path: &[u8], kind: FileType, report: Report) -> Result<(), Errno> {
         let directory = match kind {
             FileType::Unknown => {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
-                let stat = rustix::fs::statx(CWD, self.full(path), flags, StatxFlags::TYPE);
+                let stat = rustix::fs::statx(CWD, self.full_path(path), flags, StatxFlags::TYPE);
                 stat.is_ok_and(|stat| FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory)
             }
             kind => kind == FileType::Directory,
         };
         let added = if directory { self.add(path)? } else { Added::No };
-        let news = match (report, &added) {
-            (Report::Nothing, _) | (_, Added::Known) | (Report::Unknown, Added::No) => false,
+        let is_new = match (report, &added) {
+            (Report::None, _) | (_, Added::Known) | (Report::Unknown, Added::No) => false,
             (Report::All, _) | (Report::Unknown, Added::New) => true,
         };
-        if news {
+        if is_new {
             self.report(v1::WatchKind::WATCH_KIND_CREATED, path, directory);
         }
         match (added, report) {
-            (Added::New, Report::Nothing) => self.scan_later(path.to_vec(), Report::Nothing),
+            (Added::New, Report::None) => self.scan_later(path.to_vec(), Report::None),
             (Added::New, _) => self.scan_later(path.to_vec(), Report::All),
             (Added::Known, Report::Unknown) => self.scan_later(path.to_vec(), Report::Unknown),
             (Added::Known | Added::No, _) => {}
@@ -343,7 +343,7 @@ fn join(base: &[u8], name: &[u8]) -> Vec<u8> {
     if base.is_empty() { name.to_vec() } else { [base, b"/", name].concat() }
 }
 
-/// What follows `base` in `path`, when `path` is it or below it.
-fn below<'a>(path: &'a [u8], base: &[u8]) -> Option<&'a [u8]> {
+/// Returns what follows `base` in `path`, if `path` is `base` or below it.
+fn strip_base<'a>(path: &'a [u8], base: &[u8]) -> Option<&'a [u8]> {
     path.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

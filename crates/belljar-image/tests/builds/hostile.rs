@@ -1,18 +1,20 @@
-//! Steps that attack: what they reach is their own sandbox.
+//! Hostile steps, which must stay confined to their sandbox.
 
 use belljar_image::{BuildEvent, BuildInput};
 
-use crate::world::{Case, World};
+use crate::fixture::{Case, Fixture};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     vec![
-        ("a_step_reaches_nothing_of_the_host", |world| Box::pin(attack(world))),
-        ("a_step_that_forks_and_hangs_is_ended_with_its_build", |world| Box::pin(left_behind(world))),
-        ("a_forbidden_directory_is_no_mirror", |world| Box::pin(mirror(world))),
+        ("step_cannot_reach_the_host", |fixture| Box::pin(attack(fixture))),
+        ("background_processes_of_a_step_end_with_the_build", |fixture| {
+            Box::pin(background_process(fixture))
+        }),
+        ("forbidden_directories_are_refused_as_mirror", |fixture| Box::pin(mirror(fixture))),
     ]
 }
 
-/// Each line says what it could do; only `fine` may stand there.
+/// Each line prints `reached …` if its attack works; only `fine` may be printed.
 const ATTACKS: &str = r#"
 cat /etc/shadow 2>/dev/null && echo reached shadow
 echo x > /usr/bin/planted 2>/dev/null && echo reached usr
@@ -29,13 +31,13 @@ echo 1 > /proc/sys/kernel/hostname 2>/dev/null && echo reached sysctl
 echo fine
 "#;
 
-async fn attack(world: World) {
-    let mirror = world.path().join("mirror");
+async fn attack(fixture: Fixture) {
+    let mirror = fixture.path().join("mirror");
     std::fs::create_dir(&mirror).unwrap();
     let text = format!("name = \"a\"\nbase = \"host\"\n[[step]]\nrun = '''{ATTACKS}'''\n");
     let input = BuildInput { mirror: Some(mirror.clone()), ..BuildInput::default() };
-    let (built, told) = world.build(&text, &input).await;
-    let lines: Vec<&str> = told
+    let (built, events) = fixture.build(&text, &input).await;
+    let lines: Vec<&str> = events
         .iter()
         .filter_map(|event| match event {
             BuildEvent::Log { line, .. } => Some(line.as_str()),
@@ -48,22 +50,22 @@ async fn attack(world: World) {
     assert_eq!(std::fs::read_dir(&mirror).unwrap().count(), 0);
 }
 
-async fn left_behind(world: World) {
+async fn background_process(fixture: Fixture) {
     let text = "name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"setsid sleep 1000 & echo $! > made\"\n[[step]]\nrun = \"ls\"";
-    let built = world.good(text, &BuildInput::default()).await;
-    let said = world.sh(&built, "cat /opt/template/made").await;
-    assert_eq!(said.code, 0, "{said:?}");
-    world.until_no_loops().await;
+    let built = fixture.build_ok(text, &BuildInput::default()).await;
+    let output = fixture.sh(&built, "cat /opt/template/made").await;
+    assert_eq!(output.code, 0, "{output:?}");
+    fixture.wait_for_no_loops().await;
 }
 
-async fn mirror(world: World) {
+async fn mirror(fixture: Fixture) {
     for dir in ["/etc/ssh", "/proc", "/root/.ssh", "/"] {
         if !std::path::Path::new(dir).exists() {
             continue;
         }
         let input = BuildInput { mirror: Some(dir.into()), ..BuildInput::default() };
         let text = "name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"true\"";
-        let (built, _) = world.build(text, &input).await;
+        let (built, _) = fixture.build(text, &input).await;
         let error = built.unwrap_err();
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         let text = format!("{error}: {cause}");

@@ -1,4 +1,4 @@
-//! Trees of their own: OCI images that the cases make, and a Debian where there is a mirror.
+//! Separate trees: OCI images made by the cases, and Debian if a mirror is available.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,29 +9,29 @@ use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
-use crate::world::{Case, World};
+use crate::fixture::{Case, Fixture};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     vec![
-        ("an_image_is_a_tree_of_its_own", |world| Box::pin(image(world))),
-        ("steps_with_a_network_have_a_resolver", |world| Box::pin(resolver(world))),
-        ("a_debian_is_made_from_a_mirror", |world| Box::pin(debian(world))),
-        ("a_layer_that_is_not_its_digest_is_refused", |world| Box::pin(changed(world))),
-        ("links_devices_and_set_uid_files_of_an_image_lead_nowhere", |world| Box::pin(hostile(world))),
+        ("oci_image_becomes_a_separate_tree", |fixture| Box::pin(image(fixture))),
+        ("only_steps_with_a_network_have_a_resolver", |fixture| Box::pin(resolver(fixture))),
+        ("a_debian_is_made_from_a_mirror", |fixture| Box::pin(debian(fixture))),
+        ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
+        ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
 }
 
-/// One entry of a layer: its path, what it is, its mode, and content or target.
+/// An entry of a layer: path, type, mode, and content or target.
 pub(crate) type Entry<'a> = (&'a str, EntryType, u32, &'a [u8]);
 
-/// A gzipped layer.
+/// Returns a gzipped layer.
 fn layer(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, kind, mode, content) in entries {
         let mut header = Header::new_gnu();
         header.set_entry_type(*kind);
         header.set_mode(*mode);
-        // By hand: the library refuses the paths that an attacker would write.
+        // Written directly, because the library refuses hostile paths.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         let mut data: &[u8] = b"";
         match kind {
@@ -51,7 +51,7 @@ fn layer(entries: &[Entry<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Programs of this machine that a tiny image has, with the libraries they need.
+/// Returns programs of this machine for a tiny image, with the libraries that they need.
 fn programs(names: &[&str]) -> Vec<(String, Vec<u8>)> {
     let mut files = std::collections::BTreeMap::new();
     for name in names {
@@ -72,7 +72,7 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An image layout in `dir`.
+/// Writes an image layout into `dir`, and returns its path.
 pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>]) -> PathBuf {
     let root = dir.join("layout");
     let blobs = root.join("blobs/sha256");
@@ -98,7 +98,7 @@ pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>]) -> PathBuf {
     root
 }
 
-/// A layer with a shell and a few programs, and more.
+/// Returns a layer with a shell, a few programs and the entries in `more`.
 pub(crate) fn base_layer(more: &[Entry<'_>]) -> Vec<u8> {
     let files = programs(&["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head", "stat"]);
     let mut entries: Vec<Entry<'_>> = Vec::new();
@@ -115,7 +115,7 @@ fn input(image: PathBuf) -> BuildInput {
     BuildInput { image: Some(image), ..BuildInput::default() }
 }
 
-async fn image(world: World) {
+async fn image(fixture: Fixture) {
     use EntryType::{Directory, Regular};
     let lower = base_layer(&[
         ("work/", Directory, 0o755, b""),
@@ -129,49 +129,49 @@ async fn image(world: World) {
         ("opaque/.wh..wh..opq", Regular, 0o644, b""),
         ("opaque/new", Regular, 0o644, b"new\n"),
     ]);
-    let root = layout(world.path(), &[lower, upper]);
+    let root = layout(fixture.path(), &[lower, upper]);
     let text = format!("{OCI}[[step]]\nrun = \"echo $FROM_IMAGE > made; mkdir /new\"\n");
-    let built = world.good(&text, &input(root.clone())).await;
+    let built = fixture.build_ok(&text, &input(root.clone())).await;
     assert_eq!(built.start.workdir.as_deref(), Some("/work"));
-    let said = world
+    let output = fixture
         .sh(&built, "ls /work /opaque /; cat /work/made /etc/passwd /etc/hostname; echo $$; id -u")
         .await;
     for expected in
         ["kept", "made", "opaque:\nnew\n", "yes\n", "user:x:1000", "belljar\n", "\nnew\n", "1000\n"]
     {
-        assert!(said.text.contains(expected), "{expected}: {said:?}");
+        assert!(output.text.contains(expected), "{expected}: {output:?}");
     }
-    assert!(!said.text.contains("gone") && !said.text.contains(".wh."), "{said:?}");
-    assert_eq!(said.isolation.tree, "template");
-    // The same image as a tar is the same image.
-    let tar = world.path().join("image.tar");
+    assert!(!output.text.contains("gone") && !output.text.contains(".wh."), "{output:?}");
+    assert_eq!(output.isolation.tree, "template");
+    // The same image as a tar gives the same layer.
+    let tar = fixture.path().join("image.tar");
     let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().unwrap();
     assert!(packed.success());
-    assert_eq!(world.good(&text, &input(tar)).await.layer, built.layer);
+    assert_eq!(fixture.build_ok(&text, &input(tar)).await.layer, built.layer);
 }
 
-/// Tests of what is reached are in `crates/belljar/tests/network`.
-async fn resolver(world: World) {
-    let root = layout(world.path(), &[base_layer(&[("work/", EntryType::Directory, 0o755, b"")])]);
+/// Tests of reachability are in `crates/belljar/tests/network`.
+async fn resolver(fixture: Fixture) {
+    let root = layout(fixture.path(), &[base_layer(&[("work/", EntryType::Directory, 0o755, b"")])]);
     let step = "[[step]]\nrun = \"cat /etc/resolv.conf; echo made > /made\"\n";
     let network = "network = { presets = [\"pip\"] }\n";
-    let (built, told) = world.build(&format!("{OCI}{step}{network}"), &input(root.clone())).await;
-    let is_told = |told: &[BuildEvent]| {
-        told.iter().any(
+    let (built, events) = fixture.build(&format!("{OCI}{step}{network}"), &input(root.clone())).await;
+    let has_nameserver = |events: &[BuildEvent]| {
+        events.iter().any(
             |event| matches!(event, BuildEvent::Log { line, .. } if line.contains("nameserver 198.18.0.1")),
         )
     };
-    assert!(is_told(&told), "{built:?} {told:?}");
-    // Neither what comes of it nor a step without a network has one.
+    assert!(has_nameserver(&events), "{built:?} {events:?}");
+    // Neither the built template nor a step without a network has one.
     let built = built.unwrap();
-    let said = world.sh(&built, "cat /made /etc/resolv.conf").await;
-    assert_eq!(said.text, "made\n# The network of this sandbox is disabled.\n");
-    let (built, told) = world.build(&format!("{OCI}{step}"), &input(root)).await;
-    assert!(built.is_ok() && !is_told(&told), "{told:?}");
+    let output = fixture.sh(&built, "cat /made /etc/resolv.conf").await;
+    assert_eq!(output.text, "made\n# The network of this sandbox is disabled.\n");
+    let (built, events) = fixture.build(&format!("{OCI}{step}"), &input(root)).await;
+    assert!(built.is_ok() && !has_nameserver(&events), "{events:?}");
 }
 
-/// Needs mmdebstrap, and a mirror that `templates/mirror.sh templates/base.toml DIR` has filled.
-async fn debian(world: World) {
+/// Needs mmdebstrap, and a mirror filled by `templates/mirror.sh templates/base.toml DIR`.
+async fn debian(fixture: Fixture) {
     let mirror = std::env::var_os("BELLJAR_TEST_MIRROR").map(PathBuf::from);
     let (Some(mirror), true) = (mirror, Path::new("/usr/bin/mmdebstrap").exists()) else {
         eprintln!("SKIPPED a_debian_is_made_from_a_mirror: set BELLJAR_TEST_MIRROR, and install mmdebstrap");
@@ -179,29 +179,29 @@ async fn debian(world: World) {
     };
     let text = "name = \"d\"\nbase = \"debian\"\n[[step]]\napt = [\"python3\"]\n";
     let input = BuildInput { mirror: Some(mirror), ..BuildInput::default() };
-    let built = world.good(text, &input).await;
-    let said = world
+    let built = fixture.build_ok(text, &input).await;
+    let output = fixture
         .sh(&built, "cat /etc/os-release; python3 -c 'print(6 * 7)'; dpkg -s python3 | grep ^Status")
         .await;
     for expected in ["ID=debian", "42\n", "Status: install ok installed"] {
-        assert!(said.text.contains(expected), "{expected}: {said:?}");
+        assert!(output.text.contains(expected), "{expected}: {output:?}");
     }
 }
 
-async fn changed(world: World) {
-    let root = layout(world.path(), &[base_layer(&[])]);
+async fn changed(fixture: Fixture) {
+    let root = layout(fixture.path(), &[base_layer(&[])]);
     let largest = std::fs::read_dir(root.join("blobs/sha256")).unwrap().map(Result::unwrap);
     let largest = largest.max_by_key(|entry| entry.metadata().unwrap().len()).unwrap();
     std::fs::write(largest.path(), b"something else").unwrap();
-    let (built, _) = world.build(OCI, &input(root)).await;
+    let (built, _) = fixture.build(OCI, &input(root)).await;
     let error = built.unwrap_err().to_string();
     assert!(error.contains("unpacking the layer sha256:"), "{error}");
-    world.until_no_loops().await;
+    fixture.wait_for_no_loops().await;
 }
 
-async fn hostile(world: World) {
+async fn hostile(fixture: Fixture) {
     use EntryType::{Block, Char, Directory, Link, Regular, Symlink};
-    let canary = world.path().join("canary");
+    let canary = fixture.path().join("canary");
     std::fs::write(&canary, "untouched").unwrap();
     let target = canary.display().to_string();
     let up = format!("../../../../../../../..{target}");
@@ -222,19 +222,20 @@ async fn hostile(world: World) {
     ]);
     let climbing = layer(&[(&up, Regular, 0o644, b"climbed"), ("hard", Link, 0o644, target.as_bytes())]);
     for layers in [vec![lower.clone(), upper], vec![lower, climbing]] {
-        let root = layout(world.path(), &layers);
-        // Refused or built: nothing of the machine is touched.
-        let (built, _) = world.build(OCI, &input(root)).await;
+        let root = layout(fixture.path(), &layers);
+        // The build may fail or succeed, but must not touch the machine.
+        let (built, _) = fixture.build(OCI, &input(root)).await;
         if let Ok(built) = built {
-            let said =
-                world.sh(&built, "ls -la / /suid; head -c 1 /null; head -c 1 /disk; stat -c %a /suid").await;
+            let output = fixture
+                .sh(&built, "ls -la / /suid; head -c 1 /null; head -c 1 /disk; stat -c %a /suid")
+                .await;
             assert!(
-                !said.text.contains("brw-") && !said.text.contains("crw-rw-rw- 1 nobody nogroup 1, 5"),
-                "{said:?}"
+                !output.text.contains("brw-") && !output.text.contains("crw-rw-rw- 1 nobody nogroup 1, 5"),
+                "{output:?}"
             );
         }
         assert_eq!(std::fs::read_to_string(&canary).unwrap(), "untouched");
         assert!(!Path::new("/tmp/planted-by-an-image").exists());
     }
-    world.until_no_loops().await;
+    fixture.wait_for_no_loops().await;
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use belljar_engine::{Ask, GuestClient, GuestError, Pack, v1};
+use belljar_engine::{GuestCall, GuestClient, GuestError, Pack, v1};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
@@ -59,19 +59,19 @@ impl Unpack {
     }
 }
 
-impl Ask for Write {
-    type Answer = v1::Entry;
+impl GuestCall for Write {
+    type Response = v1::Entry;
 
-    async fn ask(self, guest: &GuestClient) -> Result<v1::Entry, GuestError> {
-        guest.ask(belljar_engine::written(self.open, self.content)).await
+    async fn call(self, guest: &GuestClient) -> Result<v1::Entry, GuestError> {
+        guest.call(belljar_engine::write_messages(self.open, self.content)).await
     }
 }
 
-impl Ask for Unpack {
-    type Answer = v1::UnpackResponse;
+impl GuestCall for Unpack {
+    type Response = v1::UnpackResponse;
 
-    async fn ask(self, guest: &GuestClient) -> Result<v1::UnpackResponse, GuestError> {
-        guest.ask(belljar_engine::unpacked(self.open, self.archive)).await
+    async fn call(self, guest: &GuestClient) -> Result<v1::UnpackResponse, GuestError> {
+        guest.call(belljar_engine::unpack_messages(self.open, self.archive)).await
     }
 }
 

@@ -5,7 +5,7 @@
 //!    role ─► sandbox, resumed and in use ─► checks: quota, … ─► to its end, by the guest ─► audit ─► answer
 //! ```
 //!
-//! An operation is a request to the guest ([`Ask`]) with what the keeper has to know of it: its [`Kind`], and what of it goes into
+//! An operation is a request to the guest ([`GuestCall`]) with what the keeper has to know of it: its [`Kind`], and what of it goes into
 //! the audit. A facade decodes an operation, has it performed, and encodes its answer.
 
 mod files;
@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use belljar_engine::{Archive, Ask, Download, Execution, GuestError, ProcessEvent, Search, Watch, v1};
+use belljar_engine::{Archive, Download, Execution, GuestCall, GuestError, ProcessEvent, Search, Watch, v1};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
@@ -90,7 +90,7 @@ fn path(name: &'static str, path: &[u8]) -> (&'static str, Detail) {
 }
 
 /// Something that may be asked of a sandbox.
-pub trait Operation: Ask {
+pub trait Operation: GuestCall {
     /// What it is.
     const KIND: Kind;
 
@@ -103,7 +103,7 @@ pub trait Operation: Ask {
     fn complete(&mut self, _: &Entered) {}
 
     /// Notes in the sandbox's log what has begun.
-    fn note(_: &Self::Answer, _: &Entered) {}
+    fn note(_: &Self::Response, _: &Entered) {}
 }
 
 /// Says what each operation is, and lists them.
@@ -133,7 +133,7 @@ macro_rules! operations {
                 )?
 
                 $(
-                    fn note($answer: &Self::Answer, $noted: &$crate::keeper::Entered) {
+                    fn note($answer: &Self::Response, $noted: &$crate::keeper::Entered) {
                         $note
                     }
                 )?
@@ -237,7 +237,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; the key has used up its quota; what the guest refuses; what is done without a record in the audit is
     /// not told as done.
-    pub async fn perform<O: Operation>(&self, caller: &Caller, id: &str, operation: O) -> Result<O::Answer> {
+    pub async fn perform<O: Operation>(&self, caller: &Caller, id: &str, operation: O) -> Result<O::Response> {
         Ok(self.begin(caller, id, operation).await?.answer)
     }
 
@@ -250,7 +250,7 @@ impl Keeper {
         caller: &Caller,
         id: &str,
         operation: O,
-    ) -> Result<Opened<O::Answer>> {
+    ) -> Result<Opened<O::Response>> {
         let entered = self.enter_for(caller, id, O::KIND.action).await?;
         self.begin_in(caller, &entered, operation).await
     }
@@ -264,7 +264,7 @@ impl Keeper {
         caller: &Caller,
         entered: &Entered,
         operation: O,
-    ) -> Result<O::Answer> {
+    ) -> Result<O::Response> {
         Ok(self.begin_in(caller, entered, operation).await?.answer)
     }
 
@@ -277,7 +277,7 @@ impl Keeper {
         caller: &Caller,
         entered: &Entered,
         mut operation: O,
-    ) -> Result<Opened<O::Answer>> {
+    ) -> Result<Opened<O::Response>> {
         let (kind, entered) = (O::KIND, entered.clone());
         self.check(caller, kind.action)?;
         // Who is not served yet goes with its caller, so that callers that come and go pile nothing up.
@@ -292,7 +292,7 @@ impl Keeper {
         let steps = async move {
             let _under_way = under_way;
             let asked = async {
-                let asking = entered.guest().ask(operation);
+                let asking = entered.guest().call(operation);
                 let answer = if kind.detached {
                     asking.await
                 } else {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use belljar_engine::{Ask, GuestClient, GuestError, Tunnel, Upload, v1};
+use belljar_engine::{GuestCall, GuestClient, GuestError, Tunnel, Upload, v1};
 use futures::stream::BoxStream;
 use sha2::{Digest as _, Sha256};
 
@@ -14,11 +14,11 @@ use crate::operation::Detail;
 /// Feeds the input of a process. The first message names it.
 pub struct Feed(pub BoxStream<'static, io::Result<v1::InputRequest>>);
 
-impl Ask for Feed {
-    type Answer = u64;
+impl GuestCall for Feed {
+    type Response = u64;
 
-    async fn ask(self, guest: &GuestClient) -> Result<u64, GuestError> {
-        guest.ask(Upload(self.0)).await
+    async fn call(self, guest: &GuestClient) -> Result<u64, GuestError> {
+        guest.call(Upload(self.0)).await
     }
 }
 
@@ -26,10 +26,10 @@ impl Ask for Feed {
 #[derive(Debug)]
 pub struct Connect(pub u16);
 
-impl Ask for Connect {
-    type Answer = Tunnel;
+impl GuestCall for Connect {
+    type Response = Tunnel;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Tunnel, GuestError> {
+    async fn call(self, guest: &GuestClient) -> Result<Tunnel, GuestError> {
         guest.tunnel(self.0).await
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use belljar_engine::{Engines, Offer};
-use belljar_engine::{Kept, v1};
+use belljar_engine::{StoredOutput, v1};
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
     Quotas, SandboxInfo,
@@ -126,9 +126,9 @@ pub(crate) fn text(result: &ExecResult) -> &str {
 }
 
 /// What is kept of a stream, which is little in these tests.
-pub(crate) fn kept(stream: &Kept) -> &StreamOutput {
+pub(crate) fn kept(stream: &StoredOutput) -> &StreamOutput {
     match stream {
-        Kept::InMemory(output) => output,
-        Kept::InFile(file) => panic!("{file:?} is not in memory"),
+        StoredOutput::InMemory(output) => output,
+        StoredOutput::InFile(file) => panic!("{file:?} is not in memory"),
     }
 }

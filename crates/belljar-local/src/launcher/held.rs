@@ -90,8 +90,8 @@ impl Held {
     }
 
     /// Waits until it has ended, and says how.
-    pub(crate) async fn ended(&self) -> String {
-        let how = self.walls.ended().await;
+    pub(crate) async fn wait_ended(&self) -> String {
+        let how = self.walls.wait_ended().await;
         match (*self.stopping.borrow(), self.killed.load(Ordering::Acquire)) {
             (true, _) => "it was stopped".to_owned(),
             (false, true) => "it was killed".to_owned(),

@@ -153,7 +153,7 @@ impl Launcher {
         self.table.insert(Arc::clone(&held));
         let (launcher, watched) = (Arc::clone(self), Arc::clone(&held));
         tokio::spawn(async move {
-            let how = watched.ended().await;
+            let how = watched.wait_ended().await;
             launcher.announce(&watched, how);
             watched.set_announced();
             if let Err(error) = watched.clean_up().await {

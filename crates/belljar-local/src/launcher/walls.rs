@@ -52,7 +52,7 @@ impl LauncherWalls {
         // A launcher that is gone has taken its sandboxes with it, which the look for it has noted.
         match link.filter(|link| link.instance == self.fate.instance) {
             Some(link) => Ok(link),
-            None => Err(self.gone().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone))),
+            None => Err(self.explain_end().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone))),
         }
     }
 
@@ -60,10 +60,10 @@ impl LauncherWalls {
         match self.link().await?.ask(request).await {
             Ok(answer) => Ok(answer),
             Err(LinkError::Refused(EngineError::NoSandbox { id })) => {
-                Err(self.gone().await.unwrap_or(EngineError::NoSandbox { id }))
+                Err(self.explain_end().await.unwrap_or(EngineError::NoSandbox { id }))
             }
             Err(LinkError::Gone) => {
-                Err(self.gone().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone)))
+                Err(self.explain_end().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone)))
             }
             Err(error) => Err(self.shared.lost(error)),
         }
@@ -165,9 +165,9 @@ impl Walls for LauncherWalls {
         self.phases.clone()
     }
 
-    fn gone(&self) -> BoxFuture<'_, Option<EngineError>> {
+    fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         Box::pin(async {
-            let _ = tokio::time::timeout(END_TIMEOUT, self.ended()).await;
+            let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
             self.has_ended()
         })
     }
@@ -182,7 +182,7 @@ impl Walls for LauncherWalls {
             match stopped {
                 // It has ended, and the launcher has removed what it held, or its supervisor has.
                 Err(EngineError::Ended { .. } | EngineError::NoSandbox { .. }) => Ok(()),
-                Ok(()) | Err(EngineError::Left { .. }) => {
+                Ok(()) | Err(EngineError::Leftovers { .. }) => {
                     self.shared.note_end(&self.id, "it was stopped".to_owned());
                     stopped
                 }
@@ -191,7 +191,7 @@ impl Walls for LauncherWalls {
         })
     }
 
-    fn ended(&self) -> BoxFuture<'_, String> {
+    fn wait_ended(&self) -> BoxFuture<'_, String> {
         let mut ended = self.fate.ended.subscribe();
         Box::pin(async move {
             // The sender is ours, and so is still there.

@@ -62,7 +62,7 @@ impl From<EngineError> for WireError {
                 Self::MountSource { path: FilePath::from(path.as_path()), source: source.into() }
             }
             EngineError::Ended { how } => Self::Ended { how },
-            EngineError::Left { id, count, source } => Self::Left { id, count, source: source.into() },
+            EngineError::Leftovers { id, count, source } => Self::Left { id, count, source: source.into() },
             EngineError::HostFile { action, path, source } => Self::HostFile {
                 action: action.into_owned(),
                 path: FilePath::from(path.as_path()),
@@ -147,7 +147,7 @@ mod tests {
             }),
             EngineError::MountSource { path: "/a".into(), source: denied() },
             EngineError::Ended { how: a() },
-            EngineError::Left { id: id.clone(), count: 2, source: denied() },
+            EngineError::Leftovers { id: id.clone(), count: 2, source: denied() },
             EngineError::HostFile { action: "open".into(), path: "/a".into(), source: denied() },
             EngineError::Unsupported {
                 what: "freeze".into(),

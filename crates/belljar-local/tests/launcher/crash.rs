@@ -40,7 +40,7 @@ pub(crate) async fn killed_server_leaves_its_sandboxes(setting: &Setting) -> Tes
         again.guest().check().await?;
         sandbox.stop().await?;
         assert!(leftovers::of(id).is_empty(), "{:?}", leftovers::of(id));
-        within("the news", again.ended()).await?;
+        within("the news", again.wait_ended()).await?;
         again.stop().await?;
     }
     assert!(engine.survivors().await?.is_empty());
@@ -66,7 +66,7 @@ pub(crate) async fn killed_launcher_takes_everything_along(setting: &Setting) ->
     signal(launcher, Signal::KILL)?;
     let begin = Instant::now();
     for sandbox in [&first, &tied] {
-        let how = within("the news", sandbox.ended()).await?;
+        let how = within("the news", sandbox.wait_ended()).await?;
         assert!(how.contains("launcher"), "{how}");
         nothing_left(&sandbox.id).await?;
     }
@@ -119,7 +119,7 @@ pub(crate) async fn terminated_launcher_cleans_up(setting: &Setting) -> Tested {
     let mut running = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
     until(&mut running, "ready").await?;
     signal(setting.launcher().ok_or("no launcher")?, Signal::TERM)?;
-    within("the news", sandbox.ended()).await?;
+    within("the news", sandbox.wait_ended()).await?;
     eventually("the launcher has ended", async || Ok(setting.launcher().is_none())).await?;
     assert!(leftovers::of(&sandbox.id).is_empty(), "{:?}", leftovers::of(&sandbox.id));
     Ok(())

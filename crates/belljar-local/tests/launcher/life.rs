@@ -27,7 +27,7 @@ pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
     let other = engines[1].adopt(&ids[0]).await?.ok_or("it is not there")?;
     other.guest().check().await?;
     other.stop().await?;
-    within("the news", sandboxes[0].ended()).await?;
+    within("the news", sandboxes[0].wait_ended()).await?;
     sandboxes[0].stop().await?;
     let stops = sandboxes.iter().map(|sandbox| sandbox.stop());
     within("their ends", futures::future::try_join_all(stops)).await??;
@@ -86,12 +86,12 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
     // Afterwards it is free, and nobody takes the end of the one before for that of the next.
     for _ in 0..10 {
         let next = engine.create(CreateRequest::long(&taken, &spec, None)).await?;
-        let ended = tokio::time::timeout(Duration::from_millis(20), next.ended()).await;
+        let ended = tokio::time::timeout(Duration::from_millis(20), next.wait_ended()).await;
         assert!(ended.is_err(), "it has ended: {ended:?}");
         next.guest().check().await?;
         next.stop().await?;
     }
-    within("the news of the first", sandbox.ended()).await?;
+    within("the news of the first", sandbox.wait_ended()).await?;
     Ok(())
 }
 

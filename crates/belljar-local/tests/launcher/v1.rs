@@ -39,7 +39,7 @@ pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
                 "stop" => within("the end", sandbox.stop()).await??,
                 "kill" => {
                     sandbox.kill();
-                    within("the end", sandbox.ended()).await?;
+                    within("the end", sandbox.wait_ended()).await?;
                     sandbox.stop().await?;
                 }
                 "drop" => drop(sandbox),

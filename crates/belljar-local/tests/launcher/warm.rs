@@ -247,7 +247,10 @@ pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tes
         v1::CreateContextRequest { env: vec![variable("PYTHONHASHSEED", "7")], ..Default::default() };
     let context = warm.sandbox.guest().create_context(request).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
-    assert_eq!(context.start_note, "PYTHONHASHSEED is set, which only an interpreter that is started obeys");
+    assert_eq!(
+        context.start_note,
+        "PYTHONHASHSEED is set, which takes effect only when an interpreter starts"
+    );
     // As Python itself says for that seed.
     let output = std::process::Command::new("python3")
         .env("PYTHONHASHSEED", "7")

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_engine::code::{CodeCollector, CodeEnd, shown};
+use belljar_engine::code::{CodeCollector, CodeEnd, to_result};
 use belljar_engine::{CodeEvent, GuestClient, v1};
 use belljar_model::{CodeError, CodeExecution, CodeResult, CodeStatus, Survival};
 use bytes::Bytes;
@@ -240,8 +240,8 @@ async fn execute(
                 }
             }
             CodeEvent::Output { stream, data, .. } => screen.output(stream, &data).await?,
-            CodeEvent::Result(result) => screen.result(&shown(&result), count).await?,
-            CodeEvent::Error(error) => screen.error(&belljar_engine::code::raised(&error)).await,
+            CodeEvent::Result(result) => screen.result(&to_result(&result), count).await?,
+            CodeEvent::Error(error) => screen.error(&belljar_engine::code::to_error(&error)).await,
             CodeEvent::InputRequested(question) => {
                 screen.hint(&plain(&question.prompt)).await;
                 let line = match &mut lines {

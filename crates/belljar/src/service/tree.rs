@@ -202,7 +202,7 @@ pub(crate) async fn bring(
         mode_mask: mask,
         overwrite: true,
         links_may_lead_out: rules.outward_links,
-        is_hosts: true,
+        is_host_target: true,
         max_bytes: rules.most,
         max_entries: MOST_ENTRIES,
         ..UnpackOptions::default()

@@ -56,7 +56,7 @@ impl v1::Ports for Ports {
             loop {
                 let received = tokio::select! {
                     biased;
-                    received = belljar_engine::received(&mut from_guest) => received,
+                    received = belljar_engine::receive_from(&mut from_guest) => received,
                     sent = &mut sending, if sends => match sent {
                         Ok(Err(error)) => {
                             yield Err(error);

@@ -1,4 +1,4 @@
-//! Requests to a guest as values: whoever passes them on need not know what each is.
+//! Calls to a guest as values, so that they can be forwarded generically.
 
 use std::io;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    Archive, CALL_TIMEOUT, Download, Execution, GuestClient, GuestError, PIECE_BYTES, Result, START_TIMEOUT,
-    Search, Watch, begun, entry,
+    Archive, CALL_TIMEOUT, CHUNK_BYTES, Download, Execution, GuestClient, GuestError, Result, START_TIMEOUT,
+    Search, Watch, entry, read_started,
 };
 
-/// A request to a guest, and how it is made. Answers are checked: the guest is hostile once user code has run.
-pub trait Ask: Send + 'static {
-    /// What is answered.
-    type Answer: Send + 'static;
+/// A call to a guest. Responses are checked: the guest is hostile once user code has run.
+pub trait GuestCall: Send + 'static {
+    /// The response.
+    type Response: Send + 'static;
 
-    /// Makes the request. See [`GuestError`] for what goes wrong.
-    fn ask(self, guest: &GuestClient) -> impl Future<Output = Result<Self::Answer>> + Send;
+    /// Makes the call. See [`GuestError`] for the failures.
+    fn call(self, guest: &GuestClient) -> impl Future<Output = Result<Self::Response>> + Send;
 }
 
 impl GuestClient {
-    /// Makes a request.
+    /// Makes a call.
     ///
     /// # Errors
     /// See [`GuestError`].
-    pub async fn ask<R: Ask>(&self, request: R) -> Result<R::Answer> {
-        request.ask(self).await
+    pub async fn call<R: GuestCall>(&self, request: R) -> Result<R::Response> {
+        request.call(self).await
     }
 
     fn sessions(&self, timeout: Option<Duration>) -> v1::SessionClient<Connection> {
@@ -38,16 +38,16 @@ impl GuestClient {
     }
 }
 
-/// The most sessions that a guest has open.
+/// Maximum number of sessions in a list.
 const MAX_SESSIONS: usize = 64;
 
-/// Calls with one answer.
+/// Unary calls.
 macro_rules! calls {
     ($($request:ident by $service:ident.$call:ident => $answer:ty, |$found:ident| $take:expr;)*) => {$(
-        impl Ask for v1::$request {
-            type Answer = $answer;
+        impl GuestCall for v1::$request {
+            type Response = $answer;
 
-            async fn ask(self, guest: &GuestClient) -> Result<$answer> {
+            async fn call(self, guest: &GuestClient) -> Result<$answer> {
                 let $found = guest.$service(Some(CALL_TIMEOUT)).$call(self).await?.into_owned();
                 $take
             }
@@ -73,119 +73,119 @@ calls! {
     SessionOpen by sessions.open => v1::SessionOpened, |answer| Ok(answer);
     ListSessionsRequest by sessions.list => Vec<v1::SessionInfo>, |answer| {
         if answer.sessions.len() > MAX_SESSIONS {
-            return Err(GuestError::Protocol { what: "there are more sessions than can be open" });
+            return Err(GuestError::Protocol { what: "more sessions are listed than can be open" });
         }
         Ok(answer.sessions)
     };
     SessionClose by sessions.close => (), |_answer| Ok(());
 }
 
-impl Ask for v1::StartRequest {
-    type Answer = Execution;
+impl GuestCall for v1::StartRequest {
+    type Response = Execution;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Execution> {
-        let starting = async { begun(guest.processes(None).start(self).await?).await };
+    async fn call(self, guest: &GuestClient) -> Result<Execution> {
+        let starting = async { read_started(guest.processes(None).start(self).await?).await };
         let started = tokio::time::timeout(START_TIMEOUT, starting).await;
         started.unwrap_or(Err(GuestError::Protocol { what: "a process neither started nor failed to" }))
     }
 }
 
-impl Ask for v1::SessionRun {
-    type Answer = Execution;
+impl GuestCall for v1::SessionRun {
+    type Response = Execution;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Execution> {
-        let starting = async { begun(guest.sessions(None).run(self).await?).await };
+    async fn call(self, guest: &GuestClient) -> Result<Execution> {
+        let starting = async { read_started(guest.sessions(None).run(self).await?).await };
         let started = tokio::time::timeout(START_TIMEOUT, starting).await;
         started.unwrap_or(Err(GuestError::Protocol { what: "a command neither started nor failed to" }))
     }
 }
 
-/// Opens a stream, whose answer begins at once or not at all.
-async fn opened<T, E: Into<GuestError>>(
+/// Opens a stream, with a timeout for its first message.
+async fn open_stream<T, E: Into<GuestError>>(
     opening: impl Future<Output = std::result::Result<T, E>> + Send,
 ) -> Result<T> {
-    let late = || GuestError::Refused {
+    let timeout_error = || GuestError::Refused {
         code: belljar_proto::ErrorCode::DeadlineExceeded,
-        message: "the guest does not answer in time".to_owned(),
+        message: "the guest did not respond in time".to_owned(),
     };
-    tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(|_| late())?.map_err(Into::into)
+    tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(|_| timeout_error())?.map_err(Into::into)
 }
 
-impl Ask for v1::AttachRequest {
-    type Answer = Execution;
+impl GuestCall for v1::AttachRequest {
+    type Response = Execution;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Execution> {
+    async fn call(self, guest: &GuestClient) -> Result<Execution> {
         let id = self.id;
-        let stream = opened(guest.processes(None).attach(self)).await?;
+        let stream = open_stream(guest.processes(None).attach(self)).await?;
         Ok(Execution { stream: Box::new(stream), id, pid: 0 })
     }
 }
 
-impl Ask for v1::ReadRequest {
-    type Answer = Download;
+impl GuestCall for v1::ReadRequest {
+    type Response = Download;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Download> {
+    async fn call(self, guest: &GuestClient) -> Result<Download> {
         let beginning = async {
             let stream = guest.files(None).read(self).await?;
             let mut download =
                 Download { stream: Box::new(stream), entry: v1::Entry::default(), first: None };
             let Some(message) = download.message().await? else {
-                return Err(GuestError::Protocol { what: "a file's content did not begin with its entry" });
+                return Err(GuestError::Protocol { what: "the first message of a file is not its entry" });
             };
             download.entry = entry(message.entry)?;
             download.first = Some(message.data);
             Ok(download)
         };
-        opened(beginning).await
+        open_stream(beginning).await
     }
 }
 
-impl Ask for v1::WatchRequest {
-    type Answer = Watch;
+impl GuestCall for v1::WatchRequest {
+    type Response = Watch;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Watch> {
+    async fn call(self, guest: &GuestClient) -> Result<Watch> {
         let beginning = async {
             let stream = Box::new(guest.files(None).watch(self).await?);
             let mut watch = Watch { stream, first: None };
-            // What is refused is refused with the first event.
+            // A refusal arrives in place of the first event.
             watch.first = watch.next().await?;
             Ok::<_, GuestError>(watch)
         };
-        opened(beginning).await
+        open_stream(beginning).await
     }
 }
 
-impl Ask for v1::SearchRequest {
-    type Answer = Search;
+impl GuestCall for v1::SearchRequest {
+    type Response = Search;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Search> {
-        opened(guest.search(self)).await
+    async fn call(self, guest: &GuestClient) -> Result<Search> {
+        open_stream(guest.search(self)).await
     }
 }
 
-/// An archive that is packed, of at most so many bytes.
+/// Packing of an archive with a maximum size.
 #[derive(Debug)]
 pub struct Pack {
-    /// What goes into it.
+    /// The files to pack.
     pub request: v1::PackRequest,
-    /// A longer one is refused on its way.
+    /// Maximum size in bytes; a longer archive fails during the transfer.
     pub max_bytes: u64,
 }
 
-impl Ask for Pack {
-    type Answer = Archive;
+impl GuestCall for Pack {
+    type Response = Archive;
 
-    async fn ask(self, guest: &GuestClient) -> Result<Archive> {
-        opened(guest.pack(self.request, self.max_bytes)).await
+    async fn call(self, guest: &GuestClient) -> Result<Archive> {
+        open_stream(guest.pack(self.request, self.max_bytes)).await
     }
 }
 
-/// Messages that are sent to a guest, the first of which says what they are. With an error the request is broken off: what is cut
-/// short must not look like what ends, and the guest gives up what it has begun.
+/// A stream of messages to a guest, the first of which describes the upload. An error in the stream aborts the call, so
+/// that a truncated upload does not look complete, and the guest discards it.
 pub struct Upload<M>(pub BoxStream<'static, io::Result<M>>);
 
 impl<M: Send + 'static> Upload<M> {
-    /// Pieces of a source, each in a message of its own after `first`.
+    /// Creates an upload of `first`, followed by the source in chunks.
     pub fn new(
         first: M,
         source: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
@@ -198,7 +198,7 @@ impl<M: Send + 'static> Upload<M> {
             };
             let piece = piece.clone();
             let cut = std::iter::from_fn(move || {
-                let next = rest.split_to(rest.len().min(PIECE_BYTES));
+                let next = rest.split_to(rest.len().min(CHUNK_BYTES));
                 (!next.is_empty()).then(|| Ok(piece(next)))
             });
             futures::stream::iter(cut.chain(failed))
@@ -206,20 +206,20 @@ impl<M: Send + 'static> Upload<M> {
         Self(futures::stream::iter([Ok(first)]).chain(rest).boxed())
     }
 
-    /// The messages, which do not end when one fails, and the failure.
-    fn parts(self) -> (BoxStream<'static, M>, oneshot::Receiver<io::Error>) {
-        let (broke, broken) = oneshot::channel();
+    /// Splits the upload into messages, which never end after a failure, and the failure.
+    fn split_error(self) -> (BoxStream<'static, M>, oneshot::Receiver<io::Error>) {
+        let (report, failed) = oneshot::channel();
         let messages =
-            futures::stream::unfold((self.0, Some(broke)), |(mut messages, mut broke)| async move {
+            futures::stream::unfold((self.0, Some(report)), |(mut messages, mut report)| async move {
                 match messages.next().await? {
-                    Ok(message) => Some((message, (messages, broke))),
+                    Ok(message) => Some((message, (messages, report))),
                     Err(error) => {
-                        broke.take().map(|broke| broke.send(error));
+                        report.take().map(|report| report.send(error));
                         std::future::pending().await
                     }
                 }
             });
-        (messages.boxed(), broken)
+        (messages.boxed(), failed)
     }
 }
 
@@ -229,14 +229,14 @@ impl<M> std::fmt::Debug for Upload<M> {
     }
 }
 
-/// Uploads with one answer.
+/// Calls with an upload and a single response.
 macro_rules! uploads {
     ($($request:ident by $service:ident.$call:ident => $answer:ty, |$found:ident| $take:expr;)*) => {$(
-        impl Ask for Upload<v1::$request> {
-            type Answer = $answer;
+        impl GuestCall for Upload<v1::$request> {
+            type Response = $answer;
 
-            async fn ask(self, guest: &GuestClient) -> Result<$answer> {
-                let (messages, failed) = self.parts();
+            async fn call(self, guest: &GuestClient) -> Result<$answer> {
+                let (messages, failed) = self.split_error();
                 let service = guest.$service(None);
                 let answer = service.$call(messages);
                 tokio::select! {
@@ -258,13 +258,13 @@ uploads! {
     InputRequest by processes.input => u64, |answer| Ok(answer.bytes);
 }
 
-/// The bytes of a source, as they come.
+/// Returns the bytes of a source as they arrive.
 pub(super) fn bytes_of<R>(source: R) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static
 where
     R: AsyncRead + Send + Unpin + 'static,
 {
     futures::stream::try_unfold(source, |mut source| async move {
-        let mut buffer = Vec::with_capacity(PIECE_BYTES);
+        let mut buffer = Vec::with_capacity(CHUNK_BYTES);
         let count = source.read_buf(&mut buffer).await?;
         Ok((count > 0).then(|| (Bytes::from(buffer), source)))
     })

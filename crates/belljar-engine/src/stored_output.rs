@@ -1,4 +1,4 @@
-//! What is kept of an output stream once it has ended: in memory where it is little, else in a file without a name.
+//! The stored part of a finished output stream: in memory if small, otherwise in an unnamed file.
 
 use std::fs::File;
 use std::io;
@@ -7,69 +7,69 @@ use std::sync::Arc;
 
 use belljar_model::{Encoding, StreamOutput};
 
-/// Bytes that are read from a file at once.
-const PIECE_BYTES: usize = 64 * 1024;
+/// Maximum size of one read from a file, in bytes.
+const READ_BYTES: usize = 64 * 1024;
 
-/// What is kept of an output stream. A file goes away with the last clone.
+/// The stored part of an output stream. A file is removed with the last clone.
 #[derive(Debug, Clone)]
-pub enum Kept {
-    /// It is little.
+pub enum StoredOutput {
+    /// Small output.
     InMemory(StreamOutput),
-    /// It is much.
-    InFile(Arc<KeptFile>),
+    /// Large output.
+    InFile(Arc<StoredFile>),
 }
 
-/// A file that a stream's head and tail are in.
-pub struct KeptFile {
+/// A file with the head and the tail of a stream.
+pub struct StoredFile {
     file: Spill,
-    /// Bytes of the head, from the file's beginning.
+    /// Length of the head in bytes, at the start of the file.
     head: u64,
-    /// Bytes of the tail.
+    /// Length of the tail in bytes.
     tail: u64,
     ring: Ring,
     total: u64,
     encoding: Encoding,
 }
 
-/// A file for what is too much for memory, and what is to be let go with it.
+/// A file for output too large for memory, with the reservation to release with it.
 pub struct Spill {
-    /// The file, without a name.
+    /// The unnamed file.
     pub file: File,
-    /// Whatever counts it.
+    /// Reservation of its space; released on drop.
     pub room: Box<dyn Send + Sync>,
 }
 
-/// Where in its file a tail is, which goes round and round.
+/// Location of the tail in its file: a ring buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
-    /// Where the room for the tail begins.
+    /// Offset of the ring in the file.
     pub(crate) at: u64,
-    /// How long that is.
+    /// Length of the ring.
     pub(crate) length: u64,
-    /// Where in it the tail's first byte is.
+    /// Offset in the ring of the tail's first byte.
     pub(crate) first: u64,
 }
 
 impl Ring {
-    /// Where the last of `after` bytes are that were written one after another, and how many they are.
-    pub(crate) fn last(at: u64, length: u64, after: u64) -> (Self, u64) {
+    /// Returns the ring after `after` bytes were written to it in sequence, and the number of bytes it contains.
+    pub(crate) fn after_writing(at: u64, length: u64, after: u64) -> (Self, u64) {
         let first = if after > length { after % length } else { 0 };
         (Self { at, length, first }, after.min(length))
     }
 
-    /// The pieces of the file in which `count` bytes from byte `from` of the tail are.
-    pub(crate) fn pieces(self, from: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
+    /// Returns offset and length of the parts of the file that contain `count` bytes from byte `from` of the tail.
+    pub(crate) fn parts(self, from: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
         let begin = if self.length == 0 { 0 } else { (self.first + from) % self.length };
         let first = count.min(self.length - begin);
         [(self.at + begin, first), (self.at, count - first)].into_iter().filter(|(_, count)| *count > 0)
     }
 }
 
-impl std::fmt::Debug for KeptFile {
+impl std::fmt::Debug for StoredFile {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { head, tail, total, encoding, .. } = self;
         formatter
-            .debug_struct("KeptFile")
+            .debug_struct("StoredFile")
             .field("head", head)
             .field("tail", tail)
             .field("total", total)
@@ -78,35 +78,35 @@ impl std::fmt::Debug for KeptFile {
     }
 }
 
-impl KeptFile {
-    /// What was written there: `head` and `tail` bytes of a stream of `total`. As with [`StreamOutput::new`], a character that the
-    /// cut has split is left out where all else is UTF-8.
+impl StoredFile {
+    /// Creates the file from `head` and `tail` bytes of a stream of `total`. As with [`StreamOutput::new`], a character
+    /// split by the cut is left out if everything else is UTF-8.
     pub(crate) fn new(file: Spill, head: u64, tail: u64, ring: Ring, total: u64) -> io::Result<Self> {
-        let mut kept = Self { file, head, tail, ring, total, encoding: Encoding::Base64 };
-        if let Some((cut, skip)) = kept.text()? {
-            kept.encoding = Encoding::Utf8;
-            if kept.is_truncated() {
-                kept.head -= cut;
-                kept.ring.first += skip;
-                kept.tail -= skip;
+        let mut stored = Self { file, head, tail, ring, total, encoding: Encoding::Base64 };
+        if let Some((cut, skip)) = stored.find_text_cut()? {
+            stored.encoding = Encoding::Utf8;
+            if stored.is_truncated() {
+                stored.head -= cut;
+                stored.ring.first += skip;
+                stored.tail -= skip;
             }
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// Whether it is UTF-8 but for the ends at the cut: then how many bytes those have before and after it.
-    fn text(&self) -> io::Result<Option<(u64, u64)>> {
+    /// If the content is UTF-8 except at the cut, returns the lengths of the split characters before and after it.
+    fn find_text_cut(&self) -> io::Result<Option<(u64, u64)>> {
         let is_truncated = self.is_truncated();
-        // Bytes of a character of which the rest is to come.
+        // Bytes of an incomplete character.
         let mut open: Vec<u8> = Vec::new();
         let (mut cut, mut skip, mut at) = (0, 0, 0);
         while at < self.len() {
             let is_in_head = at < self.head;
             let end = if is_truncated && is_in_head { self.head } else { self.len() };
-            let most = PIECE_BYTES.min(usize::try_from(end - at).unwrap_or(PIECE_BYTES));
-            let piece = self.read(at, most)?;
+            let max_bytes = READ_BYTES.min(usize::try_from(end - at).unwrap_or(READ_BYTES));
+            let piece = self.read(at, max_bytes)?;
             if is_truncated && at == self.head {
-                // A character has at most three bytes after its first, each of the form 10xxxxxx.
+                // A character has at most three continuation bytes, each of the form 10xxxxxx.
                 skip = piece.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
                 open.extend_from_slice(&piece[skip..]);
             } else {
@@ -135,26 +135,26 @@ impl KeptFile {
         self.head + self.tail
     }
 
-    fn read(&self, at: u64, most: usize) -> io::Result<Vec<u8>> {
-        read(&self.file.file, (self.head, self.tail), self.ring, at, most)
+    fn read(&self, at: u64, max_bytes: usize) -> io::Result<Vec<u8>> {
+        read(&self.file.file, (self.head, self.tail), self.ring, at, max_bytes)
     }
 }
 
-/// At most `most` bytes from byte `at` on of a head and a tail of these lengths.
+/// Reads at most `max_bytes` bytes from byte `at` on, of a head and a tail of the given lengths.
 pub(crate) fn read(
     file: &File,
     (head, tail): (u64, u64),
     ring: Ring,
     at: u64,
-    most: usize,
+    max_bytes: usize,
 ) -> io::Result<Vec<u8>> {
     let size = |count| usize::try_from(count).map_err(io::Error::other);
-    let count = (most as u64).min((head + tail).saturating_sub(at));
+    let count = (max_bytes as u64).min((head + tail).saturating_sub(at));
     let of_head = count.min(head.saturating_sub(at));
     let mut bytes = vec![0; size(count)?];
     let (first, mut rest) = bytes.split_at_mut(size(of_head)?);
     file.read_exact_at(first, at)?;
-    for (place, count) in ring.pieces((at + of_head).saturating_sub(head), count - of_head) {
+    for (place, count) in ring.parts((at + of_head).saturating_sub(head), count - of_head) {
         let (piece, after) = rest.split_at_mut(size(count)?);
         file.read_exact_at(piece, place)?;
         rest = after;
@@ -162,8 +162,8 @@ pub(crate) fn read(
     Ok(bytes)
 }
 
-impl Kept {
-    /// Bytes that were written to the stream.
+impl StoredOutput {
+    /// Returns the number of bytes written to the stream.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         match self {
@@ -172,26 +172,29 @@ impl Kept {
         }
     }
 
-    /// The first and last bytes of what is kept, at most `most` of them: as much as fits into memory. The rest counts as left out.
+    /// Returns the first and last bytes of the stored output, at most `max_bytes` of them. The rest counts as left out.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub fn cut(&self, most: u64) -> io::Result<StreamOutput> {
+    /// Fails if the file cannot be read.
+    pub fn cut(&self, max_bytes: u64) -> io::Result<StreamOutput> {
         match self {
             Self::InMemory(output) => {
                 let kept = output.kept_head_bytes + output.kept_tail_bytes;
-                let bytes = output.decode().filter(|_| kept > most);
+                let bytes = output.decode().filter(|_| kept > max_bytes);
                 let Some(bytes) = bytes else { return Ok(output.clone()) };
-                let half = usize::try_from(most / 2).map_err(io::Error::other)?;
-                // What is kept of the head may be less than half.
+                let half = usize::try_from(max_bytes / 2).map_err(io::Error::other)?;
+                // The stored head may be shorter than half.
                 let head = half.min(usize::try_from(output.kept_head_bytes).map_err(io::Error::other)?);
                 Ok(StreamOutput::new(&bytes[..head], &bytes[bytes.len() - half..], output.total_bytes))
             }
             Self::InFile(file) => {
-                let (head, tail) = if file.len() <= most {
+                let (head, tail) = if file.len() <= max_bytes {
                     (file.head, file.tail)
                 } else {
-                    (file.head.min(most / 2), (most / 2).min(file.len() - file.head.min(most / 2)))
+                    (
+                        file.head.min(max_bytes / 2),
+                        (max_bytes / 2).min(file.len() - file.head.min(max_bytes / 2)),
+                    )
                 };
                 let head = file.read(0, usize::try_from(head).map_err(io::Error::other)?)?;
                 let tail = file.read(file.len() - tail, usize::try_from(tail).map_err(io::Error::other)?)?;
@@ -201,8 +204,8 @@ impl Kept {
     }
 }
 
-impl KeptFile {
-    /// All but the bytes themselves.
+impl StoredFile {
+    /// Returns the output without its content.
     #[must_use]
     pub fn frame(&self) -> StreamOutput {
         StreamOutput {
@@ -216,16 +219,16 @@ impl KeptFile {
         }
     }
 
-    /// The next piece of the text that stands for the bytes, UTF-8 or base64, from byte `at` on, and where the one after it begins.
-    /// Nothing after the last one.
+    /// Returns the next piece of the content, as UTF-8 or base64, from byte `at` on, and the offset of the next one;
+    /// `None` after the last one.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn piece(&self, at: u64) -> io::Result<Option<(String, u64)>> {
         if at >= self.len() {
             return Ok(None);
         }
-        // A multiple of three, so that pieces in base64 can be joined.
+        // A multiple of three, so that pieces of base64 can be concatenated.
         let mut bytes = self.read(at, 48 * 1024)?;
         if self.encoding == Encoding::Utf8 {
             let whole = match std::str::from_utf8(&bytes) {
@@ -238,7 +241,7 @@ impl KeptFile {
         let text = self.encoding.text(bytes);
         match text {
             Some(text) if next > at => Ok(Some((text, next))),
-            _ => Err(io::Error::other("the file of an output was changed")),
+            _ => Err(io::Error::other("the output file was changed")),
         }
     }
 }

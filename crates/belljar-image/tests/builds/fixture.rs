@@ -1,4 +1,4 @@
-//! Layers of its own for each case, and what each case needs.
+//! Separate layers for each case, and helpers for builds and sandboxes.
 
 use std::future::Future;
 use std::path::Path;
@@ -9,17 +9,17 @@ use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, Built, Definiti
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Isolation, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
 
-pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) engine: LocalEngine,
     pub(crate) layers: Layers,
     pub(crate) dir: tempfile::TempDir,
 }
 
-/// What a command line in a sandbox has come to.
+/// The result of a command line in a sandbox.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) text: String,
     pub(crate) isolation: Isolation,
@@ -31,35 +31,35 @@ pub(crate) fn run(case: Case) {
         let dir = tempfile::tempdir().unwrap();
         let layers = Layers::new(dir.path().join("layers"));
         let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
-        case(World { engine, layers, dir }).await;
+        case(Fixture { engine, layers, dir }).await;
     });
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Builds, and hands back what was told meanwhile.
+    /// Builds a template, and returns the result with the events.
     pub(crate) async fn build(
         &self,
         text: &str,
         input: &BuildInput,
     ) -> (Result<Built, BuildError>, Vec<BuildEvent>) {
-        let mut told = Vec::new();
-        let mut tell = |event| told.push(event);
+        let mut events = Vec::new();
+        let mut tell = |event| events.push(event);
         let definition = Definition::parse(text).unwrap();
         let builder = Builder { engine: &self.engine, layers: &self.layers, owner: "me", tell: &mut tell };
         let built = builder.build(&definition, input).await;
-        (built, told)
+        (built, events)
     }
 
-    pub(crate) async fn good(&self, text: &str, input: &BuildInput) -> Built {
-        let (built, told) = self.build(text, input).await;
-        built.unwrap_or_else(|error| panic!("{error}\n{told:?}"))
+    pub(crate) async fn build_ok(&self, text: &str, input: &BuildInput) -> Built {
+        let (built, events) = self.build(text, input).await;
+        built.unwrap_or_else(|error| panic!("{error}\n{events:?}"))
     }
 
-    /// The specification of a sandbox of a layer.
+    /// Returns the specification of a sandbox with a layer.
     pub(crate) fn spec(&self, base: TreeBase, layer: Option<&Layer>, owner: &str) -> SandboxSpec {
         let layer = layer
             .map(|layer| TreeLayer { path: self.layers.path(&layer.digest), digest: layer.digest.clone() });
@@ -74,12 +74,12 @@ impl World {
         SandboxSpec { tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() }
     }
 
-    /// Runs a command line in a sandbox of what was built.
-    pub(crate) async fn sh(&self, built: &Built, line: &str) -> Said {
-        self.in_spec(&self.spec(built.base, built.layer.as_ref(), "me"), line).await
+    /// Runs a command line in a sandbox of a built template.
+    pub(crate) async fn sh(&self, built: &Built, line: &str) -> CommandOutput {
+        self.run_with_spec(&self.spec(built.base, built.layer.as_ref(), "me"), line).await
     }
 
-    pub(crate) async fn in_spec(&self, spec: &SandboxSpec, line: &str) -> Said {
+    pub(crate) async fn run_with_spec(&self, spec: &SandboxSpec, line: &str) -> CommandOutput {
         let sandbox = self.engine.create(CreateRequest::run(spec)).await.unwrap();
         let request = v1::StartRequest { shell: line.as_bytes().to_vec().into(), ..Default::default() };
         let mut execution = sandbox.guest().start(request).await.unwrap();
@@ -93,10 +93,10 @@ impl World {
         }
         let isolation = sandbox.isolation.clone();
         sandbox.stop().await.unwrap();
-        Said { code, text: String::from_utf8_lossy(&text).into_owned(), isolation }
+        CommandOutput { code, text: String::from_utf8_lossy(&text).into_owned(), isolation }
     }
 
-    /// Loop devices that hold a layer of this world.
+    /// Counts the loop devices that hold a layer of this fixture.
     pub(crate) fn loops(&self) -> usize {
         let files = (0..64).filter_map(|number| {
             std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()
@@ -104,11 +104,11 @@ impl World {
         files.filter(|file| file.starts_with(&self.path().display().to_string())).count()
     }
 
-    /// Waits until no loop device holds a layer.
-    pub(crate) async fn until_no_loops(&self) {
+    /// Waits until no loop device holds a layer of this fixture.
+    pub(crate) async fn wait_for_no_loops(&self) {
         let begin = std::time::Instant::now();
         while self.loops() > 0 {
-            assert!(begin.elapsed().as_secs() < 20, "a loop device is left");
+            assert!(begin.elapsed().as_secs() < 20, "leftover loop device");
             tokio::task::yield_now().await;
         }
     }
