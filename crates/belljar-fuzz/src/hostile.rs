@@ -28,7 +28,7 @@ const MAX_BYTES: usize = 512 * 1024;
 
 /// Runs `host` against a guest that answers each call with the next answer in `input`. Time is virtual, so that waiting costs
 /// nothing.
-pub(crate) fn against<T>(input: Input<'_>, host: impl AsyncFnOnce(DuplexStream) -> T) -> T {
+pub(crate) fn run_against<T>(input: Input<'_>, host: impl AsyncFnOnce(DuplexStream) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

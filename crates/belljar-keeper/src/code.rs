@@ -275,8 +275,12 @@ impl Keeper {
             return CodeEnd::unreported(CodeStatus::Died, Survival::Unknown, reason, wall);
         };
         let how = entered.entry.live().row.reason.clone().unwrap_or(how);
-        let mut end =
-            CodeEnd::unreported(CodeStatus::Died, Survival::Lost, format!("the sandbox has ended: {how}"), wall);
+        let mut end = CodeEnd::unreported(
+            CodeStatus::Died,
+            Survival::Lost,
+            format!("the sandbox has ended: {how}"),
+            wall,
+        );
         // What its end has killed is known now.
         if entered.sandbox().usage().await.oom_kills > before.oom_kills {
             end.cause = Some("out_of_memory".to_owned());

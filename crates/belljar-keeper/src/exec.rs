@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, Judgement, StoredOutput, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, Usage, judge,
-    judge_lost, v1,
+    Collector, Execution, Judgement, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, StoredOutput, Usage,
+    judge, judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
 use belljar_store::ServiceWall;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use belljar_engine::{Collector, StoredOutput, OpenSpill, Spill};
+use belljar_engine::{Collector, OpenSpill, Spill, StoredOutput};
 use belljar_model::StreamOutput;
 use belljar_store::StoreError;
 use parking_lot::{Mutex, MutexGuard};
@@ -78,8 +78,8 @@ impl Keeper {
         }
         // Nobody closes it.
         let _reading = self.inner.outputs.reading.acquire().await;
-        let lost =
-            [stdout.total(), stderr.total()].map(|total| StoredOutput::InMemory(StreamOutput::new(&[], &[], total)));
+        let lost = [stdout.total(), stderr.total()]
+            .map(|total| StoredOutput::InMemory(StreamOutput::new(&[], &[], total)));
         let kept = tokio::task::spawn_blocking(move || (stdout.keep(), stderr.keep()));
         kept.await.unwrap_or_else(|_| lost.into())
     }

@@ -1,4 +1,4 @@
-//! What a sandbox costs through the launcher and without it: the time of a launch, and the memory of an idle one.
+//! Measures the cost of a sandbox with and without the launcher: the time of a launch, and the memory of an idle one.
 //!
 //! `cargo run --release -p belljar-local --example launcher_cost [LAUNCHES] [IDLE] [RESIDENT_MIB]`, as root.
 #![allow(clippy::print_stdout, reason = "it is a program for people")]
@@ -44,13 +44,13 @@ async fn measure(launcher: &LauncherEngine, launches: usize, idle: usize, reside
         sandbox.guest().check().await?;
         sandboxes.push(sandbox);
     }
-    // What the sandboxes and the launcher do at their start is over when nothing more changes.
+    // By then the start-up work of the sandboxes and the launcher is over.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let launcher_pid =
-        children_of(std::process::id()).into_iter().find(|pid| name_of(*pid) == "belljar-launch");
+        children_of(std::process::id()).into_iter().find(|pid| process_name(*pid) == "belljar-launch");
     let launcher_pid = launcher_pid.ok_or("no launcher")?;
     let supervisors = children_of(launcher_pid);
-    // The maker of a network namespace stays as a zombie, without memory, until its supervisor ends.
+    // The process that creates a network namespace stays as a zombie, without memory, until its supervisor ends.
     let has_memory = |pid: &u32| pss_kib(*pid).is_ok();
     let guests: Vec<u32> = supervisors.iter().flat_map(|pid| children_of(*pid)).filter(has_memory).collect();
     let (supervisor, guest) = (average(&supervisors)?, average(&guests)?);
@@ -77,7 +77,7 @@ async fn launch(engine: &dyn Engine) -> Result<Sandbox> {
     Ok(engine.create(CreateRequest::long(&SandboxId::from_entropy(bytes), &spec, None)).await?)
 }
 
-/// Launches with each engine in turn, so that what the machine does besides hits both.
+/// Launches with each engine in turn, so that other load on the machine affects both.
 async fn compare(what: &str, direct: &LocalEngine, launcher: &LauncherEngine, launches: usize) -> Result<()> {
     let engines: [(&str, &dyn Engine); 2] = [("direct", direct), ("launcher", launcher)];
     let mut times: [Vec<(Duration, Duration)>; 2] = Default::default();
@@ -111,7 +111,7 @@ fn pss_kib(pid: u32) -> Result<f64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-fn name_of(pid: u32) -> String {
+fn process_name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim().to_owned()
 }

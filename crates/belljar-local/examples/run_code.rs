@@ -14,7 +14,7 @@ open('shout.txt', 'w').write(sys.stdin.read().upper() + sys.argv[1])
 ";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Where there is no program for it, a sandbox's first process is this very one: it must get its turn before anything else.
+    // Without the separate guest program, a sandbox's first process is this program: this must be called before anything else.
     belljar_guest::enter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run())

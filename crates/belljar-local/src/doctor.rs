@@ -1,4 +1,4 @@
-//! What this machine can enforce, what is missing, and the exact fix.
+//! Examination of what this machine can enforce, what is missing, and how to fix it.
 
 use belljar_linux::CgroupLayout;
 
@@ -7,16 +7,16 @@ use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::{GATEWAY_FIX, NAMESPACE_FIX};
 use crate::guest_program::GuestChoice;
 
-/// Stands for the command line of the program in what [`cgroup_fix`] says.
+/// Placeholder for the command line of the program in [`Finding::fix`] and errors.
 pub const THIS_COMMAND: &str = "belljar …";
 
-/// What to do where no control group may be made: the grade of limits that it gives, and what it costs.
+/// Returns how to fix that no control group can be created: which grade of limits each way gives, and what it costs.
 pub(crate) fn cgroup_fix() -> String {
     let watched = format!(
-        "accept the weaker grade watched, in which limits are looked at every 20 ms, so that a burst can pass them, and CPU \
+        "accept the weaker grade watched, in which limits are checked every 20 ms, so that a burst can exceed them, and CPU \
          time is not limited: BELLJAR_LIMITS=watched {THIS_COMMAND}"
     );
-    // Where the user's service manager is, unless it was told otherwise (systemd.exec(5)).
+    // Directory of the user's service manager, unless configured otherwise (systemd.exec(5)).
     let manager = format!("/run/user/{}/systemd", rustix::process::geteuid().as_raw());
     if !std::path::Path::new(&manager).is_dir() {
         return format!("{watched}; or run it as root, which gives the full grade cgroup");
@@ -27,33 +27,33 @@ pub(crate) fn cgroup_fix() -> String {
     )
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Finding {
-    /// What.
+    /// Name of the check.
     pub name: &'static str,
-    /// Whether it is as it should be.
+    /// State.
     pub state: FindingState,
-    /// What was found.
+    /// Details.
     pub detail: String,
-    /// What to do, where something is missing.
+    /// Fix, if something is missing.
     pub fix: Option<String>,
 }
 
-/// How a finding is to be taken.
+/// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingState {
-    /// As it should be.
+    /// Available.
     Good,
-    /// Something works in a weaker way, or only when asked for.
+    /// Available in a weaker way, or only on request.
     Weaker,
-    /// Sandboxes of the default kind cannot be made.
+    /// Missing: sandboxes of the default kind cannot be created.
     Missing,
 }
 
 impl LocalEngine {
-    /// Looks at everything that the walls need. Changes nothing.
+    /// Checks everything that isolation needs, without changing anything.
     #[must_use]
     pub fn examine(config: LocalConfig) -> Vec<Finding> {
         let engine = Self::new(LocalConfig { kind: LocalKind::Local, ..config });
@@ -80,16 +80,16 @@ fn bad(name: &'static str, state: FindingState, detail: impl Into<String>, fix: 
     Finding { name, state, detail: detail.into(), fix: Some(fix.to_owned()) }
 }
 
-/// The oldest kernel with all that a launch calls: `mount_setattr` came with 5.12, Landlock with 5.13, and counting
+/// Oldest kernel with everything that a launch needs: `mount_setattr` came with 5.12, Landlock with 5.13, and counting
 /// processes per user namespace with 5.14.
-const LEAST_KERNEL: (u32, u32) = (5, 14);
+const MIN_KERNEL: (u32, u32) = (5, 14);
 
 fn kernel() -> Finding {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let fix = "use Linux 5.14 or newer, such as that of Debian 12 or Ubuntu 22.04";
-    if version >= LEAST_KERNEL {
+    if version >= MIN_KERNEL {
         good("kernel", format!("Linux {release}"))
     } else {
         bad("kernel", FindingState::Missing, format!("Linux {release} is too old"), fix)
@@ -120,7 +120,7 @@ fn guest(config: &LocalConfig) -> Finding {
     }
 }
 
-/// What is said where there is no guest's program.
+/// Description used if there is no separate guest program.
 pub(crate) const OWN_GUEST: &str = "this program itself, which takes longer to start";
 
 fn namespaces() -> Finding {
@@ -142,7 +142,7 @@ fn networks() -> Finding {
     }
 }
 
-/// The kernel allows a fresh `/proc` in a user namespace only where the present one is wholly visible.
+/// Checks `/proc`: the kernel allows a fresh one in a user namespace only if the present one is fully visible.
 fn proc_mount() -> Finding {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let covered = mounts

@@ -20,7 +20,7 @@ use crate::gateway::Gateway;
 use crate::kind::LocalKind;
 use crate::planner::Planner;
 use crate::sockets::{control_pair, guest_control_pair, pair, stream};
-use crate::walls::{Held, LocalWalls, monotonic_ns};
+use crate::walls::{LocalWalls, Resources, monotonic_ns};
 
 /// One start in so many also looks for what killed supervisors have left: a look costs a start too much to be had each time.
 const SWEEP_EVERY: u32 = 16;
@@ -157,7 +157,7 @@ impl LocalEngine {
         drop(plan);
         let image = planner.image.take();
         let cgroups = planner.cgroups.then(|| self.layout().clone());
-        let held = Held {
+        let held = Resources {
             id,
             kind: self.config.kind,
             cgroups,
@@ -183,7 +183,7 @@ impl LocalEngine {
                 }
             }
             // What the host does next would only take the processor from the supervisor before that.
-            Life::Run { wait: false } => walls.under_way().await,
+            Life::Run { wait: false } => walls.wait_until_started().await,
         }
         Ok(Launched { isolation, home, stream, walls })
     }
@@ -239,7 +239,7 @@ impl LocalEngine {
             EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
         })?;
         drop((sandbox_control, plan));
-        let held = Held {
+        let held = Resources {
             kind: self.config.kind,
             cgroups: planner.cgroups.then(|| self.layout().clone()),
             scratch: None,

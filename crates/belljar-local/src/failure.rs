@@ -1,11 +1,11 @@
-//! From a failed step's number to a sentence for the person in front of it.
+//! Conversion of a failed launch step into a readable error.
 
 use std::io;
 
 use belljar_engine::EngineError;
 use belljar_linux::{LaunchPlan, MountSource, Node, Step};
 
-/// The names of a launch's parts, kept for the case that one of them fails.
+/// Names of the parts of a launch, for the error if one of them fails.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Failures {
     cgroups: Vec<String>,
@@ -96,12 +96,12 @@ impl Failures {
     }
 }
 
-/// What to do where user namespaces are refused.
+/// Fix if user namespaces are refused.
 pub(crate) const NAMESPACE_FIX: &str = "allow unprivileged user namespaces: \
      sysctl -w user.max_user_namespaces=10000; on Debian also kernel.unprivileged_userns_clone=1, \
      on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; or run Belljar as root";
 
-/// What to do where a network namespace cannot be made to lead to the gateway.
+/// Fix if a network namespace cannot be connected to the gateway.
 pub(crate) const GATEWAY_FIX: &str =
     "use a kernel with nf_tables and nft_tproxy; where they are modules: modprobe -a nf_tables nft_tproxy";
 

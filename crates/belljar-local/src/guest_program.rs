@@ -1,7 +1,7 @@
-//! The program that is the guest: a small one of the same build, which lies beside this program, or else this program itself.
+//! Program of the guest: a small one of the same build beside this program, or else this program itself.
 //!
-//! It is opened once, and what was opened is what is run. Before each launch its build id is read from that very file, because a
-//! file can be overwritten in place.
+//! It is opened once, and that open file is run. Before each launch its build id is read from that same file, as a file can be
+//! overwritten in place.
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd as _;
@@ -18,65 +18,66 @@ use rustix::mount::OpenTreeFlags;
 use crate::engine::launch;
 use crate::host_tree::c_string;
 
-/// This program. It stays that also when another one lies in its place.
+/// This program. The link refers to it even if its file has been replaced.
 const OWN: &str = "/proc/self/exe";
 
-/// How a guest's program is run.
+/// Way in which the guest's program is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunFrom {
-    /// From its descriptor, where no mount can be made for it.
+    /// From its descriptor, if no mount can be created for it.
     File,
-    /// From a read-only mount that this process makes.
+    /// From a read-only mount created by this process.
     Mount,
-    /// From a read-only mount that the sandbox's first process makes of its path.
+    /// From a read-only mount that the sandbox's first process creates from its path.
     OwnMount,
 }
 
-/// The guest's program, or why it is this one.
+/// The guest's program, or the reason why this program is the guest.
 #[derive(Debug)]
 pub(crate) struct GuestChoice {
     program: Result<Program, String>,
-    /// Whether nothing else will do.
+    /// Whether there is no fallback.
     is_required: bool,
 }
 
 impl GuestChoice {
-    /// The program that lies beside this one, looked up once.
+    /// Returns the program beside this one, looked up once.
     pub(crate) fn beside() -> &'static Self {
         static BESIDE: OnceLock<GuestChoice> = OnceLock::new();
         BESIDE.get_or_init(|| Self { program: Program::beside(), is_required: false })
     }
 
-    /// The program with this path, and no other.
+    /// Returns the program at this path, without a fallback.
     pub(crate) fn at(path: &Path) -> Self {
         let program = Program::open(path).map_err(|why| format!("{}: {why}", path.display()));
         Self { program, is_required: true }
     }
 
-    /// The program's path. `Err`: why this program is the guest, or, if one was asked for by its path, why there is none.
+    /// Returns the program's path. Fails with the reason why this program is the guest, or why the required program cannot be
+    /// used.
     pub(crate) fn path(&self) -> Result<&Path, String> {
         let program = self.program.as_ref().map_err(String::clone)?;
         program.check().map(|()| program.path.as_path())
     }
 
-    /// The program for a launch.
+    /// Returns the program for a launch.
     pub(crate) fn exe(&self, from: RunFrom) -> Result<GuestExe, EngineError> {
         let opened = launch("open the guest's program for the sandbox");
-        let exe = match self.program.as_ref().map_err(String::clone).and_then(|program| program.checked(from))
-        {
-            Ok(program) => program.exe(from),
-            Err(why) if self.is_required => Err(std::io::Error::other(why)),
-            Err(_) => Program::own().and_then(|own| own.exe(from)),
-        };
+        let exe =
+            match self.program.as_ref().map_err(String::clone).and_then(|program| program.check_for(from)) {
+                Ok(program) => program.exe(from),
+                Err(why) if self.is_required => Err(std::io::Error::other(why)),
+                Err(_) => Program::own().and_then(|own| own.exe(from)),
+            };
         exe.map_err(opened)
     }
 }
 
-/// An open program.
+/// Open program.
 #[derive(Debug)]
 struct Program {
     file: File,
-    /// Its path when it was opened, without links.
+    /// Path when it was opened, without links.
     path: PathBuf,
 }
 
@@ -100,7 +101,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Whether it is whole, of this build, and nobody's who could not have changed this program as well.
+    /// Checks that the program is complete, of this build, and writable only by those who could also change this program.
     fn check(&self) -> Result<(), String> {
         let metadata = self.file.metadata().map_err(|error| error.to_string())?;
         let own = std::fs::metadata(OWN).map_err(|error| error.to_string())?;
@@ -131,8 +132,8 @@ impl Program {
         Ok(())
     }
 
-    /// The same, and whether it can be run so.
-    fn checked(&self, from: RunFrom) -> Result<&Self, String> {
+    /// Performs [`Self::check`], and checks that the program can be run in this way.
+    fn check_for(&self, from: RunFrom) -> Result<&Self, String> {
         self.check()?;
         if from == RunFrom::OwnMount {
             let is_same =
@@ -149,7 +150,7 @@ impl Program {
         match from {
             RunFrom::File => Ok(GuestExe::Fd(self.file.try_clone()?.into())),
             RunFrom::Mount => {
-                // Nothing else uses this mount, so that no writable descriptor of the program can ever be got through `/proc`
+                // Nothing else uses this mount, so that no writable descriptor of the program can be obtained through `/proc`
                 // (CVE-2019-5736).
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -168,18 +169,18 @@ impl Program {
     }
 }
 
-/// What is read of a program's beginning, in bytes: its headers, and in most files its notes.
+/// Bytes read at the start of a program: its headers, and in most files its notes.
 const HEAD_BYTES: usize = 4096;
 
-/// The kind of a segment with notes, and of one that is loaded (elf(5)).
+/// Types of a loaded segment and of one with notes (elf(5)).
 const PT_LOAD: u64 = 1;
 const PT_NOTE: u64 = 4;
 
-/// The kind and the name of the note with the build id, which a linker writes.
+/// Type and name of the note with the build id, which a linker writes.
 const NT_GNU_BUILD_ID: u64 = 3;
 const GNU: &[u8] = b"GNU\0";
 
-/// The build id of a program, in hexadecimal digits. `Err` also where the program is cut short.
+/// Returns the build id of a program, in hexadecimal digits. Fails also if the program is truncated.
 fn build_id(file: &File, len: u64) -> Result<String, String> {
     let mut head = [0u8; HEAD_BYTES];
     let count = file.read_at(&mut head, 0).map_err(|error| error.to_string())?;
@@ -202,7 +203,7 @@ fn build_id(file: &File, len: u64) -> Result<String, String> {
         let (kind, offset, size) = segment().ok_or_else(not_elf)?;
         match kind {
             PT_LOAD => end = end.max(offset.saturating_add(size)),
-            PT_NOTE if id.is_none() => id = note_of_build(file, offset, size),
+            PT_NOTE if id.is_none() => id = find_build_id(file, offset, size),
             _ => {}
         }
     }
@@ -212,8 +213,8 @@ fn build_id(file: &File, len: u64) -> Result<String, String> {
     id.map(hex::encode).ok_or_else(|| "it has no build id".to_owned())
 }
 
-/// The build id in a segment with notes, if it is there.
-fn note_of_build(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
+/// Returns the build id in a segment with notes, if it is there.
+fn find_build_id(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     let mut notes = vec![0u8; usize::try_from(size).ok().filter(|size| *size <= HEAD_BYTES)?];
     file.read_exact_at(&mut notes, offset).ok()?;
     let mut notes = notes.as_slice();
@@ -231,11 +232,11 @@ fn note_of_build(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     None
 }
 
-/// Little-endian numbers in bytes.
+/// Reader of little-endian numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// The number of `len` bytes, at most 8, at this place.
+    /// Returns the number of `len` bytes, at most 8, at this offset.
     fn int(&self, at: usize, len: usize) -> Option<u64> {
         let bytes = self.0.get(at..at.checked_add(len)?)?;
         Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))

@@ -1,6 +1,6 @@
-//! The `host` tree: the machine's own read-only `/usr` and the few files of `/etc` that programs need, with a writable
-//! home and `/tmp`. It shares page cache with the host and with every other sandbox on it, so it is for one user on
-//! their own machine (docs/threat-model.md).
+//! The `host` tree: the machine's own read-only `/usr` and the few files of `/etc` that programs need, with a writable home and
+//! `/tmp`. It shares the page cache with the host and with every other sandbox on it, so it is for one user on their own
+//! machine (docs/threat-model.md).
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,34 +12,35 @@ use belljar_linux::{
 };
 use belljar_model::{Limits, NetworkMode, SandboxSpec};
 
-/// The home directory inside.
+/// Home directory inside the sandbox.
 pub(crate) const HOME: &str = "/home/user";
 
-/// Where programs are looked up inside.
+/// Search path for programs inside the sandbox.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The user's number inside, and the group's.
+/// User and group id inside the sandbox.
 pub(crate) const USER_ID: u32 = 1000;
 
-/// Where the new root is put until it takes over. Every system has it, and nothing is mounted from below it by path.
+/// Directory where the new root is assembled before it takes over. Every system has it, and nothing is mounted from below it by
+/// path.
 pub(crate) const STAGING: &str = "/tmp";
 
-/// Directories of the root that are links into `/usr` on today's systems, and trees of their own on older ones.
+/// Directories of the root that are links into `/usr` on current systems, and separate trees on older ones.
 const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// What programs need of `/etc` and cannot do without: link targets, certificates, interpreters' settings. No names,
-/// no keys, no addresses of the host.
+/// Directories of `/etc` that programs need: link targets, certificates, interpreters' settings. No names, no keys, no
+/// addresses of the host.
 const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php", "mono", "nim"];
 /// Small files of `/etc` that are copied, which costs less than a mount.
 const ETC_FILES: &[&str] = &["ld.so.cache", "localtime", "matplotlibrc"];
-/// Copied only up to this size, in bytes; larger ones are mounted.
+/// Maximum size in bytes of a file that is copied; larger ones are mounted.
 const COPY_LIMIT: u64 = 16 * 1024;
 
-/// Device files that are harmless and that programs expect.
+/// Harmless device files that programs expect.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Parts of `/proc` that tell about the machine, or reach into it, and that everybody may read. What only the host's root
-/// may open needs no cover: no id inside is the host's root.
+/// Parts of `/proc` that reveal or affect the machine and are readable by everybody. Those that only the host's root may open
+/// need no mask, as no id inside is the host's root.
 const PROC_MASKS: &[&str] = &[
     "cmdline",
     "acpi",
@@ -69,19 +70,19 @@ const SYSTEM: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 
-/// The tree of one sandbox.
+/// Tree of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct HostTree {
     pub(crate) nodes: Vec<Node>,
     pub(crate) mounts: Vec<MountStep>,
-    /// Where the tree is put together below the first root, if not in it.
+    /// Directory below the first root where the tree is assembled, if not in the root itself.
     pub(crate) prefix: &'static str,
-    /// Directories made so far, so that parents are made once.
-    made: std::collections::BTreeSet<String>,
+    /// Directories added so far, so that parents are added once.
+    added_dirs: std::collections::BTreeSet<String>,
 }
 
 impl HostTree {
-    /// Works out the tree for a specification. Missing parts of the host's `/etc` are simply not there inside.
+    /// Plans the tree for a specification. Missing parts of the host's `/etc` are missing inside as well.
     pub(crate) fn new(spec: &SandboxSpec, without: Without) -> Self {
         let mut tree = Self::default();
         let limits = &spec.limits;
@@ -101,7 +102,7 @@ impl HostTree {
         tree
     }
 
-    /// `/proc` and `/dev`.
+    /// Adds `/proc` and `/dev`.
     pub(crate) fn devices(&mut self, spec: &SandboxSpec, without: Without) {
         let limits = &spec.limits;
         self.dir("proc", 0o555);
@@ -209,7 +210,7 @@ impl HostTree {
         self.memory_mount(target, bytes, mode, limits, without);
     }
 
-    /// A file system in memory on a directory that is there.
+    /// Mounts a file system in memory on an existing directory.
     pub(crate) fn memory_mount(
         &mut self,
         target: &str,
@@ -236,7 +237,7 @@ impl HostTree {
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.dir(parent, 0o755);
         }
-        if self.made.insert(path.to_owned()) {
+        if self.added_dirs.insert(path.to_owned()) {
             self.nodes.push(Node::Dir { path: c_string(path), mode });
         }
     }
@@ -259,17 +260,17 @@ impl HostTree {
         });
     }
 
-    /// The covers for `/proc`.
+    /// Returns the masked parts of `/proc`.
     pub(crate) fn proc_masks() -> Vec<CString> {
         PROC_MASKS.iter().map(c_string).collect()
     }
 }
 
-/// Directories of `/etc` that programs need, as names below it. Missing ones may be among them.
+/// Returns directories of `/etc` that programs need, as names below it. Some may be missing.
 pub(crate) fn etc_dirs() -> Vec<String> {
     let mut names: Vec<String> = ETC_DIRS.iter().map(|name| (*name).to_owned()).collect();
-    // Java's settings carry the version in their name, as what is installed does: java-17-openjdk-amd64. There is much less
-    // to list here than in /etc.
+    // Java's settings have the version in their name, like the installations: java-17-openjdk-amd64. Listing those is much
+    // cheaper than listing /etc.
     let entries = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let installed = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let found: std::collections::BTreeSet<String> = installed
@@ -280,21 +281,21 @@ pub(crate) fn etc_dirs() -> Vec<String> {
     names
 }
 
-/// The text of `/etc/resolv.conf`.
+/// Returns the content of `/etc/resolv.conf`.
 pub(crate) fn resolv_conf(spec: &SandboxSpec) -> String {
     match spec.network.mode() {
         NetworkMode::Disabled => "# The network of this sandbox is disabled.\n".to_owned(),
-        // It answers at once or not at all.
+        // The gateway answers at once or not at all.
         _ => format!("nameserver {}\noptions timeout:2 attempts:3\n", belljar_linux::NETWORK_ADDRESS),
     }
 }
 
-/// Options of a new filesystem.
+/// Converts the options of a new file system.
 pub(crate) fn options(list: &[(&str, &str)]) -> Vec<(CString, CString)> {
     list.iter().map(|(key, value)| (c_string(key), c_string(value))).collect()
 }
 
-/// A C string of something that holds no NUL; validated input only comes here.
+/// Converts text without NUL into a C string; callers pass only validated input.
 pub(crate) fn c_string(text: impl AsRef<std::ffi::OsStr>) -> CString {
     CString::new(text.as_ref().as_bytes()).unwrap_or_default()
 }
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_are_made_before_what_is_in_them_and_once() {
+    fn parents_are_created_first_and_once() {
         let tree = HostTree::new(&SandboxSpec::default(), Without::default());
         let mut seen = std::collections::BTreeSet::new();
         for node in &tree.nodes {
@@ -313,15 +314,15 @@ mod tests {
             if let Some((parent, _)) = path.rsplit_once('/') {
                 assert!(seen.contains(parent), "{parent} is missing for {path}");
             }
-            assert!(seen.insert(path.to_owned()), "{path} is made twice");
+            assert!(seen.insert(path.to_owned()), "{path} is created twice");
         }
         for step in &tree.mounts {
-            assert!(seen.contains(step.target.to_str().unwrap()), "{:?} has no place", step.target);
+            assert!(seen.contains(step.target.to_str().unwrap()), "{:?} has no mount point", step.target);
         }
     }
 
     #[test]
-    fn nothing_of_the_host_is_writable() {
+    fn host_mounts_are_read_only() {
         let tree = HostTree::new(&SandboxSpec::default(), Without::default());
         for step in &tree.mounts {
             assert_ne!(step.attributes & MOUNT_ATTR_NOSUID, 0, "{:?}", step.target);

@@ -1,4 +1,4 @@
-//! The kinds of this engine, and what each can do.
+//! Kinds of this engine and their capabilities.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use belljar_engine::{Capabilities, IsolationLevel};
 use belljar_model::{EngineName, NetworkMode, Timeout};
 use serde::{Deserialize, Serialize};
 
-/// Which walls the engine builds.
+/// Kind of isolation that the engine provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LocalKind {
-    /// Namespaces and every other wall that the kernel has. The default.
+    /// Namespaces and every other isolation that the kernel has. The default.
     #[default]
     Local,
     /// No namespaces: resource limits, Landlock and seccomp around a plain process.
     Process,
-    /// No walls, for development only.
+    /// No isolation, for development only.
     None,
 }
 
 impl LocalKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Local, Self::Process, Self::None];
 
-    /// The kind's name as an engine: `local`, `process` or `none`.
+    /// Returns the kind's name as an engine: `local`, `process` or `none`.
     #[must_use]
     pub const fn name(self) -> EngineName {
         match self {
@@ -33,20 +33,20 @@ impl LocalKind {
         }
     }
 
-    /// The kind with this name, if there is one.
+    /// Returns the kind with this name, if there is one.
     #[must_use]
-    pub fn named(name: EngineName) -> Option<Self> {
+    pub fn from_name(name: EngineName) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The time of an execution for which none was asked.
+    /// Returns the timeout of an execution for which none was given.
     #[must_use]
     pub fn default_timeout(self) -> Timeout {
         let seconds = if self == Self::Process { 10 } else { 60 };
         Timeout::new(Duration::from_secs(seconds)).unwrap_or_default()
     }
 
-    /// What an engine of this kind can do, if control groups can be made or not.
+    /// Returns the capabilities of an engine of this kind, depending on whether control groups can be created.
     pub(crate) fn capabilities(self, has_groups: bool, held_by: Option<&'static str>) -> Capabilities {
         let has_groups = has_groups && self != Self::None;
         Capabilities {
@@ -85,17 +85,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_engines() {
+    fn names_match_engines() {
         for kind in LocalKind::ALL {
-            assert_eq!(LocalKind::named(kind.to_string().parse().unwrap()), Some(kind));
+            assert_eq!(LocalKind::from_name(kind.to_string().parse().unwrap()), Some(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
         }
-        assert_eq!(LocalKind::named("docker".parse().unwrap()), None);
+        assert_eq!(LocalKind::from_name("docker".parse().unwrap()), None);
     }
 
-    /// The table of docs/engines.md: what a server's engines can do where control groups can be made.
+    /// Checks the table of docs/engines.md: the capabilities of a server's engines if control groups can be created.
     #[test]
-    fn the_page_says_what_engines_can_do() {
+    fn documentation_lists_capabilities() {
         let engines = LocalKind::ALL.map(|kind| kind.capabilities(true, Some("launcher")));
         let mut table = String::new();
         let mut row = |name: &str, cell: &dyn Fn(&Capabilities) -> String| {

@@ -1,11 +1,11 @@
-//! The walls of a launch as a report names them.
+//! Isolation layers of a launch, as reported.
 
 use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
 use belljar_model::{Isolation, LIMITED_BY, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase};
 
 use crate::LocalKind;
 
-/// Namespaces that a test can take away one by one.
+/// Namespaces that a test can disable one by one.
 pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
     (Wall::Network, 0x4000_0000),
     (Wall::Ipc, 0x0800_0000),
@@ -13,7 +13,7 @@ pub(crate) const NAMESPACE_WALLS: &[(Wall, u64)] = &[
     (Wall::CgroupNamespace, 0x0200_0000),
 ];
 
-/// What is in force for a sandbox that was launched by `plan`.
+/// Returns the isolation in force for a sandbox that was launched by `plan`.
 pub(crate) fn isolation(
     plan: &LaunchPlan,
     kind: LocalKind,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespace_bits_are_the_kernels() {
+    fn namespace_bits_match_the_kernel() {
         let all = NAMESPACE_WALLS.iter().fold(0, |all, (_, bit)| all | bit);
         assert_eq!(all & !belljar_linux::NAMESPACES, 0);
         assert_eq!(all.count_ones(), 4);

@@ -1,4 +1,4 @@
-//! Outside user ids: each sandbox of an administrator runs as one that nobody else has, for as long as it lives.
+//! Leases of user ids on the host: each sandbox of an administrator runs as one that no other has, for as long as it lives.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -7,19 +7,19 @@ use belljar_engine::EngineError;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// The first of the ids: above what adduser(8), systemd and subuid(5) give out.
+/// First id: above the ranges of adduser(8), systemd and subuid(5).
 const FIRST: u32 = 1_900_000_000;
 
-/// How many there are.
+/// Number of ids.
 const COUNT: u32 = 65_536;
 
-/// How many are tried before it is said that there are none.
-const TRIES: u32 = 4_096;
+/// Maximum number of ids to try.
+const MAX_ATTEMPTS: u32 = 4_096;
 
-/// Where they are locked. The file stays; what counts is who holds a lock on which byte of it.
+/// Directory of the lock file. The file stays; a lease is a lock on one byte of it.
 const DIR: &str = "/run/belljar";
 
-/// A leased id. The lock lives as long as any copy of the descriptor, so the kernel takes it back from the dead.
+/// Leased id. The lock lasts as long as any copy of the descriptor, so the kernel releases it when all holders are dead.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) uid: u32,
@@ -27,14 +27,14 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes an id that is free, from a random place on, so that a used one is not used again soon.
+    /// Leases a free id, starting at a random one, so that a released id is not reused soon.
     pub(crate) fn take(random: u32) -> Result<Self, EngineError> {
         let file = open_file().map_err(|errno| EngineError::Layer {
             layer: "a user id of its own".into(),
             reason: format!("{DIR}/uids cannot be opened: {errno}"),
             fix: format!("make {DIR} a directory that only root may write"),
         })?;
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let slot = random.wrapping_add(attempt) % COUNT;
             match belljar_linux::lock_byte(file.as_fd(), i64::from(slot)) {
                 Ok(()) => return Ok(Self { uid: FIRST + slot, lock: file }),

@@ -1,11 +1,11 @@
-//! The local engine: sandboxes of Linux namespaces, control groups, seccomp and Landlock, as root or as an ordinary user,
-//! without a daemon and without an image. `process` and `none` are the same engine with fewer walls.
+//! Local engine: sandboxes of Linux namespaces, control groups, seccomp and Landlock, as root or as an ordinary user, without a
+//! daemon and without an image. `process` and `none` are the same engine with less isolation.
 //!
-//! The first process of a sandbox is the program `belljar-guest` of the same build, if it lies beside the program that uses this
-//! crate. If it does not, that program itself is, and has to call `belljar_guest::enter` first thing in `main`.
+//! The first process of a sandbox is the program `belljar-guest` of the same build, if it is beside the program that uses this
+//! crate. Otherwise it is that program itself, which has to call `belljar_guest::enter` at the start of `main`.
 //!
-//! What a program needs that embeds sandboxes is exported here. The crates below it are not for embedding: they change as
-//! Belljar does, and speak the guest's protocol.
+//! This crate exports what a program needs to embed sandboxes. The crates below it are not for embedding: they change with
+//! Belljar, and use the guest's protocol.
 
 mod doctor;
 mod engine;

@@ -1,4 +1,4 @@
-//! What a supervisor reports while it makes, holds and removes a sandbox.
+//! Reports of a supervisor while it creates, holds and removes a sandbox.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,26 +8,26 @@ use rustix::net::RecvFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-/// What the supervisor has reported so far.
+/// Reports received from the supervisor so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) failed: Option<(belljar_linux::Step, u32, i32)>,
     pub(crate) ended: Option<i32>,
-    /// How many processes of the sandbox were killed for want of memory, once it has ended.
+    /// Number of processes of the sandbox killed for lack of memory, once it has ended.
     pub(crate) oom_kills: u32,
     pub(crate) cleaned: Option<(u32, i32)>,
-    /// When each phase of the launch was over, by CLOCK_MONOTONIC in nanoseconds.
+    /// End of each phase of the launch, by CLOCK_MONOTONIC in nanoseconds.
     pub(crate) phases: Vec<(&'static str, u64)>,
-    /// The first process's number.
+    /// Process id of the first process.
     pub(crate) first: Option<i32>,
-    /// The supervisor is gone.
+    /// Whether the supervisor is gone.
     pub(crate) closed: bool,
 }
 
 impl Progress {
-    fn note(&mut self, report: Report) {
+    fn record(&mut self, report: Report) {
         match report {
-            // What fails after the first failure fails because of it.
+            // Later failures are consequences of the first.
             Report::Failed { step, item, errno } => {
                 self.failed.get_or_insert((step, item, errno));
             }
@@ -45,7 +45,7 @@ impl Progress {
     }
 }
 
-/// Watches a descriptor with tokio.
+/// Registers a descriptor with tokio.
 #[expect(
     deprecated,
     reason = "unsound only for types that can change their descriptor, which OwnedFd cannot"
@@ -54,7 +54,7 @@ pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)
 }
 
-pub(crate) fn how_ended(progress: &Progress) -> String {
+pub(crate) fn describe_end(progress: &Progress) -> String {
     match progress.ended {
         Some(status) if status < 0 => {
             let signal = belljar_model::signal_name(-status)
@@ -62,12 +62,12 @@ pub(crate) fn how_ended(progress: &Progress) -> String {
             format!("its first process was ended by {signal}")
         }
         Some(belljar_guest_config::GUEST_WITHOUT_LANDLOCK) => {
-            "its first process could not make the Landlock domain of user code; \
+            "its first process could not create the Landlock domain of user code; \
              use a kernel with Landlock, and \"landlock\" in its lsm= list"
                 .to_owned()
         }
         Some(belljar_guest_config::GUEST_WITHOUT_SETUP) => {
-            "its first process could not build a wall of its own, such as being closed to inspection"
+            "its first process could not set up its own isolation, such as being closed to inspection"
                 .to_owned()
         }
         Some(status) => format!("its first process exited with status {status}"),
@@ -79,11 +79,11 @@ pub(crate) async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progr
     let mut records = [0u8; 16 * REPORT_LEN];
     loop {
         let Ok(mut ready) = reader.readable().await else { break };
-        // Records are written whole, and the kernel keeps their borders (SOCK_SEQPACKET).
+        // Records are written atomically, and the kernel keeps their boundaries (SOCK_SEQPACKET).
         match rustix::net::recv(&reader, &mut records, RecvFlags::DONTWAIT) {
             Ok((length @ 1.., _)) => sender.send_modify(|progress| {
                 let (reports, _) = records[..length].as_chunks::<REPORT_LEN>();
-                reports.iter().filter_map(Report::decode).for_each(|report| progress.note(report));
+                reports.iter().filter_map(Report::decode).for_each(|report| progress.record(report));
             }),
             Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
             Err(rustix::io::Errno::INTR) => {}

@@ -1,5 +1,5 @@
-//! The trees of templates: a layer at its place in the machine's own tree, or a whole tree of its own; read-only in use, and
-//! with a writable disk over it while it is built.
+//! Trees of templates: a layer at its place in the machine's own tree, or a separate tree; read-only in use, and with a
+//! writable disk on top while it is built.
 //!
 //! ```text
 //! base host, in use      the host's tree, the layer at /opt/template
@@ -9,8 +9,8 @@
 //!                        /etc/resolv.conf are mounted on it
 //! ```
 //!
-//! A tree of its own is put together below the sandbox's first root, a small tmpfs, and entered in the end. What is mounted on
-//! it is attached without following any link of it.
+//! A separate tree is assembled below the sandbox's first root, a small tmpfs, and entered at the end. Mounts are attached to
+//! it without following any of its links.
 
 use std::os::fd::OwnedFd;
 
@@ -21,17 +21,17 @@ use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBa
 
 use crate::host_tree::{HostTree, STAGING, c_string, options, resolv_conf};
 
-/// Where a tree of its own is put together.
+/// Directory where a separate tree is assembled.
 const PLACE: &str = "image";
-/// Where the layer is while something lies over it.
+/// Directory of the layer while a disk is on top of it.
 const LOWER: &str = "lower";
-/// The disk that lies over it.
+/// Disk on top of the layer.
 const DISK: &str = "disk";
 
 const LAYER: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
-/// Works out the tree. `layer` is the mounted layer, if there is one.
+/// Plans the tree. `layer` is the mounted layer, if there is one.
 pub(crate) fn template_tree(
     spec: &SandboxSpec,
     tree: &TemplateTree,
@@ -69,7 +69,7 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         ("hostname", format!("{hostname}\n")),
     ];
     if is_built {
-        // A tree that is built keeps its own files; it is told where names are looked up, if it may look up any.
+        // A tree that is being built keeps its own files, except for `resolv.conf` if it has a network.
         etc.truncate(usize::from(spec.network.mode() != NetworkMode::Disabled));
     }
     for (name, content) in &etc {
@@ -92,7 +92,7 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     root
 }
 
-/// The layer with a disk over it, as one.
+/// Mounts the layer with a disk on top as one.
 fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd, target: &str, without: Without) {
     tree.dir(LOWER, 0o755);
     tree.detached(layer, LOWER);
@@ -120,7 +120,7 @@ impl HostTree {
         });
     }
 
-    /// Shows what is at `source` of the first root at `target` as well.
+    /// Mounts `source` of the first root at `target` as well.
     fn own(&mut self, source: &str, target: &str) {
         self.mounts.push(MountStep {
             source: MountSource::Own(c_string(source)),

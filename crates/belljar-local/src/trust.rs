@@ -1,4 +1,4 @@
-//! What programs in a sandbox trust over TLS, where the gateway ends it for some hosts.
+//! Certificate authorities trusted by programs in a sandbox whose gateway terminates TLS for some hosts.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use belljar_model::{NetworkPolicy, NetworkSetup};
 use crate::engine::launch;
 use crate::host_tree::HostTree;
 
-/// Where the files are: in the one directory that every tree has of its own.
+/// Directory of the files: the one directory that every tree has of its own.
 const DIR: &str = "dev/belljar";
-/// The certificate of the sandbox's authority.
+/// Certificate of the sandbox's authority.
 const AUTHORITY: &str = "/dev/belljar/ca.pem";
-/// The same, and the authorities that the system trusts.
+/// The sandbox's authority together with those that the system trusts.
 const BUNDLE: &str = "/dev/belljar/ca-bundle.pem";
 
-/// Variables by which programs and libraries are told of a file with all authorities: OpenSSL (and with it Python, Ruby, PHP),
-/// requests, curl, git, pip, cargo, the AWS command line, gRPC.
+/// Environment variables that name a file with all authorities: OpenSSL (and with it Python, Ruby, PHP), requests, curl, git,
+/// pip, cargo, the AWS command line, gRPC.
 const BUNDLE_VARIABLES: [&str; 8] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -28,10 +28,10 @@ const BUNDLE_VARIABLES: [&str; 8] = [
     "AWS_CA_BUNDLE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
-/// And of one with those to trust besides: Node, Deno.
-const MORE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+/// Environment variables that name a file with additional authorities: Node, Deno.
+const EXTRA_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// Makes the authority of a sandbox whose policy has requests read.
+/// Creates the authority of a sandbox whose policy reads requests.
 pub(crate) fn authority(
     policy: &NetworkPolicy,
     setup: &NetworkSetup,
@@ -41,32 +41,32 @@ pub(crate) fn authority(
         return Ok(None);
     }
     if let Some(file) = &setup.ca_file {
-        // The gateway has no words for what it cannot read.
+        // Checked here, as the gateway cannot report it.
         std::fs::File::open(file).map_err(launch("read the operator's file of certificates"))?;
     }
-    Ok(Some(Authority::new(hosts.into_iter().cloned().collect()).map_err(failed)?))
+    Ok(Some(Authority::new(hosts.into_iter().cloned().collect()).map_err(authority_error)?))
 }
 
-fn failed(error: AuthorityError) -> EngineError {
+fn authority_error(error: AuthorityError) -> EngineError {
     launch("make the sandbox's certificate authority")(std::io::Error::other(error))
 }
 
-/// What a sandbox is told to trust.
+/// Authorities that a sandbox trusts.
 pub(crate) struct Trust {
     authority: Vec<u8>,
     bundle: Vec<u8>,
 }
 
 impl Trust {
-    /// For programs of a sandbox with this authority: it, and what this machine trusts.
+    /// Returns what programs of a sandbox with this authority trust: it, and the authorities that this machine trusts.
     pub(crate) fn in_sandbox(authority: &Authority) -> Result<Self, EngineError> {
-        let authority = authority.certificate_pem().map_err(failed)?.into_bytes();
+        let authority = authority.certificate_pem().map_err(authority_error)?.into_bytes();
         let system = SYSTEM_ROOTS.iter().map(Path::new).find_map(|path| std::fs::read(path).ok());
         let bundle = [system.unwrap_or_default(), authority.clone()].join(&b'\n');
         Ok(Self { authority, bundle })
     }
 
-    /// Puts the files into the tree.
+    /// Adds the files to the tree.
     pub(crate) fn add_to(&self, tree: &mut HostTree) {
         tree.dir(DIR, 0o755);
         for (path, content) in [(AUTHORITY, &self.authority), (BUNDLE, &self.bundle)] {
@@ -74,10 +74,10 @@ impl Trust {
         }
     }
 
-    /// The variables that say where they are.
+    /// Returns the environment variables that name the files.
     pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         let bundle = BUNDLE_VARIABLES.iter().map(|name| (*name, BUNDLE));
-        let more = MORE_VARIABLES.iter().map(|name| (*name, AUTHORITY));
+        let more = EXTRA_VARIABLES.iter().map(|name| (*name, AUTHORITY));
         bundle.chain(more).map(|(name, path)| (name.to_owned(), path.to_owned()))
     }
 }

@@ -1,4 +1,4 @@
-//! A launched sandbox from outside: its supervisor, its control groups, and its end.
+//! Host side of a launched sandbox: its supervisor, its control groups, and its end.
 
 use std::ffi::CString;
 use std::io;
@@ -21,89 +21,93 @@ use tokio::time::Instant;
 use crate::LocalKind;
 use crate::failure::Failures;
 use crate::gateway::Gateway;
-use crate::orphans::{ORPHANS, has_ended};
-use crate::progress::{Progress, async_fd, follow, how_ended};
+use crate::orphans::{ORPHANS, wait_for_exit};
+use crate::progress::{Progress, async_fd, describe_end, follow};
 use crate::sockets::{pair, stream};
 
-/// How long a supervisor may take to remove everything. It gives up itself before that.
+/// Maximum time for a supervisor to remove everything. The supervisor itself gives up before that.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a supervisor may take to exit after its last word.
+/// Maximum time for a supervisor to exit after its last report.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the kernel may take until everything in a sandbox stands still, or goes on.
+/// Maximum time for the kernel to freeze or thaw a sandbox.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a guest may take to make room for another connection.
+/// Maximum time for a guest to accept another connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks at what the kernel does, or the guest.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Polling interval while waiting for the kernel or the guest.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What belongs to a sandbox besides its supervisor.
-pub(crate) struct Held {
+/// Resources of a sandbox besides its supervisor.
+pub(crate) struct Resources {
     pub(crate) id: SandboxId,
     pub(crate) kind: LocalKind,
-    /// Whether there are control groups to ask.
+    /// Control groups, if there are any.
     pub(crate) cgroups: Option<CgroupLayout>,
-    /// The scratch directory: what it is in, and its name.
+    /// Scratch directory: its parent, and its name.
     pub(crate) scratch: Option<(OwnedFd, CString)>,
-    /// Where the guest takes connections, if it takes more than its first.
+    /// Socket over which the guest receives connections, if it accepts more than its first.
     pub(crate) guest_control: Option<OwnedFd>,
-    /// The way to the network, if it has one.
+    /// Gateway to the network, if it has one.
     pub(crate) gateway: Option<Gateway>,
     pub(crate) failures: Failures,
-    /// When the launch began, by CLOCK_MONOTONIC in nanoseconds, and how long its planning took before.
+    /// Start of the launch, by CLOCK_MONOTONIC in nanoseconds, and the duration of its planning.
     pub(crate) launched: (u64, Duration),
-    /// The way in for a process that was made outside, if there is one.
+    /// Data for moving a process from outside into the sandbox, if that is possible.
     pub(crate) entry: Option<crate::warm::Entry>,
-    /// The template's layer, mounted as long as this.
+    /// The template's layer, mounted as long as this exists.
     pub(crate) _image: Option<Arc<belljar_linux::ImageMount>>,
 }
 
-/// The walls of one sandbox.
+/// Handle of one sandbox.
 pub(crate) struct LocalWalls {
-    held: Held,
-    order: Arc<Order>,
+    resources: Resources,
+    control: Arc<Control>,
     supervisor: Mutex<Option<Supervisor>>,
     progress: watch::Receiver<Progress>,
-    /// When the guest was first heard of, by CLOCK_MONOTONIC in nanoseconds.
+    /// Time of the guest's first answer, by CLOCK_MONOTONIC in nanoseconds.
     answered_ns: OnceLock<u64>,
-    /// Moves the deadline of the task that keeps it, once there was one.
+    /// Sends new deadlines to the task that enforces them, once there was one.
     deadline: OnceLock<watch::Sender<Option<Instant>>>,
 }
 
-/// Our end of the control socket, and what the supervisor was told on it. It reads no more than it has to: a byte too many
-/// would break the connection before its last record is read.
-struct Order {
-    control: OwnedFd,
-    told: Mutex<Option<u8>>,
-    /// Whether it was the deadline that ended the sandbox.
-    overdue: AtomicBool,
+/// Our end of the control socket, and the last command sent on it. Nothing more than necessary is sent: an extra byte would
+/// break the connection before the supervisor's last record is read.
+struct Control {
+    socket: OwnedFd,
+    sent: Mutex<Option<u8>>,
+    /// Whether the deadline ended the sandbox.
+    deadline_passed: AtomicBool,
 }
 
-impl Order {
-    /// Tells the supervisor to end the sandbox, unless it was told that, or more, before.
-    fn tell(&self, byte: u8) {
-        let mut told = self.told.lock();
-        if told.is_none() || (*told == Some(KILL) && byte == CLEAN) {
-            // A supervisor that is gone has taken everything with it.
-            let _ = rustix::net::send(&self.control, &[byte], SendFlags::NOSIGNAL);
-            *told = Some(byte);
+impl Control {
+    /// Commands the supervisor to end the sandbox, unless the same or a stronger command was sent before.
+    fn send(&self, byte: u8) {
+        let mut sent = self.sent.lock();
+        if sent.is_none() || (*sent == Some(KILL) && byte == CLEAN) {
+            // A supervisor that is gone has removed everything.
+            let _ = rustix::net::send(&self.socket, &[byte], SendFlags::NOSIGNAL);
+            *sent = Some(byte);
         }
     }
 }
 
 impl LocalWalls {
-    pub(crate) fn new(held: Held, control: OwnedFd, supervisor: Supervisor) -> io::Result<Self> {
+    pub(crate) fn new(resources: Resources, socket: OwnedFd, supervisor: Supervisor) -> io::Result<Self> {
         let (sender, progress) = watch::channel(Progress::default());
-        let reader = control.try_clone()?;
+        let reader = socket.try_clone()?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
         Ok(Self {
-            held,
-            order: Arc::new(Order { control, told: Mutex::new(None), overdue: AtomicBool::new(false) }),
+            resources,
+            control: Arc::new(Control {
+                socket,
+                sent: Mutex::new(None),
+                deadline_passed: AtomicBool::new(false),
+            }),
             supervisor: Mutex::new(Some(supervisor)),
             progress,
             answered_ns: OnceLock::new(),
@@ -112,103 +116,103 @@ impl LocalWalls {
     }
 
     pub(crate) fn id(&self) -> &SandboxId {
-        &self.held.id
+        &self.resources.id
     }
 
     pub(crate) fn entry(&self) -> Option<&crate::warm::Entry> {
-        self.held.entry.as_ref()
+        self.resources.entry.as_ref()
     }
 
-    /// The first process's number, once it has been cloned.
+    /// Returns the process id of the first process, once it has been cloned.
     pub(crate) fn first_process(&self) -> Option<i32> {
         self.progress.borrow().first
     }
 
-    /// Where the guest takes what comes from outside.
+    /// Returns the socket over which the guest receives descriptors from outside.
     pub(crate) fn guest_control(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.held.guest_control.as_ref().map(|control| control.as_fd())
+        self.resources.guest_control.as_ref().map(|control| control.as_fd())
     }
 
-    /// Whether its first process has ended.
+    /// Reports whether the first process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         let progress = self.progress.borrow();
         progress.ended.is_some() || progress.closed
     }
 
-    /// Resolves when the first process has been cloned, or never will be.
-    pub(crate) async fn under_way(&self) {
+    /// Waits until the first process has been cloned, or never will be.
+    pub(crate) async fn wait_until_started(&self) {
         let mut progress = self.progress.clone();
         let _ = progress.wait_for(|now| !now.phases.is_empty() || now.failed.is_some() || now.closed).await;
     }
 
-    /// Resolves with the reason when the launch fails, and never when it does not.
+    /// Resolves with the reason when the launch fails, and never if it succeeds.
     pub(crate) async fn failure(&self) -> EngineError {
         let mut progress = self.progress.clone();
         let over = |now: &Progress| now.failed.is_some() || now.closed || now.ended.is_some();
-        // A closed channel means that its task has ended, after it had said all there was.
+        // A closed channel means that its task has ended, after the last report.
         let _ = progress.wait_for(over).await;
         let last = progress.borrow().clone();
         match last.failed {
             Some((step, item, errno)) => {
-                self.held.failures.explain(step, item, io::Error::from_raw_os_error(errno))
+                self.resources.failures.explain(step, item, io::Error::from_raw_os_error(errno))
             }
-            None => EngineError::Ended { how: self.how(&last) },
+            None => EngineError::Ended { how: self.end_reason(&last) },
         }
     }
 
-    fn how(&self, progress: &Progress) -> String {
-        if self.order.overdue.load(Ordering::Acquire) {
+    fn end_reason(&self, progress: &Progress) -> String {
+        if self.control.deadline_passed.load(Ordering::Acquire) {
             return "its deadline has passed".to_owned();
         }
-        how_ended(progress)
+        describe_end(progress)
     }
 
-    /// Ends the sandbox so long from now, whatever becomes of the server; `None` is never.
+    /// Ends the sandbox after this time, even without a server; `None` is never.
     pub(crate) fn keep_deadline(&self, after: Option<Duration>) {
-        // What is too far away to be counted never comes.
-        let until = after.and_then(|after| Instant::now().checked_add(after));
+        // A deadline too far away to be represented never comes.
+        let deadline = after.and_then(|after| Instant::now().checked_add(after));
         let sender = self.deadline.get_or_init(|| {
             let (sender, receiver) = watch::channel(None);
-            tokio::spawn(end_at(receiver, Arc::clone(&self.order)));
+            tokio::spawn(enforce_deadline(receiver, Arc::clone(&self.control)));
             sender
         });
-        sender.send_replace(until);
+        sender.send_replace(deadline);
     }
 
-    /// The time until the deadline.
+    /// Returns the time until the deadline.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let until = (*self.deadline.get()?.borrow())?;
-        Some(until.saturating_duration_since(Instant::now()))
+        let deadline = (*self.deadline.get()?.borrow())?;
+        Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The host's end of another connection to the guest.
+    /// Opens another connection to the guest, and returns the host's end.
     pub(crate) async fn connection(&self) -> Result<OwnedFd, EngineError> {
-        let Some(control) = &self.held.guest_control else {
+        let Some(control) = &self.resources.guest_control else {
             return Err(
-                self.unsupported("another connection", "its guest has one connection and ends with it")
+                self.unsupported("another connection", "its guest has only one connection and ends with it")
             );
         };
         let failed =
             |source| EngineError::Launch { step: "open another connection to the guest".to_owned(), source };
         let (host, guest) = pair(SocketType::STREAM).map_err(failed)?;
-        let until = Instant::now() + CONNECT_TIMEOUT;
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             match belljar_linux::send_with(control.as_fd(), b"c", &[guest.as_fd()]) {
                 Ok(_) => return Ok(host),
                 Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => {
                     return Err(self.explain_end().await.unwrap_or_else(|| failed(errno.into())));
                 }
-                Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < until => {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < deadline => {
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(errno) => return Err(failed(errno.into())),
             }
         }
     }
 
-    /// The host's end of a connection to the gateway.
+    /// Opens a connection to the gateway, and returns the host's end.
     pub(crate) fn gateway_connection(&self) -> Result<OwnedFd, EngineError> {
-        let Some(gateway) = &self.held.gateway else {
+        let Some(gateway) = &self.resources.gateway else {
             return Err(EngineError::NoNetwork);
         };
         gateway
@@ -217,30 +221,37 @@ impl LocalWalls {
     }
 
     fn unsupported(&self, what: &'static str, reason: &'static str) -> EngineError {
-        EngineError::Unsupported { what: what.into(), engine: self.held.kind.name(), reason: reason.into() }
+        EngineError::Unsupported {
+            what: what.into(),
+            engine: self.resources.kind.name(),
+            reason: reason.into(),
+        }
     }
 
     fn layout(&self, what: &'static str) -> Result<&CgroupLayout, EngineError> {
-        self.held.cgroups.as_ref().ok_or_else(|| self.unsupported(what, "the sandbox has no control groups"))
+        self.resources
+            .cgroups
+            .as_ref()
+            .ok_or_else(|| self.unsupported(what, "the sandbox has no control groups"))
     }
 
     async fn set_frozen(&self, frozen: bool) -> Result<(), EngineError> {
         let what = if frozen { "freeze" } else { "thaw" };
-        let step = || format!("{what} the sandbox {}", self.held.id);
+        let step = || format!("{what} the sandbox {}", self.resources.id);
         let layout = self.layout(what)?;
-        let Some(freezer) = layout.freezer_of(self.held.id.as_str()) else {
-            return Err(self.unsupported(what, "there is no control group hierarchy here that can freeze"));
+        let Some(freezer) = layout.freezer_of(self.resources.id.as_str()) else {
+            return Err(self.unsupported(what, "no control group hierarchy on this machine can freeze"));
         };
         let failed = |source: io::Error| EngineError::Launch { step: step(), source };
-        let until = Instant::now() + FREEZE_TIMEOUT;
+        let deadline = Instant::now() + FREEZE_TIMEOUT;
         let done = async {
             freezer.set(frozen)?;
             let mut round = 0;
             while freezer.is_frozen()? != frozen {
-                if Instant::now() > until {
+                if Instant::now() > deadline {
                     return Err(io::Error::from(io::ErrorKind::TimedOut));
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 if frozen {
                     freezer.retry(round)?;
                     round += 1;
@@ -250,7 +261,7 @@ impl LocalWalls {
         };
         match done.await {
             Ok(()) => Ok(()),
-            // A group that is not there any more has had its sandbox.
+            // The group is gone, as its sandbox has ended.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(self.explain_end().await.unwrap_or_else(|| failed(error)))
             }
@@ -263,18 +274,19 @@ impl LocalWalls {
         }
     }
 
-    /// Whether everything inside stands still.
+    /// Reports whether the sandbox is frozen.
     pub(crate) fn is_frozen(&self) -> bool {
-        let freezer = self.held.cgroups.as_ref().and_then(|layout| layout.freezer_of(self.held.id.as_str()));
+        let freezer =
+            self.resources.cgroups.as_ref().and_then(|layout| layout.freezer_of(self.resources.id.as_str()));
         freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
     }
 
-    fn change(&self, change: &LimitsChange) -> Result<(), EngineError> {
+    fn apply_limits(&self, change: &LimitsChange) -> Result<(), EngineError> {
         let layout = self.layout("other limits")?;
-        let asked = CgroupChange {
+        let requested = CgroupChange {
             memory_bytes: change.memory.map(belljar_model::Memory::bytes),
             cpu_millis: change.cpus.map(belljar_model::Cpus::millis),
-            // The guest is a process as well, and not the code's affair.
+            // The guest's own processes do not count against the code's limit.
             pids: change.pids.map(|pids| pids.get().saturating_add(self.guest_threads())),
             shared_by: change.shared_by.map(std::num::NonZeroU16::get),
         };
@@ -283,7 +295,7 @@ impl LocalWalls {
             "cpus" => change.cpus.map(|cpus| cpus.to_string()),
             _ => change.pids.map(|pids| pids.to_string()),
         };
-        layout.change(self.held.id.as_str(), &asked).map_err(|error| match error {
+        layout.change(self.resources.id.as_str(), &requested).map_err(|error| match error {
             CgroupChangeError::InUse { field, in_use } => EngineError::LimitInUse {
                 field: field.into(),
                 value: value(field).unwrap_or_default(),
@@ -299,26 +311,26 @@ impl LocalWalls {
     }
 }
 
-/// Ends the sandbox at its deadline, which may be moved meanwhile. Ends itself when the walls are dropped.
-async fn end_at(mut deadline: watch::Receiver<Option<Instant>>, order: Arc<Order>) {
+/// Ends the sandbox at its deadline, which may change meanwhile. Returns when the sender is dropped.
+async fn enforce_deadline(mut deadlines: watch::Receiver<Option<Instant>>, control: Arc<Control>) {
     loop {
-        let until = *deadline.borrow_and_update();
+        let deadline = *deadlines.borrow_and_update();
         let passed = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(until).await,
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = passed => break,
-            moved = deadline.changed() => if moved.is_err() { return },
+            changed = deadlines.changed() => if changed.is_err() { return },
         }
     }
-    order.overdue.store(true, Ordering::Release);
-    order.tell(CLEAN);
+    control.deadline_passed.store(true, Ordering::Release);
+    control.send(CLEAN);
 }
 
-/// CLOCK_MONOTONIC, as the launch's processes report it.
+/// Returns CLOCK_MONOTONIC in nanoseconds, as the launch's processes report it.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
@@ -330,7 +342,7 @@ impl Walls for LocalWalls {
     }
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async { self.change(change) })
+        Box::pin(async { self.apply_limits(change) })
     }
 
     fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
@@ -367,7 +379,7 @@ impl Walls for LocalWalls {
     }
 
     fn phases(&self) -> Vec<(&'static str, Duration)> {
-        let (mut last, planned) = self.held.launched;
+        let (mut last, planned) = self.resources.launched;
         let mut phases = vec![("plan", planned)];
         let reached = self.progress.borrow().phases.clone();
         let answered = self.answered_ns.get().map(|at_ns| ("guest", *at_ns));
@@ -384,26 +396,26 @@ impl Walls for LocalWalls {
     }
 
     fn kill(&self) {
-        self.order.tell(KILL);
+        self.control.send(KILL);
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.end())
+        Box::pin(self.stop_and_clean_up())
     }
 
     fn wait_ended(&self) -> BoxFuture<'_, String> {
         let mut progress = self.progress.clone();
         Box::pin(async move {
-            // A closed channel means that its task has ended, after it had said all there was.
+            // A closed channel means that its task has ended, after the last report.
             let _ = progress.wait_for(|progress| progress.ended.is_some() || progress.closed).await;
             let last = progress.borrow().clone();
-            self.how(&last)
+            self.end_reason(&last)
         })
     }
 }
 
-/// What a sandbox has used, by its control groups. `Err` has what could be read where its kills by memory are not known: the groups
-/// are gone, or cannot be seen from here.
+/// Returns the usage of a sandbox by its control groups. `Err` contains what could be read if the number of kills for lack of
+/// memory is unknown: the groups are gone, or are not visible from here.
 pub(crate) fn group_usage(layout: &CgroupLayout, id: &SandboxId, kind: LocalKind) -> Result<Usage, Usage> {
     let group = layout.usage(id.as_str());
     let own = u64::from(guest_threads(kind == LocalKind::Local));
@@ -419,47 +431,47 @@ pub(crate) fn group_usage(layout: &CgroupLayout, id: &SandboxId, kind: LocalKind
 }
 
 impl LocalWalls {
-    /// What of the processes in its control group is the guest's own.
+    /// Returns the number of the guest's own processes in the control group.
     fn guest_threads(&self) -> u32 {
-        guest_threads(self.held.kind == LocalKind::Local)
+        guest_threads(self.resources.kind == LocalKind::Local)
     }
 
     pub(crate) fn usage_now(&self) -> Usage {
-        let Some(layout) = &self.held.cgroups else { return Usage::default() };
-        group_usage(layout, &self.held.id, self.held.kind).unwrap_or_else(|usage| {
-            // The groups go soon after the first process.
+        let Some(layout) = &self.resources.cgroups else { return Usage::default() };
+        group_usage(layout, &self.resources.id, self.resources.kind).unwrap_or_else(|usage| {
+            // The groups are removed soon after the first process ends.
             Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }
         })
     }
 
-    /// Where its control groups are.
+    /// Returns the control groups.
     pub(crate) fn cgroups(&self) -> Option<&CgroupLayout> {
-        self.held.cgroups.as_ref()
+        self.resources.cgroups.as_ref()
     }
 
-    async fn end(&self) -> Result<(), EngineError> {
-        // A supervisor that is gone already has cleaned up before it went.
-        self.order.tell(CLEAN);
+    async fn stop_and_clean_up(&self) -> Result<(), EngineError> {
+        // A supervisor that is gone already has cleaned up before.
+        self.control.send(CLEAN);
         let mut progress = self.progress.clone();
         let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();
         let last = self.progress.borrow().clone();
         let supervisor = self.supervisor.lock().take();
         if let Some(supervisor) = supervisor {
-            // It exits right after its last record. One that hangs all the same must not hold us up.
-            if has_ended(&supervisor, END_TIMEOUT) {
+            // It exits right after its last record. One that hangs must not block us.
+            if wait_for_exit(&supervisor, END_TIMEOUT) {
                 drop(supervisor);
             } else {
                 ORPHANS.adopt(supervisor);
             }
         }
-        if let Some(gateway) = &self.held.gateway {
+        if let Some(gateway) = &self.resources.gateway {
             gateway.end().await;
         }
         match last.cleaned {
             Some((0, _)) => Ok(()),
             Some((count, errno)) => Err(EngineError::Leftovers {
-                id: self.held.id.clone(),
+                id: self.resources.id.clone(),
                 count,
                 source: io::Error::from_raw_os_error(errno),
             }),
@@ -467,16 +479,17 @@ impl LocalWalls {
         }
     }
 
-    /// Somebody has killed the supervisor: its first process dies with it, the rest is ours to remove.
+    /// Removes what a killed supervisor left behind: its first process died with it.
     fn clean_up_after_supervisor(&self) -> Result<(), EngineError> {
-        let left = self.held.cgroups.as_ref().map_or(0, |layout| layout.remove(self.held.id.as_str()));
-        let scratch = self.held.scratch.as_ref().map_or(Ok(()), |(parent, name)| {
+        let left =
+            self.resources.cgroups.as_ref().map_or(0, |layout| layout.remove(self.resources.id.as_str()));
+        let scratch = self.resources.scratch.as_ref().map_or(Ok(()), |(parent, name)| {
             belljar_linux::remove_tree(parent.as_fd(), name).map_err(io::Error::from)
         });
         match (left, scratch) {
             (0, Ok(())) => Ok(()),
             (left, scratch) => Err(EngineError::Leftovers {
-                id: self.held.id.clone(),
+                id: self.resources.id.clone(),
                 count: left + u32::from(scratch.is_err()),
                 source: scratch.err().unwrap_or_else(|| io::Error::from(io::ErrorKind::ResourceBusy)),
             }),
@@ -488,8 +501,8 @@ impl Drop for LocalWalls {
     fn drop(&mut self) {
         let supervisor = self.supervisor.get_mut().take();
         let Some(supervisor) = supervisor else { return };
-        // Nobody asked for a proper end: the supervisor is told all the same, and somebody must take note of its end.
-        self.order.tell(CLEAN);
+        // Dropped without a proper end: the supervisor still cleans up, and must be reaped.
+        self.control.send(CLEAN);
         ORPHANS.adopt(supervisor);
     }
 }

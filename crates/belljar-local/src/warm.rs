@@ -1,19 +1,18 @@
-//! Warm interpreters: a parent per tenant and tree has done Python's start and the template's imports; a child of it moves into a
-//! sandbox in a few milliseconds.
+//! Warm interpreters: one parent per tenant and tree has done Python's start and the template's imports; a child of it moves
+//! into a sandbox in a few milliseconds.
 //!
 //! ```text
-//! launcher ── order, descriptors ──► parent ── fork into the sandbox's group ──► child
+//! launcher ── request, descriptors ─► parent ── fork into the sandbox's group ──► child
 //!    │                                              becomes the sandbox's user, enters its namespaces, forks twice,
-//!    │                                              gives up capabilities, takes the filter
+//!    │                                              drops capabilities, installs the filter
 //!    └── the other ends ──► guest ◄── control socket ── the last child, whose parent is the guest now
 //! ```
 //!
-//! A parent runs under a user id of its own in namespaces of its own, on a read-only tree, without a network, without a /proc and
-//! under a filter. It sees the host's numbers of processes, as the kernel lets a process into namespaces of processes below its own
-//! alone. It has CAP_SETUID and CAP_SETGID to become the user of a sandbox, which is all that its filter lets it become, and
-//! CAP_DAC_OVERRIDE to be cloned into a sandbox's group; a child loses them on its way. It runs the template's modules and no
-//! user's code. No tenant's sandbox gets a child of another tenant's parent: children share the layout of their memory and the
-//! seed of their hashes with it. See decision 0028.
+//! A parent runs under its own user id in its own namespaces, on a read-only tree, without a network, without a /proc and under
+//! a filter. It sees the host's process ids, as the kernel lets a process enter only pid namespaces below its own. It has
+//! CAP_SETUID and CAP_SETGID to become the user of a sandbox, which is all that its filter lets it become, and CAP_DAC_OVERRIDE
+//! to be cloned into a sandbox's group; a child loses them on its way. It runs the template's modules and no user's code. No
+//! tenant's sandbox gets a child of another tenant's parent: children share its memory layout and hash seed. See decision 0028.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -37,25 +36,25 @@ use crate::progress::async_fd;
 use crate::sockets::pair;
 use crate::walls::LocalWalls;
 
-/// The most parents at once; the one that was used longest ago makes room.
+/// Maximum number of parents; the least recently used one is evicted.
 const MAX_PARENTS: usize = 8;
 
-/// How long a parent may take for its imports.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Maximum time for a parent's imports.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A parent that nobody has used for so long ends.
-const IDLE: Duration = Duration::from_secs(600);
+/// Time after which an unused parent ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A parent older than this makes room for a new one, with another layout of its memory.
+/// Age after which a parent is replaced by a new one, with another memory layout.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// How long a parent that could not start is not tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// Time before a parent that could not start is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The least a child may need, in bytes of an output pipe: as the guest's own.
+/// Size of an output pipe in bytes, as of the guest's own.
 const PIPE_BYTES: usize = 256 * 1024;
 
-/// What a process needs to know to move into a sandbox.
+/// Data that a process needs to move into a sandbox.
 pub(crate) struct Entry {
     uid: u32,
     gid: u32,
@@ -69,7 +68,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The way into a sandbox that is launched by this plan; `None` where an administrator's way does not lead.
+    /// Returns the data for a sandbox launched by this plan; `None` if a process cannot move in.
     pub(crate) fn of(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
         let tree = plan.namespaces.as_ref().filter(|_| plan.identity.privileged)?;
         let is_built = matches!(&spec.tree, Tree::Template(tree) if tree.build.is_some());
@@ -96,7 +95,7 @@ impl Entry {
         })
     }
 
-    /// What distinguishes one tree from another.
+    /// Returns a key that distinguishes trees.
     fn tree(&self) -> String {
         match &self.spec.tree {
             Tree::Host => "host".to_owned(),
@@ -108,8 +107,8 @@ impl Entry {
         }
     }
 
-    /// What the parent is asked for, and the descriptors that go along.
-    fn order(&self) -> Result<(serde_json::Value, Vec<OwnedFd>), rustix::io::Errno> {
+    /// Returns the request to the parent, and the descriptors to send with it.
+    fn request(&self) -> Result<(serde_json::Value, Vec<OwnedFd>), rustix::io::Errno> {
         let open =
             |path: &std::path::Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let mut names = Vec::new();
@@ -131,7 +130,7 @@ impl Entry {
             let bytes = filter.iter().flat_map(|one| one.bytes()).collect::<Vec<u8>>();
             base64::engine::general_purpose::STANDARD.encode(bytes)
         });
-        let order = serde_json::json!({
+        let request = serde_json::json!({
             "descriptors": names,
             "uid": self.uid,
             "gid": self.gid,
@@ -141,11 +140,11 @@ impl Entry {
             "capabilities": self.capabilities,
             "keyring": self.keyring,
         });
-        Ok((order, named))
+        Ok((request, named))
     }
 }
 
-/// What parents are kept apart by.
+/// Key of a parent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     owner: String,
@@ -153,7 +152,7 @@ struct Key {
     imports: Vec<String>,
 }
 
-/// All parents of the launcher.
+/// Parents of the launcher.
 #[derive(Default)]
 pub(crate) struct Parents {
     inner: Mutex<HashMap<Key, State>>,
@@ -166,7 +165,7 @@ enum State {
     Failed { why: String, at: Instant },
 }
 
-/// One parent.
+/// Parent process.
 struct Parent {
     number: u64,
     walls: LocalWalls,
@@ -175,9 +174,9 @@ struct Parent {
     used: Mutex<Instant>,
 }
 
-/// What a parent says once.
+/// Status message of a parent, sent once.
 #[derive(Deserialize)]
-struct Said {
+struct ParentStatus {
     #[serde(default)]
     failed: String,
 }
@@ -187,10 +186,10 @@ impl Parents {
         self.inner.lock()
     }
 
-    /// Has a child of the owner's parent move into a sandbox. Where there is no parent yet, one is started for the next time.
+    /// Moves a child of the owner's parent into a sandbox. If there is no parent yet, starts one for the next time.
     ///
     /// # Errors
-    /// Why there is none, as a sentence.
+    /// Fails with a sentence that says why no interpreter is available.
     pub(crate) fn offer(
         self: &Arc<Self>,
         engine: &Arc<LocalEngine>,
@@ -206,15 +205,15 @@ impl Parents {
         let key = Key { owner: owner.to_owned(), tree: entry.tree(), imports: imports.to_vec() };
         let mut inner = self.inner();
         let parent = match inner.get(&key) {
-            Some(State::Starting) => return Err(starting()),
-            Some(State::Failed { why, at }) if at.elapsed() < TRY_AGAIN => return Err(why.clone()),
+            Some(State::Starting) => return Err(starting_message()),
+            Some(State::Failed { why, at }) if at.elapsed() < RETRY_INTERVAL => return Err(why.clone()),
             Some(State::Ready(parent)) if !parent.walls.has_ended() => Arc::clone(parent),
             _ => {
-                make_room(&mut inner);
+                evict_if_full(&mut inner);
                 inner.insert(key.clone(), State::Starting);
                 drop(inner);
                 self.start(engine, key, entry.spec.clone());
-                return Err(starting());
+                return Err(starting_message());
             }
         };
         if parent.started.elapsed() > MAX_AGE {
@@ -243,13 +242,13 @@ impl Parents {
         });
     }
 
-    /// Ends a parent that nobody uses, or that has been replaced.
+    /// Ends a parent when it has been idle for too long, unless it has been replaced.
     async fn end_when_idle(&self, key: &Key, number: u64) {
         loop {
             let wait = match self.inner().get(key) {
                 Some(State::Ready(parent)) if parent.number == number => {
                     let used = *parent.used.lock();
-                    IDLE.saturating_sub(used.elapsed())
+                    IDLE_TIMEOUT.saturating_sub(used.elapsed())
                 }
                 _ => return,
             };
@@ -261,7 +260,7 @@ impl Parents {
         }
     }
 
-    /// Ends all of them.
+    /// Ends all parents.
     pub(crate) async fn end_all(&self) {
         let all: Vec<State> = self.inner().drain().map(|(_, state)| state).collect();
         for state in all {
@@ -272,13 +271,13 @@ impl Parents {
     }
 }
 
-fn starting() -> String {
+fn starting_message() -> String {
     "the warm interpreter is being started, for the next one".to_owned()
 }
 
-/// Lets the parent go that was used longest ago, where there are too many. It is ended when it is dropped.
-fn make_room(parents: &mut HashMap<Key, State>) {
-    parents.retain(|_, state| !matches!(state, State::Failed { at, .. } if at.elapsed() >= TRY_AGAIN));
+/// Evicts the least recently used parent if there are too many. It ends when it is dropped.
+fn evict_if_full(parents: &mut HashMap<Key, State>) {
+    parents.retain(|_, state| !matches!(state, State::Failed { at, .. } if at.elapsed() >= RETRY_INTERVAL));
     if parents.len() < MAX_PARENTS {
         return;
     }
@@ -300,48 +299,49 @@ impl Parent {
         spec: &SandboxSpec,
         imports: &[String],
     ) -> Result<Self, String> {
-        let failed = |why: String| format!("the warm interpreter could not start: {why}");
-        let (socket, its) = pair(SocketType::SEQPACKET).map_err(|error| failed(error.to_string()))?;
-        let walls = engine.launch_parent(spec, imports, its).map_err(|error| failed(told(&error)))?;
-        let ready = match said(&socket).await {
-            Ok(said) if said.failed.is_empty() => Ok(()),
-            Ok(said) => Err(said.failed),
+        let start_error = |why: String| format!("the warm interpreter could not start: {why}");
+        let (socket, its) = pair(SocketType::SEQPACKET).map_err(|error| start_error(error.to_string()))?;
+        let walls =
+            engine.launch_parent(spec, imports, its).map_err(|error| start_error(with_cause(&error)))?;
+        let ready = match read_status(&socket).await {
+            Ok(status) if status.failed.is_empty() => Ok(()),
+            Ok(status) => Err(status.failed),
             Err(why) => {
-                // A launch that failed has the better reason.
+                // An error of the launch is more precise.
                 let gone = walls.explain_end().await;
-                Err(gone.map_or(why, |error| told(&error)))
+                Err(gone.map_or(why, |error| with_cause(&error)))
             }
         };
         if let Err(why) = ready {
             let _ = walls.stop().await;
-            return Err(failed(why));
+            return Err(start_error(why));
         }
         let now = Instant::now();
         Ok(Self { number, walls, socket, started: now, used: Mutex::new(now) })
     }
 
-    /// Has a child move in, and tells the guest of it.
+    /// Moves a child into the sandbox, and notifies its guest.
     fn send(&self, walls: &LocalWalls, entry: &Entry) -> Result<(), String> {
         let failed = |errno: rustix::io::Errno| format!("the warm interpreter could not be sent: {errno}");
         let Some((first, guest)) = walls.first_process().zip(walls.guest_control()) else {
             return Err("the sandbox takes no interpreter from outside".to_owned());
         };
         let pid = Pid::from_raw(first).ok_or_else(|| "the sandbox has no process".to_owned())?;
-        // A number that has passed on to somebody else leads nowhere: a child may enter only what its user owns.
+        // A reused process id is harmless: a child may enter only what its user owns.
         let target = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
         let (out, child_out) = output_pipe().map_err(failed)?;
         let (err, child_err) = output_pipe().map_err(failed)?;
         let (control, child_control) = pair(SocketType::STREAM)
             .map_err(|error| format!("the warm interpreter could not be sent: {error}"))?;
-        let (mut order, groups) = entry.order().map_err(failed)?;
+        let (mut request, groups) = entry.request().map_err(failed)?;
         let mut fds = vec![target, child_out, child_err, child_control];
         fds.extend(groups);
-        if let Some(names) = order["descriptors"].as_array_mut() {
+        if let Some(names) = request["descriptors"].as_array_mut() {
             let first = ["target", "stdout", "stderr", "control"].map(serde_json::Value::from);
             names.splice(0..0, first);
         }
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(OwnedFd::as_fd).collect();
-        belljar_linux::send_with(self.socket.as_fd(), order.to_string().as_bytes(), &borrowed)
+        belljar_linux::send_with(self.socket.as_fd(), request.to_string().as_bytes(), &borrowed)
             .map_err(failed)?;
         let ends = [control.as_fd(), out.as_fd(), err.as_fd()];
         belljar_linux::send_with(guest, &[SPARE], &ends).map_err(failed)?;
@@ -349,14 +349,14 @@ impl Parent {
     }
 }
 
-/// An error with its cause.
-fn told(error: &EngineError) -> String {
+/// Returns an error with its cause.
+fn with_cause(error: &EngineError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     format!("{error}{}", cause.unwrap_or_default())
 }
 
-/// Waits for what a parent says once it is ready, or cannot be.
-async fn said(socket: &OwnedFd) -> Result<Said, String> {
+/// Waits for the status message of a parent.
+async fn read_status(socket: &OwnedFd) -> Result<ParentStatus, String> {
     let broken = |_| "its connection broke".to_owned();
     let socket = async_fd(socket.try_clone().map_err(broken)?).map_err(broken)?;
     let mut buffer = vec![0u8; 8192];
@@ -367,7 +367,7 @@ async fn said(socket: &OwnedFd) -> Result<Said, String> {
                 Ok((0, _)) => return Err("it has ended".to_owned()),
                 Ok((length, _)) => {
                     return serde_json::from_slice(&buffer[..length])
-                        .map_err(|error| format!("it says what is no message: {error}"));
+                        .map_err(|error| format!("it sent an invalid message: {error}"));
                 }
                 Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
                 Err(rustix::io::Errno::INTR) => {}
@@ -375,14 +375,14 @@ async fn said(socket: &OwnedFd) -> Result<Said, String> {
             }
         }
     };
-    tokio::time::timeout(READY_WITHIN, hear)
+    tokio::time::timeout(READY_TIMEOUT, hear)
         .await
-        .unwrap_or_else(|_| Err(format!("it was not ready within {} seconds", READY_WITHIN.as_secs())))
+        .unwrap_or_else(|_| Err(format!("it was not ready within {} seconds", READY_TIMEOUT.as_secs())))
 }
 
 fn output_pipe() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // As with the guest's own pipes, one that stays small is no failure.
+    // A pipe that stays small is not an error, as with the guest's own pipes.
     let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
     Ok((reader, writer))
 }

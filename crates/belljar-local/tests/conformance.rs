@@ -1,6 +1,6 @@
-//! The conformance suite on every engine of this crate, as an administrator and as an ordinary user.
+//! Conformance suite on every engine of this crate, as an administrator and as an ordinary user.
 //!
-//! `BELLJAR_BLESS=1` writes the table of what runs where anew.
+//! `BELLJAR_BLESS=1` rewrites the table of which case runs on which engine.
 
 #[path = "conformance/account.rs"]
 mod account;
@@ -25,7 +25,7 @@ use variants::{VARIANTS, Variant};
 static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program, and so is the launcher.
+    // This program is also the sandboxes' guest, and the launcher.
     belljar_guest::enter();
     belljar_local::enter_launcher();
     let mut args = std::env::args().skip(1);
@@ -33,12 +33,12 @@ fn main() -> ExitCode {
         return as_user::child(&args.next().unwrap_or_default());
     }
     let arguments = Arguments::from_args();
-    let mut trials = vec![Trial::test("table::what_runs_where", table)];
+    let mut trials = vec![Trial::test("table::cases_by_engine", check_table)];
     for variant in VARIANTS {
-        for case in cases().into_iter().filter(|case| variant.concerns(case)) {
+        for case in cases().into_iter().filter(|case| variant.includes(case)) {
             let name = variant.test_name(&case);
             // Ignored tests are shown as such by name; the table says which capability is lacking.
-            let ignored = case.lacks(variant.capabilities).is_some() || variant.unusable().is_some();
+            let ignored = case.lacks(variant.capabilities).is_some() || variant.skip_reason().is_some();
             let trial = Trial::ignorable_test(name.clone(), move || run(&name, variant, &case));
             trials.push(trial.with_ignored_flag(ignored));
         }
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn run(name: &str, variant: &'static Variant, case: &Case) -> Result<Completion, Failed> {
-    let outcome = match variant.unusable() {
+    let outcome = match variant.skip_reason() {
         Some(reason) => Outcome::Skipped(reason),
         None if variant.is_root == rustix::process::geteuid().is_root() => variants::run(variant, case)?,
         None => as_user::run(name, variant, case)?,
@@ -62,11 +62,11 @@ fn run(name: &str, variant: &'static Variant, case: &Case) -> Result<Completion,
     }
 }
 
-/// Which case runs on which engine, and why not where it does not: a lost test shows in review.
-fn table() -> Result<(), Failed> {
+/// Checks the table of which case runs on which engine, and why not on the others: a lost test shows in review.
+fn check_table() -> Result<(), Failed> {
     let mut text = String::new();
     for case in cases() {
-        let variants = VARIANTS.iter().filter(|variant| variant.concerns(&case));
+        let variants = VARIANTS.iter().filter(|variant| variant.includes(&case));
         let marks = variants.map(|variant| match case.lacks(variant.capabilities) {
             None => variant.name.to_owned(),
             Some(lacking) => format!("{}: lacks {}", variant.name, lacking.as_str()),

@@ -1,4 +1,4 @@
-//! The example of the library works as it stands.
+//! Checks the example of the library.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use belljar_local::{OutputStream, Sink};
 
-/// Cargo builds the examples next to the tests.
+/// Returns the path of an example. Cargo builds the examples next to the tests.
 fn example(name: &str) -> PathBuf {
     let mut dir = std::env::current_exe().unwrap();
     while !dir.join("examples").is_dir() {
@@ -21,7 +21,7 @@ fn run_code_runs_python() {
     let output = Command::new(example("run_code")).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() && !rustix::process::geteuid().is_root() {
-        // An ordinary user may have no control groups to limit a sandbox by; then it is refused, and says so.
+        // An ordinary user may have no control groups to limit a sandbox by; then it is refused with an error that says so.
         assert!(errors.contains("control groups"), "{errors}");
         return;
     }
@@ -33,7 +33,7 @@ fn run_code_runs_python() {
     assert_eq!(lines[2..], ["HELLO!"]);
 }
 
-/// The page's program is the example, and needs nothing that the page does not name.
+/// Checks that the program on the page is the example, and needs nothing that the page does not name.
 #[test]
 fn page_has_the_whole_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -42,7 +42,7 @@ fn page_has_the_whole_example() {
     let program = &example[example.find("use ").unwrap()..];
     assert!(
         page.contains(&format!("```rust\n{program}```\n")),
-        "the page shows another program than the example"
+        "the program on the page differs from the example"
     );
     let dependencies = page.split("[dependencies]\n").nth(1).unwrap().split("```").next().unwrap();
     let named: Vec<&str> = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
@@ -51,7 +51,7 @@ fn page_has_the_whole_example() {
     assert!(used.iter().all(|path| path.starts_with("belljar_local::")), "{used:?}");
 }
 
-/// Listens to a run, as a program does that has only what `belljar_local` exports: no message of the guest's protocol.
+/// Sink that uses only what `belljar_local` exports, as an embedding program does: no message of the guest's protocol.
 struct Listener;
 
 impl Sink for Listener {
@@ -63,6 +63,6 @@ impl Sink for Listener {
 }
 
 #[tokio::test]
-async fn embedding_needs_no_crate_below() {
+async fn embedding_needs_no_lower_crate() {
     Listener.output(OutputStream::Stdout, 0, b"x").await;
 }

@@ -1,4 +1,4 @@
-//! The launcher: what outlives a server, what ends with the launcher, and who may speak with it.
+//! Tests of the launcher: what outlives a server, what ends with the launcher, and who may connect to it.
 //!
 //! This program is the guest, the launcher, the server that gets killed, and the test.
 
@@ -6,6 +6,8 @@
 mod account;
 #[path = "launcher/crash.rs"]
 mod crash;
+#[path = "launcher/fixture.rs"]
+mod fixture;
 #[path = "conformance/leftovers.rs"]
 #[expect(dead_code, reason = "the conformance suite uses all of it")]
 mod leftovers;
@@ -13,8 +15,6 @@ mod leftovers;
 mod life;
 #[path = "launcher/peers.rs"]
 mod peers;
-#[path = "launcher/setting.rs"]
-mod setting;
 #[path = "launcher/v1.rs"]
 mod v1;
 #[path = "launcher/warm.rs"]
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use setting::{Setting, Test};
+use fixture::{Fixture, Test};
 
 /// Nothing may be allocated between a clone and an exec (docs/fork-safety.md).
 #[cfg(feature = "mutation")]
@@ -34,24 +34,24 @@ static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 fn main() -> ExitCode {
     belljar_guest::enter();
     belljar_local::enter_launcher();
-    if let Some(status) = setting::other_roles() {
+    if let Some(status) = fixture::run_other_role() {
         return status;
     }
     let mut trials = Vec::new();
-    for test in setting::tests() {
-        trials.push(Trial::ignorable_test(test.name, move || here(test)));
+    for test in fixture::tests() {
+        trials.push(Trial::ignorable_test(test.name, move || run_here(test)));
         if test.also_as_user {
             let name = format!("user::{}", test.name);
-            trials.push(Trial::ignorable_test(name, move || setting::as_user(test)));
+            trials.push(Trial::ignorable_test(name, move || fixture::run_as_user(test)));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn here(test: Test) -> Result<Completion, Failed> {
+fn run_here(test: Test) -> Result<Completion, Failed> {
     if !test.also_as_user && !rustix::process::geteuid().is_root() {
         return Ok(Completion::ignored_with("it needs root"));
     }
     let dir = tempfile::tempdir()?;
-    Setting::new(dir.path())?.run(test)
+    Fixture::new(dir.path())?.run(test)
 }

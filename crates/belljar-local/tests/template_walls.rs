@@ -1,8 +1,8 @@
-//! The walls that came with templates and contexts: each attack fails, and succeeds when its wall alone is taken away. Where
-//! other walls hold the same thing, they are taken away on both sides.
+//! Tests of the protections of templates and contexts: each attack fails, and succeeds when its protection alone is disabled.
+//! If others stop the same attack, they are disabled on both sides.
 //!
-//! This program is the test, the guest of its sandboxes, and the host that makes them: walls are named in the environment, so each
-//! attack runs in a process of its own.
+//! This program is the test, the guest of its sandboxes, and the host that creates them: disabled protections are named in the
+//! environment, so each attack runs in its own process.
 
 #[cfg(feature = "mutation")]
 #[path = "template_walls/attacks.rs"]
@@ -21,14 +21,14 @@ static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
-    // The sandboxes' guest is this very program.
+    // This program is also the sandboxes' guest.
     belljar_guest::enter();
     if let Some(attack) = std::env::var_os(trials::ATTACK) {
-        return attacks::carry_out(&attack.to_string_lossy());
+        return attacks::run(&attack.to_string_lossy());
     }
     trials::main()
 }
 
-/// Walls can be taken away with the feature `mutation` only.
+/// Protections can be disabled with the feature `mutation` only.
 #[cfg(not(feature = "mutation"))]
 fn main() {}

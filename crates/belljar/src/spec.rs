@@ -161,7 +161,7 @@ fn choose_engine(
 
 /// The kind of the local engine that has this name.
 fn kind(field: &'static str, name: &str) -> Result<LocalKind, ModelError> {
-    let kind = name.parse().ok().and_then(LocalKind::named);
+    let kind = name.parse().ok().and_then(LocalKind::from_name);
     kind.ok_or_else(|| ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: KINDS })
 }
 

@@ -136,7 +136,7 @@ impl Inside<'_> {
     pub(super) async fn perform<O: belljar_keeper::operation::Operation>(
         &self,
         operation: O,
-    ) -> Result<O::Answer, Refusal> {
+    ) -> Result<O::Response, Refusal> {
         let done = self.shared.keeper.perform_in(self.caller, self.entered, operation).await;
         done.map_err(|error| self.refusal(error))
     }

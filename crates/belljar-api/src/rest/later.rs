@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse as _, Response};
-use belljar_engine::{StoredOutput, StoredFile};
+use belljar_engine::{StoredFile, StoredOutput};
 use belljar_model::StreamOutput;
 use futures::Stream;
 use http::header;

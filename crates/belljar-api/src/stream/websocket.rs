@@ -109,7 +109,7 @@ struct Target {
 }
 
 impl Target {
-    async fn perform<O: Operation>(&self, operation: O) -> Result<O::Answer, KeeperError> {
+    async fn perform<O: Operation>(&self, operation: O) -> Result<O::Response, KeeperError> {
         self.keeper.perform_in(&self.caller, &self.entered, operation).await
     }
 }

@@ -136,7 +136,7 @@ async fn sandboxes_are_changed_paused_and_resumed(fixture: Fixture) {
     assert_eq!((&none["network"], &none["labels"]), (&json!("disabled"), &json!({"b": "2", "c": "3"})));
     let refused = user.json("PATCH", &path, &json!({"network": "open", "limits": {"pids": 98}})).await;
     refused.refused(409, "failed_precondition", None);
-    assert!(refused.json()["detail"].as_str().unwrap().contains("made without one"), "{refused:?}");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("created without one"), "{refused:?}");
     user.get(&format!("{path}/network/log")).await.refused(409, "failed_precondition", None);
     let many = json!({"command": "for i in $(seq 40); do sleep 1000 & done; echo ready; wait"});
     let many = user.post(&format!("{path}/processes"), &many).await.json();

@@ -244,7 +244,7 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     std::fs::create_dir(&target).unwrap();
     std::fs::create_dir(target.join("own")).unwrap();
     symlink("../outside", target.join("out")).unwrap();
-    std::fs::write(target.join("other_client"), "other_client").unwrap();
+    std::fs::write(target.join("existing"), "existing").unwrap();
     let before = snapshot_tree(home.path());
     for (what, archive, why) in hostile_archives() {
         let error =
@@ -256,7 +256,7 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
             before.keys().collect::<Vec<_>>(),
             "{what} left something"
         );
-        assert_eq!(std::fs::read(target.join("other_client")).unwrap(), b"other_client", "{what}");
+        assert_eq!(std::fs::read(target.join("existing")).unwrap(), b"existing", "{what}");
     }
     // A directory created for the archive is removed as well.
     let invalid = Tar::default().file("../x", "").end();
@@ -269,11 +269,11 @@ async fn valid_archives_similar_to_hostile_ones_are_unpacked() {
     use EntryType as E;
     let (home, client) = start();
     std::fs::create_dir_all(home.path().join("t/d")).unwrap();
-    std::fs::write(home.path().join("t/d/other_client"), "old").unwrap();
-    symlink("other_client", home.path().join("t/d/link")).unwrap();
+    std::fs::write(home.path().join("t/d/existing"), "old").unwrap();
+    symlink("existing", home.path().join("t/d/link")).unwrap();
     let archive = Tar::default()
         .add(E::Directory, "./", "", b"")
-        .file("./d/other_client", "new")
+        .file("./d/existing", "new")
         .file("d/link", "no link any more")
         .file("twice", "first")
         .file("twice", "second")
@@ -295,7 +295,7 @@ async fn valid_archives_similar_to_hostile_ones_are_unpacked() {
     assert_eq!(response.skipped, 2);
     let read = |path: &str| std::fs::read_to_string(home.path().join("t").join(path)).unwrap();
     assert_eq!(
-        (read("d/other_client"), read("d/link"), read("twice"), read("early"), read("late"), read("hard")),
+        (read("d/existing"), read("d/link"), read("twice"), read("early"), read("late"), read("hard")),
         (
             "new".into(),
             "no link any more".into(),

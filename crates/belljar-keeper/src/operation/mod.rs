@@ -237,7 +237,12 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; the key has used up its quota; what the guest refuses; what is done without a record in the audit is
     /// not told as done.
-    pub async fn perform<O: Operation>(&self, caller: &Caller, id: &str, operation: O) -> Result<O::Response> {
+    pub async fn perform<O: Operation>(
+        &self,
+        caller: &Caller,
+        id: &str,
+        operation: O,
+    ) -> Result<O::Response> {
         Ok(self.begin(caller, id, operation).await?.answer)
     }
 

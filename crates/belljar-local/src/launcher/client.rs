@@ -1,4 +1,4 @@
-//! One client of the launcher: its requests, and what it is told.
+//! Client of the launcher: its requests and the replies to it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::launcher::LAUNCHER_GENERATION;
 use crate::launcher::frame::{FrameError, FrameReader, encode, send};
-use crate::launcher::held::Held;
 use crate::launcher::messages::{Answer, Reply, Request, RequestFrame};
 use crate::launcher::server::Launcher;
+use crate::launcher::table::HeldSandbox;
 use crate::{LocalConfig, LocalEngine, LocalKind};
 
-/// The most requests of one client that are under way at once; more wait in its socket.
+/// Maximum number of requests in flight of one client; more wait in its socket.
 const MAX_REQUESTS: usize = 256;
 
-/// The most messages that wait for one client.
+/// Maximum number of messages queued for one client.
 const MAX_REPLIES: usize = 512;
 
-/// How long a client may take to take one message.
+/// Maximum time for a client to receive one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may take to say hello.
+/// Maximum time for a client to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What waits to be sent to a client.
+/// Sender of messages to a client.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     sender: mpsc::Sender<(Reply, Option<OwnedFd>)>,
 }
 
 impl Outbox {
-    /// Waits for room. What is for a client that is gone is dropped.
+    /// Queues a message, waiting for room. Messages for a client that is gone are dropped.
     pub(crate) async fn send(&self, reply: Reply, descriptor: Option<OwnedFd>) {
         let _ = self.sender.send((reply, descriptor)).await;
     }
 
-    /// Whether there was room.
+    /// Queues a message if there is room, and returns whether there was.
     pub(crate) fn try_send(&self, reply: Reply) -> bool {
         self.sender.try_send((reply, None)).is_ok()
     }
 }
 
-/// A connected client.
+/// Connected client.
 pub(crate) struct Client {
     number: u64,
     stream: Arc<UnixStream>,
@@ -60,19 +60,19 @@ impl Client {
         (Self { number, stream: Arc::new(stream), outbox: outbox.clone(), replies }, outbox)
     }
 
-    /// Serves it until it goes, or says what is no message.
+    /// Serves the client until it disconnects. Fails if it sends an invalid message.
     pub(crate) async fn serve(self, launcher: &Arc<Launcher>) -> Result<(), FrameError> {
         let Self { number, stream, outbox, replies } = self;
-        // A client sends no descriptors.
+        // Clients send no descriptors.
         let reader = FrameReader::new(Arc::clone(&stream), 0);
         tokio::select! {
-            read = requests(number, reader, launcher, outbox) => read,
-            written = write(&stream, replies) => written,
+            read = read_requests(number, reader, launcher, outbox) => read,
+            written = write_replies(&stream, replies) => written,
         }
     }
 }
 
-async fn write(
+async fn write_replies(
     stream: &UnixStream,
     mut replies: mpsc::Receiver<(Reply, Option<OwnedFd>)>,
 ) -> Result<(), FrameError> {
@@ -84,17 +84,17 @@ async fn write(
             Err(_) => return Err(FrameError::Socket(std::io::ErrorKind::TimedOut.into())),
         }
     }
-    // The launcher has let go of it, because it takes nothing.
+    // The launcher dropped the client, as it does not receive its messages.
     Err(FrameError::Socket(std::io::ErrorKind::WouldBlock.into()))
 }
 
-/// The first generation of servers that know what the launcher tells of control groups.
-const TELLS_GROUPS: u32 = 3;
+/// First generation of servers that know whether the launcher can create control groups.
+const HAS_GROUPS_SINCE: u32 = 3;
 
-/// The first generation of servers that know where the control groups of a sandbox are.
-const TELLS_PLACES: u32 = 6;
+/// First generation of servers that know the paths of a sandbox's control groups.
+const GROUP_PATHS_SINCE: u32 = 6;
 
-async fn requests(
+async fn read_requests(
     number: u64,
     mut reader: FrameReader,
     launcher: &Arc<Launcher>,
@@ -102,7 +102,8 @@ async fn requests(
 ) -> Result<(), FrameError> {
     let hello = tokio::time::timeout(HELLO_TIMEOUT, reader.next::<RequestFrame>()).await;
     let Ok(hello) = hello else { return Err(FrameError::Socket(std::io::ErrorKind::TimedOut.into())) };
-    let Some(RequestFrame { number: asked, request: Request::Hello { generation, config, .. } }) = hello?
+    let Some(RequestFrame { number: request_number, request: Request::Hello { generation, config, .. } }) =
+        hello?
     else {
         return Ok(());
     };
@@ -113,19 +114,19 @@ async fn requests(
         generation: LAUNCHER_GENERATION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: launcher.instance.clone(),
-        has_groups: (generation >= TELLS_GROUPS).then(|| engine.layout().is_complete()),
+        has_groups: (generation >= HAS_GROUPS_SINCE).then(|| engine.layout().is_complete()),
     };
-    outbox.send(Reply::Answer { number: asked, answer }, None).await;
-    launcher.hello(number, kind, &outbox).await;
+    outbox.send(Reply::Answer { number: request_number, answer }, None).await;
+    launcher.register(number, kind, &outbox).await;
     let room = Arc::new(Semaphore::new(MAX_REQUESTS));
-    // The launcher's list of clients holds the sender: when it lets go, so does the writer.
+    // The launcher's list of clients holds the sender: when it drops it, the writer ends.
     let weak = outbox.sender.downgrade();
     drop(outbox);
-    while let Some(RequestFrame { number: asked, request }) = reader.next::<RequestFrame>().await? {
+    while let Some(RequestFrame { number: request_number, request }) = reader.next::<RequestFrame>().await? {
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
         let Some(sender) = weak.upgrade() else { return Ok(()) };
-        let asking = Asking {
+        let context = RequestContext {
             client: number,
             generation,
             kind,
@@ -133,9 +134,9 @@ async fn requests(
             engine: Arc::clone(&engine),
         };
         tokio::spawn(async move {
-            let (reply, descriptor) = match asking.carry_out(request).await {
-                Ok((answer, descriptor)) => (Reply::Answer { number: asked, answer }, descriptor),
-                Err(error) => (Reply::Refused { number: asked, error: error.into() }, None),
+            let (reply, descriptor) = match context.handle(request).await {
+                Ok((answer, descriptor)) => (Reply::Answer { number: request_number, answer }, descriptor),
+                Err(error) => (Reply::Refused { number: request_number, error: error.into() }, None),
             };
             Outbox { sender }.send(reply, descriptor).await;
             drop(permit);
@@ -144,8 +145,8 @@ async fn requests(
     Ok(())
 }
 
-/// A request with what it needs.
-struct Asking {
+/// Context of a request.
+struct RequestContext {
     client: u64,
     generation: u32,
     kind: LocalKind,
@@ -153,26 +154,26 @@ struct Asking {
     engine: Arc<LocalEngine>,
 }
 
-type Carried = Result<(Answer, Option<OwnedFd>), EngineError>;
+type RequestResult = Result<(Answer, Option<OwnedFd>), EngineError>;
 
-impl Asking {
-    async fn carry_out(&self, request: Request) -> Carried {
+impl RequestContext {
+    async fn handle(&self, request: Request) -> RequestResult {
         let get = |id| self.launcher.table.get(self.kind, id);
         let done = Ok((Answer::Done, None));
         match request {
             Request::Hello { .. } => done,
             Request::Launch { id, spec, deadline_ms, tied } => {
-                self.launcher.may_launch()?;
+                self.launcher.check_single_threaded()?;
                 let reserved = self.launcher.table.reserve(&id)?;
                 let deadline = deadline_ms.map(Duration::from_millis);
                 let launched = self.engine.launch(CreateRequest::long(&id, &spec, deadline)).await?;
                 let tied_to = tied.then_some(self.client);
-                let (held, stream) = Held::new(self.kind, launched, tied_to)
+                let (held, stream) = HeldSandbox::new(self.kind, launched, tied_to)
                     .map_err(crate::engine::launch("pass on the guest's connection"))?;
                 let held = self.launcher.hold(held);
                 drop(reserved);
                 if !self.launcher.is_connected(self.client) {
-                    // Nobody will ever know that it is there.
+                    // The client is gone and nobody knows of the sandbox.
                     self.launcher.stop(&held).await?;
                     return Err(EngineError::NoSandbox { id: held.id.clone() });
                 }
@@ -189,7 +190,7 @@ impl Asking {
             }
             Request::Usage { id } => Ok((Answer::Usage(get(&id)?.walls.usage().await.into()), None)),
             Request::Interpreter { id, owner, imports } => {
-                self.launcher.may_launch()?;
+                self.launcher.check_single_threaded()?;
                 let held = get(&id)?;
                 let offered = self.launcher.parents.offer(&self.engine, &held.walls, &owner, &imports);
                 Ok((Answer::Interpreter { why_not: offered.err() }, None))
@@ -226,9 +227,9 @@ impl Asking {
         }
     }
 
-    fn sandbox(&self, held: &Held) -> Answer {
+    fn sandbox(&self, held: &HeldSandbox) -> Answer {
         let mut facts = Box::new(held.facts.clone());
-        facts.groups = facts.groups.filter(|_| self.generation >= TELLS_PLACES);
+        facts.groups = facts.groups.filter(|_| self.generation >= GROUP_PATHS_SINCE);
         Answer::Sandbox(facts)
     }
 }

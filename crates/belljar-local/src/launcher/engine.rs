@@ -1,4 +1,4 @@
-//! The engine of a server: its sandboxes are held by the launcher, and outlive it.
+//! Engine of a server: its sandboxes are held by the launcher, and outlive the server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -15,42 +15,42 @@ use tokio::sync::watch;
 
 use crate::launcher::link::{EndSink, Link, LinkError};
 use crate::launcher::messages::{Answer, Request, millis};
-use crate::launcher::place::Place;
+use crate::launcher::run_dir::RunDir;
 use crate::launcher::start::Start;
 use crate::launcher::walls::LauncherWalls;
 use crate::sockets::stream;
 use crate::{LocalConfig, LocalKind};
 
-/// How long it is tried to reach a launcher: one that is about to exit may be in the way.
+/// Maximum time to connect to a launcher: one that is about to exit may be in the way.
 const REACH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Between two tries.
-const TRY_AGAIN: Duration = Duration::from_millis(5);
+/// Interval between attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long the end of all sandboxes may take.
+/// Maximum time for ending all sandboxes.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most ends that are kept for somebody who asks.
-const MOST_ENDS: usize = 4096;
+/// Maximum number of ends kept until they are queried.
+const MAX_ENDS: usize = 4096;
 
-/// How a [`LauncherEngine`] is set up: by the operator, never by what runs inside.
+/// Settings of a [`LauncherEngine`]: given by the operator, never by what runs inside.
 #[derive(Debug, Clone)]
 pub struct LauncherConfig {
-    /// Where the launcher listens. The directory belongs to this user alone (mode 0700), and is made if it is missing. One
-    /// launcher serves all who name it.
+    /// Directory of the launcher's socket. It belongs to this user alone (mode 0700), and is created if missing. One launcher
+    /// serves all engines that name it.
     pub run_dir: PathBuf,
-    /// Where the launcher logs.
+    /// Log file of the launcher.
     pub log: PathBuf,
-    /// The program that is the launcher when it is given the argument `launcher`: this very program by default.
+    /// Program that becomes the launcher when given the argument `launcher`: this program by default.
     pub program: Option<PathBuf>,
-    /// How long the launcher stays when it holds nothing and nobody is connected.
+    /// Time after which the launcher exits if it holds no sandbox and has no client.
     pub linger: Duration,
-    /// How sandboxes are made.
+    /// Settings of its sandboxes.
     pub local: LocalConfig,
 }
 
 impl LauncherConfig {
-    /// The default set-up: the log in the run directory, ten seconds of patience.
+    /// Returns the default settings: the log in the run directory, and ten seconds of linger.
     #[must_use]
     pub fn new(run_dir: PathBuf, local: LocalConfig) -> Self {
         let log = run_dir.join("launcher.log");
@@ -58,8 +58,8 @@ impl LauncherConfig {
     }
 }
 
-/// Runs sandboxes that outlive this process: a launcher holds them. It is started when it is first needed, and again
-/// when it is gone. Needs a tokio runtime.
+/// Engine whose sandboxes outlive this process: a launcher holds them. It is started when first needed, and again when it is
+/// gone. Needs a tokio runtime.
 pub struct LauncherEngine {
     shared: Arc<Shared>,
 }
@@ -71,36 +71,39 @@ impl std::fmt::Debug for LauncherEngine {
 }
 
 impl LauncherEngine {
-    /// An engine with this set-up. Nothing is started yet.
+    /// Creates an engine with these settings. Nothing is started yet.
     #[must_use]
     pub fn new(config: LauncherConfig) -> Self {
         Self {
-            shared: Arc::new(Shared { config, link: tokio::sync::Mutex::default(), fates: Mutex::default() }),
+            shared: Arc::new(Shared {
+                config,
+                link: tokio::sync::Mutex::default(),
+                notices: Mutex::default(),
+            }),
         }
     }
 
-    /// Ends all sandboxes of the launcher, those of other servers too, and the launcher. Without a launcher there is nothing
-    /// to end.
+    /// Ends all sandboxes of the launcher, including those of other servers, and the launcher. Does nothing without a launcher.
     ///
     /// # Errors
-    /// It cannot be reached, or does not end.
+    /// Fails if the launcher cannot be reached, or does not end.
     pub async fn shut_down(&self) -> Result<(), EngineError> {
-        let link = match self.shared.link(If::There).await {
+        let link = match self.shared.link(Connect::Existing).await {
             Ok(Some(link)) => link,
             Ok(None) => return Ok(()),
             Err(error) => return Err(error),
         };
-        link.order(Request::ShutDown);
+        link.send(Request::ShutDown);
         let closed = tokio::time::timeout(SHUT_DOWN_TIMEOUT, link.closed()).await;
-        closed.map_err(|_| self.shared.failed("end the launcher", std::io::ErrorKind::TimedOut.into()))
+        closed.map_err(|_| self.shared.unreachable("end the launcher", std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the launcher of these engines, each of another kind, at once if it holds no sandbox. One that is left to itself does
-    /// so after [`LauncherConfig::linger`]. For the only user of a launcher, as a server is of that of its home: a sandbox that
-    /// another one starts between the look and the end would go with it.
+    /// Ends the launcher that these engines of different kinds share, at once if it holds no sandbox. Otherwise it exits by itself
+    /// after [`LauncherConfig::linger`]. Only for the sole user of a launcher, such as the server of a home: a sandbox that
+    /// another user starts between the check and the end would be ended too.
     ///
     /// # Errors
-    /// It cannot be reached, or does not end.
+    /// Fails if the launcher cannot be reached, or does not end.
     pub async fn shut_down_if_idle(engines: &[Arc<Self>]) -> Result<(), EngineError> {
         for engine in engines {
             if engine.survivors().await?.iter().any(|survivor| survivor.ended.is_none()) {
@@ -123,38 +126,39 @@ impl LauncherEngine {
         if spec.engine != self.name() {
             return Err(EngineError::WrongEngine { asked: spec.engine, this: self.name() });
         }
-        let link = self.shared.must_link(If::Missing).await?;
-        let fate = self.shared.fate(id, &link.instance);
+        let link = self.shared.require_link(Connect::OrSpawn).await?;
+        let notice = self.shared.exit_notice(id, &link.instance);
         let (id, spec) = (id.clone(), Box::new(spec.clone()));
         let request = Request::Launch { id: id.clone(), spec, deadline_ms: deadline.map(millis), tied };
-        let answered = link.ask(request).await;
-        self.sandbox(id, fate, answered, tied)
+        let answer = link.request(request).await;
+        self.sandbox(id, notice, answer, tied)
     }
 
     fn sandbox(
         &self,
         id: SandboxId,
-        fate: Arc<Fate>,
-        answered: Result<(Answer, Option<std::os::fd::OwnedFd>), LinkError>,
+        notice: Arc<ExitNotice>,
+        answer: Result<(Answer, Option<std::os::fd::OwnedFd>), LinkError>,
         tied: bool,
     ) -> Result<Sandbox, EngineError> {
-        let (facts, socket) = match answered {
+        let (facts, socket) = match answer {
             Ok((Answer::Sandbox(facts), Some(socket))) => (facts, socket),
-            Ok(_) => return Err(self.shared.lost(LinkError::Protocol)),
-            Err(error) => return Err(self.shared.lost(error)),
+            Ok(_) => return Err(self.shared.request_error(LinkError::Protocol)),
+            Err(error) => return Err(self.shared.request_error(error)),
         };
         let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
         let (home, isolation) = (facts.home.to_path_buf(), facts.isolation.clone());
-        let walls = LauncherWalls::new(Arc::clone(&self.shared), id.clone(), fate, *facts, tied);
+        let walls = LauncherWalls::new(Arc::clone(&self.shared), id.clone(), notice, *facts, tied);
         Ok(Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls)))
     }
 
     async fn list(&self) -> Result<Vec<Survivor>, EngineError> {
         let mut found: BTreeMap<SandboxId, Survivor> = BTreeMap::new();
-        if let Some(link) = self.shared.link(If::There).await? {
-            let answer = link.ask(Request::List).await.map_err(|error| self.shared.lost(error))?;
+        if let Some(link) = self.shared.link(Connect::Existing).await? {
+            let answer =
+                link.request(Request::List).await.map_err(|error| self.shared.request_error(error))?;
             let (Answer::List { sandboxes }, None) = answer else {
-                return Err(self.shared.lost(LinkError::Protocol));
+                return Err(self.shared.request_error(LinkError::Protocol));
             };
             found.extend(sandboxes.into_iter().map(|listed| {
                 let deadline = listed.deadline_ms.map(Duration::from_millis);
@@ -170,13 +174,13 @@ impl LauncherEngine {
         Ok(found.into_values().collect())
     }
 
-    async fn take_over(&self, id: &SandboxId) -> Result<Option<Sandbox>, EngineError> {
-        let Some(link) = self.shared.link(If::There).await? else { return Ok(None) };
-        let fate = self.shared.fate(id, &link.instance);
-        let answered = link.ask(Request::Connect { id: id.clone() }).await;
-        match answered {
+    async fn reconnect(&self, id: &SandboxId) -> Result<Option<Sandbox>, EngineError> {
+        let Some(link) = self.shared.link(Connect::Existing).await? else { return Ok(None) };
+        let notice = self.shared.exit_notice(id, &link.instance);
+        let answer = link.request(Request::Connect { id: id.clone() }).await;
+        match answer {
             Err(LinkError::Refused(EngineError::NoSandbox { .. } | EngineError::Ended { .. })) => Ok(None),
-            answered => self.sandbox(id.clone(), fate, answered, false).map(Some),
+            answer => self.sandbox(id.clone(), notice, answer, false).map(Some),
         }
     }
 }
@@ -187,13 +191,14 @@ impl Engine for LauncherEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Control groups are the launcher's. Until it runs, and of one from before it told, they are taken to be there: then a
-        // sandbox that lacks them says so itself.
-        let has_groups = self.shared.link_now().and_then(|link| link.has_groups).unwrap_or(true);
+        // Control groups belong to the launcher. Until it runs, and for an older one that does not report them, they are
+        // assumed to be available: otherwise a sandbox fails with an error that says so.
+        let has_groups = self.shared.current_link().and_then(|link| link.has_groups).unwrap_or(true);
         self.shared.config.local.kind.capabilities(has_groups, Some("launcher"))
     }
 
-    /// A sandbox for one run ends with this process all the same, or when it is dropped. Its guest is always waited for.
+    /// Creates a sandbox. One for a single run still ends with this process, or when it is dropped. Waits for its guest in any
+    /// case.
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
         let spec = request.spec;
         Box::pin(async move {
@@ -213,38 +218,38 @@ impl Engine for LauncherEngine {
     }
 
     fn adopt<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Sandbox>, EngineError>> {
-        Box::pin(self.take_over(id))
+        Box::pin(self.reconnect(id))
     }
 }
 
-/// When a launcher is asked for.
+/// Whether to start a launcher when connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum If {
-    /// Only if it runs.
-    There,
-    /// It is started if it is missing.
-    Missing,
+pub(crate) enum Connect {
+    /// Connects only if it is running.
+    Existing,
+    /// Starts it if it is not running.
+    OrSpawn,
 }
 
-/// What becomes of one sandbox.
-pub(crate) struct Fate {
-    /// The launcher that holds it.
+/// Notice of the end of one sandbox.
+pub(crate) struct ExitNotice {
+    /// Launcher that holds the sandbox.
     pub(crate) instance: String,
-    /// How it has ended.
+    /// Reason of the end, once it has ended.
     pub(crate) ended: watch::Sender<Option<String>>,
 }
 
-/// What the engine and its sandboxes share.
+/// State shared by the engine and its sandboxes.
 pub(crate) struct Shared {
     config: LauncherConfig,
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
-    fates: Mutex<Fates>,
+    notices: Mutex<ExitNotices>,
 }
 
 #[derive(Default)]
-struct Fates {
-    known: HashMap<SandboxId, Weak<Fate>>,
-    /// Ends of sandboxes that nobody here has.
+struct ExitNotices {
+    known: HashMap<SandboxId, Weak<ExitNotice>>,
+    /// Ends of sandboxes without a handle here.
     missed: HashMap<SandboxId, String>,
 }
 
@@ -253,51 +258,52 @@ impl Shared {
         self.config.local.kind
     }
 
-    fn fates(&self) -> parking_lot::MutexGuard<'_, Fates> {
-        self.fates.lock()
+    fn lock_notices(&self) -> parking_lot::MutexGuard<'_, ExitNotices> {
+        self.notices.lock()
     }
 
-    /// Where the end of a sandbox will be told. It is there before the sandbox is, so that no end is missed.
-    fn fate(&self, id: &SandboxId, instance: &str) -> Arc<Fate> {
-        let mut fates = self.fates();
-        fates.missed.remove(id);
-        // One that has ended was another sandbox of that id.
-        let lives = |fate: &Arc<Fate>| fate.instance == instance && fate.ended.borrow().is_none();
-        fates.known.get(id).and_then(Weak::upgrade).filter(lives).unwrap_or_else(|| {
-            fates.known.retain(|_, fate| fate.strong_count() > 0);
+    /// Returns the notice of a sandbox's end. It exists before the sandbox does, so that no end is missed.
+    fn exit_notice(&self, id: &SandboxId, instance: &str) -> Arc<ExitNotice> {
+        let mut notices = self.lock_notices();
+        notices.missed.remove(id);
+        // One that has ended belongs to an earlier sandbox with that id.
+        let lives = |notice: &Arc<ExitNotice>| notice.instance == instance && notice.ended.borrow().is_none();
+        notices.known.get(id).and_then(Weak::upgrade).filter(lives).unwrap_or_else(|| {
+            notices.known.retain(|_, notice| notice.strong_count() > 0);
             let ended = watch::Sender::new(None);
-            let fate = Arc::new(Fate { instance: instance.to_owned(), ended });
-            fates.known.insert(id.clone(), Arc::downgrade(&fate));
-            fate
+            let notice = Arc::new(ExitNotice { instance: instance.to_owned(), ended });
+            notices.known.insert(id.clone(), Arc::downgrade(&notice));
+            notice
         })
     }
 
     pub(crate) fn note_end(&self, id: &SandboxId, how: String) {
-        let mut fates = self.fates();
-        match fates.known.get(id).and_then(Weak::upgrade) {
-            Some(fate) => {
-                fate.ended.send_if_modified(|ended| {
+        let mut notices = self.lock_notices();
+        match notices.known.get(id).and_then(Weak::upgrade) {
+            Some(notice) => {
+                notice.ended.send_if_modified(|ended| {
                     let is_first = ended.is_none();
                     ended.get_or_insert(how);
                     is_first
                 });
             }
-            None if fates.missed.len() < MOST_ENDS => {
-                fates.missed.insert(id.clone(), how);
+            None if notices.missed.len() < MAX_ENDS => {
+                notices.missed.insert(id.clone(), how);
             }
             None => {}
         }
     }
 
     fn take_missed(&self) -> HashMap<SandboxId, String> {
-        std::mem::take(&mut self.fates().missed)
+        std::mem::take(&mut self.lock_notices().missed)
     }
 
-    /// All sandboxes of launchers other than `instance` are gone.
+    /// Records the end of all sandboxes of launchers other than `instance`.
     fn end_others(&self, instance: Option<&str>) {
-        let fates: Vec<Arc<Fate>> = self.fates().known.values().filter_map(Weak::upgrade).collect();
-        for fate in fates.iter().filter(|fate| Some(fate.instance.as_str()) != instance) {
-            fate.ended.send_if_modified(|ended| {
+        let notices: Vec<Arc<ExitNotice>> =
+            self.lock_notices().known.values().filter_map(Weak::upgrade).collect();
+        for notice in notices.iter().filter(|notice| Some(notice.instance.as_str()) != instance) {
+            notice.ended.send_if_modified(|ended| {
                 let is_first = ended.is_none();
                 ended.get_or_insert_with(|| "the launcher that held it is gone".to_owned());
                 is_first
@@ -305,8 +311,8 @@ impl Shared {
         }
     }
 
-    /// The connection to the launcher; `None` if there is none and none was to be started.
-    pub(crate) async fn link(self: &Arc<Self>, when: If) -> Result<Option<Arc<Link>>, EngineError> {
+    /// Returns the connection to the launcher; `None` if there is none and none was to be started.
+    pub(crate) async fn link(self: &Arc<Self>, when: Connect) -> Result<Option<Arc<Link>>, EngineError> {
         let mut slot = self.link.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
             return Ok(Some(Arc::clone(link)));
@@ -320,71 +326,71 @@ impl Shared {
         Ok(link)
     }
 
-    /// The connection that is there now, without waiting or looking for one.
-    pub(crate) fn link_now(&self) -> Option<Arc<Link>> {
+    /// Returns the current connection, without waiting or connecting.
+    pub(crate) fn current_link(&self) -> Option<Arc<Link>> {
         let slot = self.link.try_lock().ok()?;
         slot.as_ref().filter(|link| !link.is_closed()).map(Arc::clone)
     }
 
-    pub(crate) async fn must_link(self: &Arc<Self>, when: If) -> Result<Arc<Link>, EngineError> {
-        let missing = || self.failed("reach the launcher", std::io::ErrorKind::NotConnected.into());
+    pub(crate) async fn require_link(self: &Arc<Self>, when: Connect) -> Result<Arc<Link>, EngineError> {
+        let missing = || self.unreachable("reach the launcher", std::io::ErrorKind::NotConnected.into());
         self.link(when).await?.ok_or_else(missing)
     }
 
-    /// When the connection breaks, the launcher is looked for at once: if it is gone, so are its sandboxes, and whoever
-    /// waits for their end must hear of that. If it is there, it tells of the ends that were missed.
+    /// Reconnects as soon as the connection breaks: if the launcher is gone, so are its sandboxes, and tasks waiting for their
+    /// end must be notified. If it is still there, ends that were missed are recorded.
     fn watch(self: &Arc<Self>, link: &Link) {
         let (shared, closed) = (Arc::downgrade(self), link.closed());
         tokio::spawn(async move {
             closed.await;
             let Some(shared) = shared.upgrade() else { return };
-            if let Ok(Some(link)) = shared.link(If::There).await
-                && let Ok((Answer::List { sandboxes }, None)) = link.ask(Request::List).await
+            if let Ok(Some(link)) = shared.link(Connect::Existing).await
+                && let Ok((Answer::List { sandboxes }, None)) = link.request(Request::List).await
             {
                 shared.end_missing(&link.instance, &sandboxes.into_iter().map(|listed| listed.id).collect());
             }
         });
     }
 
-    /// What the launcher does not list any more has ended while nobody listened.
+    /// Records the end of sandboxes that the launcher no longer lists.
     fn end_missing(&self, instance: &str, there: &std::collections::BTreeSet<SandboxId>) {
         let missing: Vec<SandboxId> = {
-            let fates = self.fates();
-            let of_instance = fates.known.iter().filter(|(id, fate)| {
-                !there.contains(id) && fate.upgrade().is_some_and(|fate| fate.instance == instance)
+            let notices = self.lock_notices();
+            let of_instance = notices.known.iter().filter(|(id, notice)| {
+                !there.contains(id) && notice.upgrade().is_some_and(|notice| notice.instance == instance)
             });
             of_instance.map(|(id, _)| id.clone()).collect()
         };
         for id in missing {
-            self.note_end(&id, "it ended while the launcher could not be heard".to_owned());
+            self.note_end(&id, "it ended while the connection to the launcher was lost".to_owned());
         }
     }
 
-    async fn reach(self: &Arc<Self>, when: If) -> Result<Option<Link>, EngineError> {
+    async fn reach(self: &Arc<Self>, when: Connect) -> Result<Option<Link>, EngineError> {
         let step = "reach the launcher";
-        let until = tokio::time::Instant::now() + REACH_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + REACH_TIMEOUT;
         loop {
-            let place = match (Place::open(&self.config.run_dir), when) {
-                (Ok(place), _) => place,
-                (Err(error), _) => return Err(self.failed("use the launcher's run directory", error)),
+            let run_dir = match (RunDir::open(&self.config.run_dir), when) {
+                (Ok(run_dir), _) => run_dir,
+                (Err(error), _) => return Err(self.unreachable("use the launcher's run directory", error)),
             };
-            let error = match place.connect().await {
+            let error = match run_dir.connect().await {
                 Ok(stream) => match Link::open(stream, &self.config.local, self.end_sink()).await {
                     Ok(link) => return Ok(Some(link)),
-                    // One that was about to exit.
+                    // A launcher that was about to exit.
                     Err(error) => std::io::Error::other(error),
                 },
-                Err(error) if is_absent(&error) && when == If::There => return Ok(None),
-                Err(error) if is_absent(&error) => match self.start().start().await {
+                Err(error) if is_not_listening(&error) && when == Connect::Existing => return Ok(None),
+                Err(error) if is_not_listening(&error) => match self.start().start().await {
                     Ok(()) => error,
-                    Err(error) => return Err(self.failed("start the launcher", error)),
+                    Err(error) => return Err(self.unreachable("start the launcher", error)),
                 },
-                Err(error) => return Err(self.failed(step, error)),
+                Err(error) => return Err(self.unreachable(step, error)),
             };
-            if tokio::time::Instant::now() > until {
-                return Err(self.failed(step, error));
+            if tokio::time::Instant::now() > deadline {
+                return Err(self.unreachable(step, error));
             }
-            tokio::time::sleep(TRY_AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -406,20 +412,20 @@ impl Shared {
         }
     }
 
-    fn failed(&self, step: &str, source: std::io::Error) -> EngineError {
+    fn unreachable(&self, step: &str, source: std::io::Error) -> EngineError {
         EngineError::Unreachable { step: step.to_owned(), log: self.config.log.clone(), source }
     }
 
-    /// The error of a request.
-    pub(crate) fn lost(&self, error: LinkError) -> EngineError {
+    /// Converts the error of a request.
+    pub(crate) fn request_error(&self, error: LinkError) -> EngineError {
         match error {
             LinkError::Refused(error) => error,
-            error => self.failed("get an answer from the launcher", std::io::Error::other(error)),
+            error => self.unreachable("get an answer from the launcher", std::io::Error::other(error)),
         }
     }
 }
 
-/// Whether nobody listens there.
-fn is_absent(error: &std::io::Error) -> bool {
+/// Reports whether the error means that no launcher is listening.
+fn is_not_listening(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused)
 }

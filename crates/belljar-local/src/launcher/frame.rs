@@ -1,5 +1,5 @@
-//! Frames on the socket between server and launcher: four bytes of length, then JSON. A descriptor travels with a frame's
-//! first byte.
+//! Frames on the socket between server and launcher: four bytes of length, then JSON. A descriptor is sent with a frame's first
+//! byte.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,19 +11,19 @@ use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// The longest frame, without its length. A specification may have 1 MiB, and is longer as JSON.
+/// Maximum size of a frame in bytes, without its length. A specification may have 1 MiB, and is longer as JSON.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
-/// Bytes of the length, which is in network order.
+/// Size of the length in bytes, in network byte order.
 const LENGTH_BYTES: usize = 4;
 
-/// Bytes that are read at once.
+/// Bytes read at a time.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A buffer that has grown beyond this is given back when it is empty.
-const KEPT_BYTES: usize = 64 * 1024;
+/// Buffer capacity in bytes above which an empty buffer is freed.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 
-/// Why a peer is not listened to any more.
+/// Error after which a peer is disconnected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameError {
     /// The socket failed.
@@ -32,36 +32,36 @@ pub(crate) enum FrameError {
     /// The connection ended within a frame.
     #[error("the connection ended within a frame")]
     Cut,
-    /// The length is not allowed.
-    #[error("a frame of {length} bytes; 1 to {MAX_FRAME_BYTES} are allowed")]
+    /// The length is out of range.
+    #[error("invalid frame length: {length} bytes, expected 1 to {MAX_FRAME_BYTES}")]
     Length {
-        /// What was announced.
+        /// Announced length.
         length: usize,
     },
-    /// The content is no message.
-    #[error("a frame that is no message")]
+    /// The content is not a message.
+    #[error("invalid message")]
     Content(#[source] serde_json::Error),
-    /// Descriptors came where none belong, or none where one does.
-    #[error("descriptors do not fit the frame")]
+    /// Unexpected or missing descriptors.
+    #[error("unexpected or missing descriptors")]
     Descriptors,
 }
 
-/// Reads frames.
+/// Reader of frames.
 pub(crate) struct FrameReader {
     stream: Arc<UnixStream>,
     buffer: Vec<u8>,
-    /// Descriptors in the order of the frames that they belong to.
+    /// Received descriptors, in the order of the frames they belong to.
     descriptors: VecDeque<OwnedFd>,
-    /// How many may wait there. A server sends none.
-    most_descriptors: usize,
+    /// Maximum number of queued descriptors. A server sends none.
+    max_descriptors: usize,
 }
 
 impl FrameReader {
-    pub(crate) fn new(stream: Arc<UnixStream>, most_descriptors: usize) -> Self {
-        Self { stream, buffer: Vec::new(), descriptors: VecDeque::new(), most_descriptors }
+    pub(crate) fn new(stream: Arc<UnixStream>, max_descriptors: usize) -> Self {
+        Self { stream, buffer: Vec::new(), descriptors: VecDeque::new(), max_descriptors }
     }
 
-    /// The next message; `None` is an orderly end. After an error nothing more can be read.
+    /// Reads the next message; `None` is an orderly end. After an error nothing more can be read.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         loop {
             if let Some((length, rest)) = self.buffer.split_first_chunk::<LENGTH_BYTES>() {
@@ -73,7 +73,7 @@ impl FrameReader {
                 if let Some(content) = rest.get(..length) {
                     let message = serde_json::from_slice(content).map_err(FrameError::Content)?;
                     self.buffer.drain(..LENGTH_BYTES + length);
-                    if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
+                    if self.buffer.is_empty() && self.buffer.capacity() > MAX_KEPT_BYTES {
                         self.buffer = Vec::new();
                     }
                     return Ok(Some(message));
@@ -85,7 +85,7 @@ impl FrameReader {
         }
     }
 
-    /// The descriptor that belongs to the message that has just been read.
+    /// Returns the descriptor that belongs to the message just read.
     pub(crate) fn descriptor(&mut self) -> Result<OwnedFd, FrameError> {
         self.descriptors.pop_front().ok_or(FrameError::Descriptors)
     }
@@ -97,7 +97,7 @@ impl FrameReader {
             .async_io(Interest::READABLE, || Ok(belljar_linux::receive_with(stream.as_fd(), &mut chunk)?))
             .await?;
         self.descriptors.extend(received.descriptors);
-        if received.cut || self.descriptors.len() > self.most_descriptors {
+        if received.cut || self.descriptors.len() > self.max_descriptors {
             return Err(FrameError::Descriptors);
         }
         self.buffer.extend_from_slice(chunk.get(..received.length).unwrap_or_default());
@@ -105,7 +105,7 @@ impl FrameReader {
     }
 }
 
-/// One message as it is sent.
+/// Encodes a message.
 pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; LENGTH_BYTES];
     serde_json::to_writer(&mut bytes, message).map_err(FrameError::Content)?;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_arrive_whole_with_their_descriptors() {
+    async fn frames_round_trip_with_descriptors() {
         let (here, there) = pair();
         let mut reader = FrameReader::new(Arc::clone(&there), 2);
         let long = "x".repeat(MAX_FRAME_BYTES - 2);
@@ -160,14 +160,14 @@ mod tests {
             }
         };
         let reading = async {
-            for (wanted, passes) in [("a", false), ("b", true), (long.as_str(), true), ("c", false)] {
+            for (expected, passes) in [("a", false), ("b", true), (long.as_str(), true), ("c", false)] {
                 let text: String = reader.next().await.unwrap().unwrap();
-                assert!(text == wanted, "{} bytes", text.len());
+                assert!(text == expected, "{} bytes", text.len());
                 if passes {
                     let mut passed = std::os::unix::net::UnixStream::from(reader.descriptor().unwrap());
                     let mut first = String::new();
                     passed.read_to_string(&mut first).unwrap();
-                    assert_eq!(first, wanted.get(..1).unwrap());
+                    assert_eq!(first, expected.get(..1).unwrap());
                 }
             }
             assert!(matches!(reader.descriptor(), Err(FrameError::Descriptors)));
@@ -178,29 +178,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_is_refused() {
+    async fn invalid_frames_are_refused() {
         let too_long = u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_be_bytes();
         let cases: [(&[u8], &str); 6] = [
             (&[0, 0, 0, 0], "0 bytes"),
             (&too_long, "bytes"),
             (&[0xff; 64], "bytes"),
-            (b"\0\0\0\x03abc", "no message"),
+            (b"\0\0\0\x03abc", "invalid message"),
             (b"\0\0\0\x09\"abc", "within a frame"),
             (b"\0\0", "within a frame"),
         ];
-        for (bytes, wanted) in cases {
+        for (bytes, expected) in cases {
             let (here, there) = pair();
             let mut reader = FrameReader::new(there, 0);
             send(&here, bytes, None).await.unwrap();
             drop(here);
             let error = reader.next::<String>().await.unwrap_err().to_string();
-            assert!(error.contains(wanted), "{bytes:?}: {error}");
+            assert!(error.contains(expected), "{bytes:?}: {error}");
         }
         assert!(matches!(encode(&"x".repeat(MAX_FRAME_BYTES)), Err(FrameError::Length { .. })));
     }
 
     #[tokio::test]
-    async fn descriptors_are_refused_where_none_belong() {
+    async fn unexpected_descriptors_are_refused() {
         let (here, there) = pair();
         let mut reader = FrameReader::new(there, 0);
         send(&here, &encode(&"a").unwrap(), Some(std::io::stdin().as_fd())).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server's connection to the launcher.
+//! Connection of a server to the launcher.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -17,53 +17,53 @@ use crate::launcher::frame::{FrameError, FrameReader, encode, send};
 use crate::launcher::messages::{Answer, Reply, Request, RequestFrame};
 use crate::{LocalConfig, LocalKind};
 
-/// The most descriptors that may come before their messages are read.
-const MOST_DESCRIPTORS: usize = 64;
+/// Maximum number of descriptors received before their messages are read.
+const MAX_DESCRIPTORS: usize = 64;
 
-/// How long an answer may take. The launcher itself gives up sooner.
+/// Maximum time for an answer. The launcher itself gives up sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long a launcher may take to say what it is.
+/// Maximum time for a launcher to answer the hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request got no answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    /// The launcher refused, and says why.
+    /// The launcher refused the request.
     #[error(transparent)]
     Refused(#[from] EngineError),
-    /// The connection is gone, and perhaps the launcher. It is not known whether the request was carried out.
-    #[error("the connection to the launcher is gone")]
-    Gone,
-    /// The request is no message.
+    /// The connection is lost, and perhaps the launcher is gone. It is unknown whether the request was carried out.
+    #[error("the connection to the launcher is lost")]
+    Disconnected,
+    /// The request cannot be encoded.
     #[error("the request cannot be sent")]
     Request(#[source] FrameError),
-    /// No answer came in time.
-    #[error("the launcher did not answer in {} s", ANSWER_TIMEOUT.as_secs())]
-    Silent,
-    /// The answer is one to another request.
+    /// No answer arrived in time.
+    #[error("the launcher did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Timeout,
+    /// The answer does not match the request.
     #[error("the launcher broke the protocol")]
     Protocol,
 }
 
-/// Hears of ends.
+/// Callback for ends of sandboxes.
 pub(crate) type EndSink = Arc<dyn Fn(&SandboxId, String) + Send + Sync>;
 
-type Answered = Result<(Answer, Option<OwnedFd>), LinkError>;
+type AnswerResult = Result<(Answer, Option<OwnedFd>), LinkError>;
 
 struct Pending {
-    sender: oneshot::Sender<Answered>,
-    /// The sandbox that is being launched: if nobody waits for it any more, it must go.
+    sender: oneshot::Sender<AnswerResult>,
+    /// Sandbox being launched: if the caller is gone when it has been, it must be stopped.
     launched: Option<SandboxId>,
 }
 
-/// A connection on which hello has been said.
+/// Connection after the hello.
 pub(crate) struct Link {
-    /// Which start of the launcher this is.
+    /// Identifier of this run of the launcher.
     pub(crate) instance: String,
     generation: u32,
     version: String,
-    /// Whether the launcher can make control groups, if it tells.
+    /// Whether the launcher can create control groups, if it reports that.
     pub(crate) has_groups: Option<bool>,
     kind: LocalKind,
     outbox: mpsc::UnboundedSender<Vec<u8>>,
@@ -73,7 +73,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Says hello on a fresh connection.
+    /// Sends the hello on a new connection.
     pub(crate) async fn open(
         stream: UnixStream,
         config: &LocalConfig,
@@ -86,7 +86,7 @@ impl Link {
             config: Box::new(config.into()),
         };
         send(&stream, &encode(&RequestFrame { number: 0, request: hello })?, None).await?;
-        let mut reader = FrameReader::new(Arc::clone(&stream), MOST_DESCRIPTORS);
+        let mut reader = FrameReader::new(Arc::clone(&stream), MAX_DESCRIPTORS);
         let first = tokio::time::timeout(HELLO_TIMEOUT, reader.next::<Reply>()).await;
         let first = first.map_err(|_| FrameError::Socket(std::io::ErrorKind::TimedOut.into()))??;
         let Some(Reply::Answer {
@@ -99,10 +99,10 @@ impl Link {
         let (outbox, messages) = mpsc::unbounded_channel();
         let (closing, closed) = watch::channel(false);
         let pending = Arc::new(Mutex::new(HashMap::new()));
-        let reading = Reading { reader, pending: Arc::clone(&pending), outbox: outbox.downgrade(), ended };
+        let half = Reader { reader, pending: Arc::clone(&pending), outbox: outbox.downgrade(), ended };
         tokio::spawn(async move {
             tokio::select! {
-                () = reading.read() => {}
+                () = half.read() => {}
                 () = write(&stream, messages) => {}
             }
             closing.send_replace(true);
@@ -121,12 +121,12 @@ impl Link {
         })
     }
 
-    /// Whether nothing can be asked on it any more.
+    /// Reports whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
 
-    /// Resolves when nothing can be asked on it any more.
+    /// Resolves when the connection is closed.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut closed = self.closed.clone();
         async move {
@@ -134,35 +134,39 @@ impl Link {
         }
     }
 
-    /// Asks, and waits for the answer.
-    pub(crate) async fn ask(&self, request: Request) -> Answered {
+    /// Sends a request and waits for the answer.
+    pub(crate) async fn request(&self, request: Request) -> AnswerResult {
         let (sender, receiver) = oneshot::channel();
-        let number = self.post(request, Some(sender))?;
-        let answered = tokio::select! {
-            answered = receiver => answered.unwrap_or(Err(LinkError::Gone)),
-            () = self.closed() => Err(LinkError::Gone),
-            () = tokio::time::sleep(ANSWER_TIMEOUT) => Err(LinkError::Silent),
+        let number = self.enqueue(request, Some(sender))?;
+        let answer = tokio::select! {
+            answer = receiver => answer.unwrap_or(Err(LinkError::Disconnected)),
+            () = self.closed() => Err(LinkError::Disconnected),
+            () = tokio::time::sleep(ANSWER_TIMEOUT) => Err(LinkError::Timeout),
         };
-        if matches!(answered, Err(LinkError::Gone)) {
+        if matches!(answer, Err(LinkError::Disconnected)) {
             self.pending.lock().remove(&number);
         }
-        answered
+        answer
     }
 
-    /// Asks, and does not care for the answer.
-    pub(crate) fn order(&self, request: Request) {
-        let _ = self.post(request, None);
+    /// Sends a request and ignores the answer.
+    pub(crate) fn send(&self, request: Request) {
+        let _ = self.enqueue(request, None);
     }
 
-    fn post(&self, request: Request, sender: Option<oneshot::Sender<Answered>>) -> Result<u64, LinkError> {
+    fn enqueue(
+        &self,
+        request: Request,
+        sender: Option<oneshot::Sender<AnswerResult>>,
+    ) -> Result<u64, LinkError> {
         let (name, since) = request.known_since();
         if since > self.generation {
             return Err(LinkError::Refused(EngineError::Unsupported {
                 what: name.into(),
                 engine: self.kind.name(),
                 reason: format!(
-                    "the launcher that holds the sandboxes is of version {}, from before that; \
-                     end its sandboxes, and a new one takes its place",
+                    "the launcher that holds the sandboxes is version {}, which is too old for that; \
+                     end its sandboxes, and a new one replaces it",
                     self.version
                 )
                 .into(),
@@ -178,7 +182,7 @@ impl Link {
             let mut pending = self.pending.lock();
             pending.insert(number, Pending { sender, launched });
         }
-        self.outbox.send(message).map_err(|_| LinkError::Gone)?;
+        self.outbox.send(message).map_err(|_| LinkError::Disconnected)?;
         Ok(number)
     }
 }
@@ -191,17 +195,17 @@ async fn write(stream: &UnixStream, mut messages: mpsc::UnboundedReceiver<Vec<u8
     }
 }
 
-/// The reading half.
-struct Reading {
+/// Reading half of the connection.
+struct Reader {
     reader: FrameReader,
     pending: Arc<Mutex<HashMap<u64, Pending>>>,
     outbox: mpsc::WeakUnboundedSender<Vec<u8>>,
     ended: EndSink,
 }
 
-impl Reading {
+impl Reader {
     async fn read(mut self) {
-        // What is no message ends the connection: nothing after it can be trusted to be one.
+        // An invalid message ends the connection: nothing after it can be trusted.
         while let Ok(Some(reply)) = self.reader.next::<Reply>().await {
             match reply {
                 Reply::Answer { number, answer } => {
@@ -210,21 +214,21 @@ impl Reading {
                         Some(Ok(descriptor)) => Some(descriptor),
                         Some(Err(_)) => return,
                     };
-                    self.answered(number, Ok((answer, descriptor)));
+                    self.deliver(number, Ok((answer, descriptor)));
                 }
                 Reply::Refused { number, error } => {
-                    self.answered(number, Err(LinkError::Refused(error.into())))
+                    self.deliver(number, Err(LinkError::Refused(error.into())))
                 }
                 Reply::Ended { id, how } => (self.ended)(&id, how),
             }
         }
     }
 
-    fn answered(&self, number: u64, answered: Answered) {
+    fn deliver(&self, number: u64, answer: AnswerResult) {
         let found = self.pending.lock().remove(&number);
         let Some(Pending { sender, launched }) = found else { return };
-        if let (Err(Ok(_)), Some(id)) = (sender.send(answered), launched) {
-            // Whoever asked for it has gone away meanwhile.
+        if let (Err(Ok(_)), Some(id)) = (sender.send(answer), launched) {
+            // The caller has stopped waiting meanwhile.
             let stop = encode(&RequestFrame { number: 0, request: Request::Stop { id } });
             if let (Ok(stop), Some(outbox)) = (stop, self.outbox.upgrade()) {
                 let _ = outbox.send(stop);

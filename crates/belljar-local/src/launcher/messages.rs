@@ -1,4 +1,4 @@
-//! What server and launcher say to each other.
+//! Messages between server and launcher.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::launcher::wire_error::WireError;
 use crate::{LocalConfig, LocalKind};
 
-/// A request with its number, which is in the answer as well. Answers come in any order.
+/// Request with its number, which is repeated in the answer. Answers come in any order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestFrame {
@@ -19,42 +19,42 @@ pub(crate) struct RequestFrame {
     pub(crate) request: Request,
 }
 
-/// What a server asks for. `Hello` comes first.
+/// Request of a server. `Hello` comes first.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// Who asks, and how its engine is set up.
+    /// Introduces the client and the settings of its engine.
     Hello { generation: u32, version: String, config: Box<Setup> },
-    /// A new sandbox. A tied one ends with the connection that asked for it.
+    /// Launches a sandbox. A tied one ends with the connection that requested it.
     Launch { id: SandboxId, spec: Box<SandboxSpec>, deadline_ms: Option<u64>, tied: bool },
-    /// All sandboxes of this engine.
+    /// Lists all sandboxes of this engine.
     List,
-    /// A new connection to a guest.
+    /// Opens a connection to a guest.
     Connect { id: SandboxId },
-    /// A new connection to a sandbox's gateway.
+    /// Opens a connection to a sandbox's gateway.
     ConnectGateway { id: SandboxId },
-    /// What a sandbox uses.
+    /// Queries the usage of a sandbox.
     Usage { id: SandboxId },
-    /// An interpreter that is warm, for the next context of Python: of this tenant's parent that has these imports.
+    /// Provides a warm interpreter for the next Python context, from this tenant's parent with these imports.
     Interpreter { id: SandboxId, owner: String, imports: Vec<String> },
-    /// Other limits.
+    /// Changes limits.
     SetLimits { id: SandboxId, change: LimitsChange },
-    /// Another deadline, from now on; `None` is none.
+    /// Sets the deadline, relative to now; `None` removes it.
     SetDeadline { id: SandboxId, after_ms: Option<u64> },
-    /// Everything stands still.
+    /// Freezes the sandbox.
     Freeze { id: SandboxId },
-    /// Everything goes on.
+    /// Thaws the sandbox.
     Thaw { id: SandboxId },
-    /// The end, without waiting for it.
+    /// Ends the sandbox without waiting.
     Kill { id: SandboxId },
-    /// The end, and nothing left.
+    /// Ends the sandbox and removes it.
     Stop { id: SandboxId },
-    /// The end of all sandboxes, and of the launcher.
+    /// Ends all sandboxes, and the launcher.
     ShutDown,
 }
 
 impl Request {
-    /// Its name, and the first generation that has it.
+    /// Returns its name, and the first generation that supports it.
     pub(crate) fn known_since(&self) -> (&'static str, u32) {
         match self {
             Self::Hello { .. } => ("hello", 1),
@@ -76,66 +76,66 @@ impl Request {
     }
 }
 
-/// What the launcher says.
+/// Message of the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Reply {
-    /// A request was carried out.
+    /// A request succeeded.
     Answer { number: u64, answer: Answer },
-    /// It was not.
+    /// A request failed.
     Refused { number: u64, error: WireError },
     /// A sandbox has ended.
     Ended { id: SandboxId, how: String },
 }
 
-/// The result of a request.
+/// Result of a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Answer {
-    /// Who answers. The instance is another one after each start.
+    /// Introduces the launcher. The instance differs after each start.
     Hello {
         generation: u32,
         version: String,
         instance: String,
-        /// Whether it can make control groups; told to servers of generation 3 and later.
+        /// Whether it can create control groups; sent to servers of generation 3 and later.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         has_groups: Option<bool>,
     },
-    /// A sandbox; with it comes a connection to its guest.
+    /// A sandbox, sent together with a connection to its guest.
     Sandbox(Box<SandboxFacts>),
-    /// A connection to a gateway comes with this.
+    /// Sent together with a connection to a gateway.
     Gateway,
     /// All sandboxes.
-    List { sandboxes: Vec<Listed> },
-    /// What one uses.
+    List { sandboxes: Vec<ListedSandbox> },
+    /// Usage of a sandbox.
     Usage(UsageWire),
-    /// An interpreter is on its way, or is not, for this reason.
+    /// Whether an interpreter is being provided, or why not.
     Interpreter { why_not: Option<String> },
-    /// It is done.
+    /// The request is done.
     Done,
 }
 
 impl Answer {
-    /// Whether a descriptor comes with it.
+    /// Reports whether a descriptor is sent with it.
     pub(crate) fn has_descriptor(&self) -> bool {
         matches!(self, Self::Sandbox(_) | Self::Gateway)
     }
 }
 
-/// What is known of a sandbox since its launch.
+/// Facts of a sandbox, fixed at its launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxFacts {
     pub(crate) isolation: Isolation,
     pub(crate) home: FilePath,
-    /// How long each phase of the launch took, in nanoseconds.
+    /// Duration of each phase of the launch, in nanoseconds.
     pub(crate) phases: Vec<(String, u64)>,
-    /// Where its control groups are; told to servers of generation 6 and later.
+    /// Paths of its control groups; sent to servers of generation 6 and later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) groups: Option<Groups>,
 }
 
-/// Where a sandbox's control groups are: of [`CgroupLayout`] what it takes to read them.
+/// Paths of a sandbox's control groups: the part of [`CgroupLayout`] that is needed to read them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Groups {
@@ -165,16 +165,16 @@ impl From<Groups> for CgroupLayout {
     }
 }
 
-/// One sandbox of a list.
+/// Sandbox in a list.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
+pub(crate) struct ListedSandbox {
     pub(crate) id: SandboxId,
     pub(crate) is_frozen: bool,
     pub(crate) deadline_ms: Option<u64>,
 }
 
-/// [`Usage`] on the wire.
+/// Wire form of [`Usage`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageWire {
@@ -216,7 +216,7 @@ fn is_default(setup: &NetworkSetup) -> bool {
     *setup == NetworkSetup::default()
 }
 
-/// [`LocalConfig`] on the wire.
+/// Wire form of [`LocalConfig`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setup {
@@ -225,7 +225,7 @@ pub(crate) struct Setup {
     cgroup_base: Option<FilePath>,
     when_alone: OnHostLoss,
     guest: Option<FilePath>,
-    /// Told to launchers of generation 4 and later.
+    /// Sent to launchers of generation 4 and later.
     #[serde(default, skip_serializing_if = "is_default")]
     network: NetworkSetup,
 }
@@ -256,7 +256,7 @@ impl From<Setup> for LocalConfig {
     }
 }
 
-/// A time on the wire, never shorter than it is.
+/// Converts a time for the wire, rounding up.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The launcher's own side: it listens, takes requests, and tells of ends.
+//! Server side of the launcher: it listens, accepts requests, and announces ends.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -15,34 +15,34 @@ use tokio::sync::{Notify, watch};
 
 use crate::LocalKind;
 use crate::launcher::client::{self, Outbox};
-use crate::launcher::held::{Held, Table};
 use crate::launcher::messages::Reply;
-use crate::launcher::place::is_same_user;
+use crate::launcher::run_dir::check_same_user;
 use crate::launcher::start::{is_single_threaded, log};
+use crate::launcher::table::{HeldSandbox, Table};
 use crate::warm::Parents;
 
-/// The most clients at once.
+/// Maximum number of clients.
 const MAX_CLIENTS: usize = 64;
 
-/// What the tasks of the launcher share.
+/// State shared by the tasks of the launcher.
 pub(crate) struct Launcher {
     pub(crate) table: Arc<Table>,
-    /// The parents of warm interpreters. They keep the launcher from nothing.
+    /// Parents of warm interpreters. They do not keep the launcher from exiting.
     pub(crate) parents: Arc<Parents>,
     pub(crate) instance: String,
     clients: Mutex<HashMap<u64, Client>>,
-    /// Something has ended or gone: there may be nothing to stay for.
+    /// Notified when a sandbox or a client is gone: the launcher may be idle.
     changed: Notify,
     ending: watch::Sender<bool>,
 }
 
-/// A client that has said hello, or has not yet.
+/// Client; its kind is known after its hello.
 struct Client {
     kind: Option<LocalKind>,
     outbox: Outbox,
 }
 
-/// Serves until there is nothing to do for as long as `linger`, or until it is told to end.
+/// Serves until the launcher has been idle for `linger`, or is told to end.
 pub(crate) async fn serve(
     listener: StdUnixListener,
     instance: String,
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
                     launcher.accept(next, stream);
                 }
                 Err(error) => {
-                    // No descriptor is free, or the like: it may pass.
+                    // Possibly a temporary error, such as a lack of descriptors.
                     log(&format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -78,7 +78,7 @@ pub(crate) async fn serve(
                 return Ok(());
             }
             _ = terminated.recv() => {
-                log("told to end by a signal");
+                log("terminated by a signal");
                 launcher.end_all().await;
                 return Ok(());
             }
@@ -93,11 +93,11 @@ impl Launcher {
     }
 
     fn accept(self: &Arc<Self>, number: u64, stream: UnixStream) {
-        if let Err(error) = is_same_user(&stream) {
-            return log(&format!("a connection is refused: {error}"));
+        if let Err(error) = check_same_user(&stream) {
+            return log(&format!("connection refused: {error}"));
         }
         if self.clients().len() >= MAX_CLIENTS {
-            return log(&format!("a connection is refused: {MAX_CLIENTS} are open"));
+            return log(&format!("connection refused: {MAX_CLIENTS} are open"));
         }
         let launcher = Arc::clone(self);
         let (client, outbox) = client::Client::new(number, stream);
@@ -105,14 +105,14 @@ impl Launcher {
         tokio::spawn(async move {
             if let Err(error) = client.serve(&launcher).await {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                log(&format!("a client is dropped: {error}{}", cause.unwrap_or_default()));
+                log(&format!("client disconnected: {error}{}", cause.unwrap_or_default()));
             }
-            launcher.leave(number);
+            launcher.disconnect(number);
         });
     }
 
-    /// A client is gone, and what was tied to it goes as well.
-    fn leave(self: &Arc<Self>, number: u64) {
+    /// Removes a client, and ends the sandboxes tied to it.
+    fn disconnect(self: &Arc<Self>, number: u64) {
         self.clients().remove(&number);
         for held in self.table.all().into_iter().filter(|held| held.tied_to == Some(number)) {
             let launcher = Arc::clone(self);
@@ -121,23 +121,23 @@ impl Launcher {
         self.changed.notify_one();
     }
 
-    /// Whether this client is still there.
+    /// Reports whether this client is connected.
     pub(crate) fn is_connected(&self, number: u64) -> bool {
         self.clients().contains_key(&number)
     }
 
-    /// A client has said what it is: it hears of ends from now on, and of those that it has missed.
-    pub(crate) async fn hello(&self, number: u64, kind: LocalKind, outbox: &Outbox) {
+    /// Registers the kind of a client: from now on it is notified of ends, and of those it has missed.
+    pub(crate) async fn register(&self, number: u64, kind: LocalKind, outbox: &Outbox) {
         if let Some(client) = self.clients().get_mut(&number) {
             client.kind = Some(kind);
         }
-        while let Some((id, how)) = self.table.untold(kind) {
+        while let Some((id, how)) = self.table.take_unreported(kind) {
             outbox.send(Reply::Ended { id, how }, None).await;
         }
     }
 
-    /// Refuses to launch with a second thread: what is cloned then could hang.
-    pub(crate) fn may_launch(&self) -> Result<(), EngineError> {
+    /// Fails if there is a second thread: a process cloned then could hang.
+    pub(crate) fn check_single_threaded(&self) -> Result<(), EngineError> {
         match is_single_threaded() {
             true => Ok(()),
             false => Err(EngineError::Launch {
@@ -147,13 +147,13 @@ impl Launcher {
         }
     }
 
-    /// Holds a sandbox from now on, and watches for its end.
-    pub(crate) fn hold(self: &Arc<Self>, held: Held) -> Arc<Held> {
+    /// Takes ownership of a sandbox, and watches for its end.
+    pub(crate) fn hold(self: &Arc<Self>, held: HeldSandbox) -> Arc<HeldSandbox> {
         let held = Arc::new(held);
         self.table.insert(Arc::clone(&held));
         let (launcher, watched) = (Arc::clone(self), Arc::clone(&held));
         tokio::spawn(async move {
-            let how = watched.wait_ended().await;
+            let how = watched.wait_for_end().await;
             launcher.announce(&watched, how);
             watched.set_announced();
             if let Err(error) = watched.clean_up().await {
@@ -165,33 +165,33 @@ impl Launcher {
         held
     }
 
-    /// Ends a sandbox, and removes all that it held.
-    pub(crate) async fn stop(&self, held: &Held) -> Result<(), EngineError> {
+    /// Ends a sandbox, and removes its resources.
+    pub(crate) async fn stop(&self, held: &HeldSandbox) -> Result<(), EngineError> {
         let stopped = held.stop().await;
         self.table.remove(&held.id);
         self.changed.notify_one();
         stopped
     }
 
-    /// Tells all clients of its engine that a sandbox has ended. If there is none, the next one is told.
-    fn announce(&self, held: &Held, how: String) {
-        if !self.tell(held.kind, &held.id, &how) && held.tied_to.is_none() {
+    /// Announces the end of a sandbox to all clients of its engine. If there is none, it is remembered for the next one.
+    fn announce(&self, held: &HeldSandbox, how: String) {
+        if !self.broadcast_end(held.kind, &held.id, &how) && held.tied_to.is_none() {
             self.table.remember(held.kind, held.id.clone(), how);
         }
     }
 
-    fn tell(&self, kind: LocalKind, id: &SandboxId, how: &str) -> bool {
-        let mut told = false;
+    fn broadcast_end(&self, kind: LocalKind, id: &SandboxId, how: &str) -> bool {
+        let mut delivered = false;
         self.clients().retain(|_, client| {
             if client.kind != Some(kind) {
                 return true;
             }
-            let taken = client.outbox.try_send(Reply::Ended { id: id.clone(), how: how.to_owned() });
-            told |= taken;
-            // One that takes nothing is dropped: it connects again, and asks what there is.
-            taken
+            let is_queued = client.outbox.try_send(Reply::Ended { id: id.clone(), how: how.to_owned() });
+            delivered |= is_queued;
+            // A client that does not receive is disconnected: it reconnects and lists the sandboxes.
+            is_queued
         });
-        told
+        delivered
     }
 
     /// Ends all sandboxes.
@@ -206,7 +206,7 @@ impl Launcher {
         self.ending.send_replace(true);
     }
 
-    /// Resolves when there has been no client and no sandbox for so long.
+    /// Resolves when there has been no client and no sandbox for this time.
     async fn idle_for(&self, linger: Duration) {
         let is_idle = || self.clients().is_empty() && self.table.is_empty();
         loop {

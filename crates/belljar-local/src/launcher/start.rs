@@ -1,4 +1,4 @@
-//! The launcher's start: of the process by a server, and in the process itself.
+//! Start of the launcher: of the process by a server, and within the process itself.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -13,31 +13,31 @@ use tokio::io::AsyncReadExt as _;
 use crate::doctor::OWN_GUEST;
 use crate::guest_program::GuestChoice;
 use crate::launcher::ARGUMENT;
-use crate::launcher::place::Place;
+use crate::launcher::run_dir::RunDir;
 
-/// How long a launcher may take until it listens.
+/// Maximum time for a launcher to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What it writes to its standard output when it listens.
+/// Output of a launcher that is listening.
 const READY: &str = "ready";
-/// What it writes when another one has the lock.
-const HELD: &str = "held";
+/// Output of a launcher that finds the lock held by another one.
+const ALREADY_RUNNING: &str = "held";
 
-/// The longest reason that is read of one that cannot start, in bytes.
+/// Maximum length of the error read from a launcher that cannot start, in bytes.
 const MAX_REASON: u64 = 4096;
 
-/// Variables that it keeps of its server's environment, whose secrets are no affair of a process that lives longer.
-const KEPT_VARIABLES: &[&str] = &[
+/// Environment variables that it inherits. The server's secrets do not belong in a process that outlives it.
+const INHERITED_VARIABLES: &[&str] = &[
     "TMPDIR",
     #[cfg(feature = "mutation")]
     "BELLJAR_TEST_WITHOUT",
 ];
 
-/// Exit statuses: it was started by hand, or something was in the way.
+/// Exit statuses: started by hand, and failed.
 const STATUS_USAGE: i32 = 2;
 const STATUS_FAILED: i32 = 125;
 
-/// How a launcher is started.
+/// Settings for starting a launcher.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) program: Option<PathBuf>,
@@ -47,9 +47,10 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Starts a launcher, and waits until it listens, or finds that another one does.
+    /// Starts a launcher, and waits until it or another one listens.
     pub(crate) async fn start(&self) -> io::Result<()> {
-        // In the new process this is its own program still: that of the server, also when a newer one lies in its place.
+        // In the new process this is still its own program: that of the server, even if its file has been replaced by a newer
+        // one.
         let program = self.program.as_deref().unwrap_or(Path::new("/proc/self/exe"));
         let mut command = Command::new(program);
         command
@@ -62,26 +63,24 @@ impl Start {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let variables = KEPT_VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        let variables = INHERITED_VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         command.envs(variables);
         let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
         crate::gateway::watched(child)?;
-        let mut output = tokio::net::unix::pipe::Receiver::from_owned_fd(output)?.take(MAX_REASON);
-        let mut said = String::new();
-        let reading = tokio::time::timeout(START_TIMEOUT, output.read_to_string(&mut said));
+        let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(output)?.take(MAX_REASON);
+        let mut output = String::new();
+        let reading = tokio::time::timeout(START_TIMEOUT, pipe.read_to_string(&mut output));
         let _ = reading.await.map_err(|_| io::ErrorKind::TimedOut)??;
-        match said.trim() {
-            READY | HELD => Ok(()),
-            "" => {
-                Err(io::Error::other("it ended without a word; is the program one that can be a launcher?"))
-            }
+        match output.trim() {
+            READY | ALREADY_RUNNING => Ok(()),
+            "" => Err(io::Error::other("it exited without output; is it a program that can be a launcher?")),
             reason => Err(io::Error::other(reason.to_owned())),
         }
     }
 }
 
-/// The launcher's `main`; hands back its exit status.
+/// Runs the launcher, and returns its exit status.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let arguments: Vec<OsString> = arguments.collect();
     let [run_dir, log_file, linger] = arguments.as_slice() else { return usage() };
@@ -92,7 +91,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
         Ok(()) => 0,
         Err((what, error)) => {
             let text = format!("{what}: {error}");
-            // Whoever has started it reads that, and it stays in the log.
+            // The server that started it reads the output, and the log keeps it.
             let _ = writeln!(io::stdout(), "{text}");
             log(&text);
             STATUS_FAILED
@@ -105,71 +104,71 @@ fn usage() -> i32 {
     STATUS_USAGE
 }
 
-type Failed = (&'static str, io::Error);
+type ContextError = (&'static str, io::Error);
 
-fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Failed {
+fn with_context<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ContextError {
     move |error| (what, error.into())
 }
 
-fn run(run_dir: &Path, log_file: &Path, linger: Duration) -> Result<(), Failed> {
-    // No terminal of the server's may reach it. It may be the first of a session already.
+fn run(run_dir: &Path, log_file: &Path, linger: Duration) -> Result<(), ContextError> {
+    // Detaches it from the server's terminal. It may be the first of a session already.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"belljar-launch");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file =
-        rustix::fs::open(log_file, flags, Mode::RUSR | Mode::WUSR).map_err(failed("cannot open its log"))?;
-    rustix::stdio::dup2_stderr(&file).map_err(failed("cannot write its log"))?;
+    let file = rustix::fs::open(log_file, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(with_context("cannot open its log"))?;
+    rustix::stdio::dup2_stderr(&file).map_err(with_context("cannot write its log"))?;
     drop(file);
-    let place = Place::open(run_dir).map_err(failed("cannot use its run directory"))?;
-    let Some(_lock) = place.lock().map_err(failed("cannot lock its run directory"))? else {
-        let _ = writeln!(io::stdout(), "{HELD}");
+    let dir = RunDir::open(run_dir).map_err(with_context("cannot use its run directory"))?;
+    let Some(_lock) = dir.lock().map_err(with_context("cannot lock its run directory"))? else {
+        let _ = writeln!(io::stdout(), "{ALREADY_RUNNING}");
         return Ok(());
     };
     raise_open_files();
-    let instance = instance().map_err(failed("cannot get random bytes"))?;
+    let instance = random_instance().map_err(with_context("cannot get random bytes"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(failed("cannot start its runtime"))?;
+        .map_err(with_context("cannot start its runtime"))?;
     if !is_single_threaded() {
-        return Err(("cannot launch", io::Error::other("it has more than one thread")));
+        return Err(("cannot launch", io::Error::other("the process has more than one thread")));
     }
     let served = runtime.block_on(async {
-        let listener = place.listen().map_err(failed("cannot listen"))?;
+        let listener = dir.listen().map_err(with_context("cannot listen"))?;
         let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map_err(failed("cannot open /dev/null"))?;
+            .map_err(with_context("cannot open /dev/null"))?;
         log(&format!("version {} listens", env!("CARGO_PKG_VERSION")));
-        // Opened now, as a newer one may lie in its place when it is needed.
+        // Opened now, as its file may be replaced by a newer one later.
         if let Err(why) = GuestChoice::beside().path() {
             log(&format!("the guest is {OWN_GUEST}: {why}"));
         }
         let _ = writeln!(io::stdout(), "{READY}");
-        rustix::stdio::dup2_stdout(&null).map_err(failed("cannot leave its standard output"))?;
+        rustix::stdio::dup2_stdout(&null).map_err(with_context("cannot leave its standard output"))?;
         drop(null);
-        crate::launcher::server::serve(listener, instance, linger).await.map_err(failed("cannot serve"))
+        crate::launcher::server::serve(listener, instance, linger).await.map_err(with_context("cannot serve"))
     });
-    let _ = place.remove_socket();
-    log("ends");
+    let _ = dir.remove_socket();
+    log("exits");
     served
 }
 
-/// Each sandbox takes some descriptors, and the soft limit is for programs that use select(2).
+/// Raises the limit of open files, as each sandbox needs some; the soft limit is for programs that use select(2).
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// A name for this start that no other one has.
-fn instance() -> io::Result<String> {
+/// Returns a unique name for this run.
+fn random_instance() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(hex::encode(bytes))
 }
 
-/// Whether this process has one thread. What a process with several clones may wait for ever for a lock.
+/// Reports whether this process has one thread. A clone of a multi-threaded process could wait forever for a lock.
 pub(crate) fn is_single_threaded() -> bool {
-    // A directory for each thread, besides `.` and `..`.
+    // One directory per thread, besides `.` and `..`.
     rustix::fs::stat(c"/proc/self/task").is_ok_and(|stat| stat.st_nlink == 3)
 }
 
@@ -177,7 +176,7 @@ pub(crate) fn is_single_threaded() -> bool {
 pub(crate) fn log(text: &str) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let (pid, seconds, millis) = (std::process::id(), now.as_secs(), now.subsec_millis());
-    // Text from elsewhere must not look like another line.
+    // Untrusted text must not look like another line.
     let text: String =
         text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
     let _ = writeln!(io::stderr(), "{seconds}.{millis:03} launcher[{pid}] {text}");

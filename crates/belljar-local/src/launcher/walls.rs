@@ -1,4 +1,4 @@
-//! The walls of a sandbox that the launcher holds.
+//! Server-side handle of a sandbox that the launcher holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use belljar_linux::{CgroupLayout, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 
-use crate::launcher::engine::{Fate, If, Shared};
+use crate::launcher::engine::{Connect, ExitNotice, Shared};
 use crate::launcher::link::{Link, LinkError};
 use crate::launcher::messages::{Answer, Request, SandboxFacts, millis};
 use crate::sockets::stream;
 use crate::walls::group_usage;
 
-/// How long the news of an end may take after the guest's connection has broken.
+/// Maximum time to wait for the notice of the end after the guest's connection broke.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One sandbox, seen from the server.
+/// Sandbox as seen by the server.
 pub(crate) struct LauncherWalls {
     shared: Arc<Shared>,
     id: SandboxId,
-    fate: Arc<Fate>,
+    notice: Arc<ExitNotice>,
     phases: Vec<(&'static str, Duration)>,
-    /// Its control groups, which this process can read itself; none of an older launcher.
+    /// Control groups, which this process can read itself; none with an older launcher.
     groups: Option<CgroupLayout>,
-    /// Whether it ends with this value.
+    /// Whether it ends when this value is dropped.
     tied: bool,
     runtime: tokio::runtime::Handle,
 }
@@ -34,57 +34,61 @@ impl LauncherWalls {
     pub(crate) fn new(
         shared: Arc<Shared>,
         id: SandboxId,
-        fate: Arc<Fate>,
+        notice: Arc<ExitNotice>,
         facts: SandboxFacts,
         tied: bool,
     ) -> Self {
         let runtime = tokio::runtime::Handle::current();
         let phases = known_phases(&facts.phases);
-        Self { shared, id, fate, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
+        Self { shared, id, notice, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
     }
 
-    fn has_ended(&self) -> Option<EngineError> {
-        self.fate.ended.borrow().clone().map(|how| EngineError::Ended { how })
+    fn end_error(&self) -> Option<EngineError> {
+        self.notice.ended.borrow().clone().map(|how| EngineError::Ended { how })
     }
 
     async fn link(&self) -> Result<Arc<Link>, EngineError> {
-        let link = self.shared.link(If::There).await?;
-        // A launcher that is gone has taken its sandboxes with it, which the look for it has noted.
-        match link.filter(|link| link.instance == self.fate.instance) {
+        let link = self.shared.link(Connect::Existing).await?;
+        // The sandboxes of a launcher that is gone have ended, which connecting has recorded.
+        match link.filter(|link| link.instance == self.notice.instance) {
             Some(link) => Ok(link),
-            None => Err(self.explain_end().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone))),
+            None => Err(self
+                .explain_end()
+                .await
+                .unwrap_or_else(|| self.shared.request_error(LinkError::Disconnected))),
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<(Answer, Option<std::os::fd::OwnedFd>), EngineError> {
-        match self.link().await?.ask(request).await {
+    async fn request(&self, request: Request) -> Result<(Answer, Option<std::os::fd::OwnedFd>), EngineError> {
+        match self.link().await?.request(request).await {
             Ok(answer) => Ok(answer),
             Err(LinkError::Refused(EngineError::NoSandbox { id })) => {
                 Err(self.explain_end().await.unwrap_or(EngineError::NoSandbox { id }))
             }
-            Err(LinkError::Gone) => {
-                Err(self.explain_end().await.unwrap_or_else(|| self.shared.lost(LinkError::Gone)))
-            }
-            Err(error) => Err(self.shared.lost(error)),
+            Err(LinkError::Disconnected) => Err(self
+                .explain_end()
+                .await
+                .unwrap_or_else(|| self.shared.request_error(LinkError::Disconnected))),
+            Err(error) => Err(self.shared.request_error(error)),
         }
     }
 
     async fn gateway(&self) -> Result<std::os::fd::OwnedFd, EngineError> {
-        match self.ask(Request::ConnectGateway { id: self.id.clone() }).await? {
+        match self.request(Request::ConnectGateway { id: self.id.clone() }).await? {
             (Answer::Gateway, Some(connection)) => Ok(connection),
-            _ => Err(self.shared.lost(LinkError::Protocol)),
+            _ => Err(self.shared.request_error(LinkError::Protocol)),
         }
     }
 
-    async fn done(&self, request: Request) -> Result<(), EngineError> {
-        match self.ask(request).await? {
+    async fn command(&self, request: Request) -> Result<(), EngineError> {
+        match self.request(request).await? {
             (Answer::Done, None) => Ok(()),
-            _ => Err(self.shared.lost(LinkError::Protocol)),
+            _ => Err(self.shared.request_error(LinkError::Protocol)),
         }
     }
 }
 
-/// The phases that this version knows by name.
+/// Returns the phases that this version knows by name.
 fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
     let names = || ["plan", "guest"].into_iter().chain(LaunchPhase::ALL.iter().map(|(_, name)| *name));
     let known = phases.iter().filter_map(|(name, nanoseconds)| {
@@ -101,7 +105,7 @@ impl Walls for LauncherWalls {
             if let Some(Ok(usage)) = groups.map(|layout| group_usage(layout, &self.id, self.shared.kind())) {
                 return usage;
             }
-            match self.ask(Request::Usage { id: self.id.clone() }).await {
+            match self.request(Request::Usage { id: self.id.clone() }).await {
                 Ok((Answer::Usage(usage), None)) => usage.into(),
                 _ => Usage::default(),
             }
@@ -115,17 +119,17 @@ impl Walls for LauncherWalls {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let (owner, imports) = (owner.to_owned(), imports.to_vec());
-            match self.ask(Request::Interpreter { id: self.id.clone(), owner, imports }).await {
+            match self.request(Request::Interpreter { id: self.id.clone(), owner, imports }).await {
                 Ok((Answer::Interpreter { why_not: None }, None)) => Ok(()),
                 Ok((Answer::Interpreter { why_not: Some(why) }, None)) => Err(why),
-                Ok(_) => Err(self.shared.lost(LinkError::Protocol).to_string()),
+                Ok(_) => Err(self.shared.request_error(LinkError::Protocol).to_string()),
                 Err(error) => Err(error.to_string()),
             }
         })
     }
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(self.done(Request::SetLimits { id: self.id.clone(), change: *change }))
+        Box::pin(self.command(Request::SetLimits { id: self.id.clone(), change: *change }))
     }
 
     fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
@@ -137,26 +141,26 @@ impl Walls for LauncherWalls {
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.done(Request::SetDeadline { id: self.id.clone(), after_ms: after.map(millis) }))
+        Box::pin(self.command(Request::SetDeadline { id: self.id.clone(), after_ms: after.map(millis) }))
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.done(Request::Freeze { id: self.id.clone() }))
+        Box::pin(self.command(Request::Freeze { id: self.id.clone() }))
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.done(Request::Thaw { id: self.id.clone() }))
+        Box::pin(self.command(Request::Thaw { id: self.id.clone() }))
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
         Box::pin(async {
-            match self.ask(Request::Connect { id: self.id.clone() }).await? {
+            match self.request(Request::Connect { id: self.id.clone() }).await? {
                 (Answer::Sandbox(_), Some(socket)) => {
                     let stream =
                         stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
                     Ok(GuestClient::new(stream))
                 }
-                _ => Err(self.shared.lost(LinkError::Protocol)),
+                _ => Err(self.shared.request_error(LinkError::Protocol)),
             }
         })
     }
@@ -168,19 +172,19 @@ impl Walls for LauncherWalls {
     fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         Box::pin(async {
             let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
-            self.has_ended()
+            self.end_error()
         })
     }
 
     fn kill(&self) {
-        self.order(Request::Kill { id: self.id.clone() });
+        self.send(Request::Kill { id: self.id.clone() });
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async {
-            let stopped = self.done(Request::Stop { id: self.id.clone() }).await;
+            let stopped = self.command(Request::Stop { id: self.id.clone() }).await;
             match stopped {
-                // It has ended, and the launcher has removed what it held, or its supervisor has.
+                // The sandbox has ended, and the launcher or its supervisor has removed its resources.
                 Err(EngineError::Ended { .. } | EngineError::NoSandbox { .. }) => Ok(()),
                 Ok(()) | Err(EngineError::Leftovers { .. }) => {
                     self.shared.note_end(&self.id, "it was stopped".to_owned());
@@ -192,9 +196,9 @@ impl Walls for LauncherWalls {
     }
 
     fn wait_ended(&self) -> BoxFuture<'_, String> {
-        let mut ended = self.fate.ended.subscribe();
+        let mut ended = self.notice.ended.subscribe();
         Box::pin(async move {
-            // The sender is ours, and so is still there.
+            // The sender is owned by `self` and still exists.
             let how = ended.wait_for(Option::is_some).await.map(|how| how.clone());
             how.ok().flatten().unwrap_or_default()
         })
@@ -202,20 +206,20 @@ impl Walls for LauncherWalls {
 }
 
 impl LauncherWalls {
-    /// Has something done without waiting for it.
-    fn order(&self, request: Request) {
-        if let Some(link) = self.shared.link_now() {
-            if link.instance == self.fate.instance {
-                link.order(request);
+    /// Sends a request without waiting for the answer.
+    fn send(&self, request: Request) {
+        if let Some(link) = self.shared.current_link() {
+            if link.instance == self.notice.instance {
+                link.send(request);
             }
             return;
         }
-        let (shared, instance) = (Arc::clone(&self.shared), self.fate.instance.clone());
+        let (shared, instance) = (Arc::clone(&self.shared), self.notice.instance.clone());
         self.runtime.spawn(async move {
-            if let Ok(Some(link)) = shared.link(If::There).await
+            if let Ok(Some(link)) = shared.link(Connect::Existing).await
                 && link.instance == instance
             {
-                link.order(request);
+                link.send(request);
             }
         });
     }
@@ -223,8 +227,8 @@ impl LauncherWalls {
 
 impl Drop for LauncherWalls {
     fn drop(&mut self) {
-        if self.tied && self.fate.ended.borrow().is_none() {
-            self.order(Request::Stop { id: self.id.clone() });
+        if self.tied && self.notice.ended.borrow().is_none() {
+            self.send(Request::Stop { id: self.id.clone() });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors on their way from the launcher to the server.
+//! Wire form of errors from the launcher to the server.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use belljar_engine::EngineError;
 use belljar_model::{EngineName, FilePath, MountRefusal, SandboxId};
 use serde::{Deserialize, Serialize};
 
-/// [`EngineError`] on the wire. What the launcher never says is told as the end of a sandbox.
+/// Wire form of [`EngineError`]. Errors that the launcher never returns are sent as the end of a sandbox.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum WireError {
@@ -26,7 +26,7 @@ pub(crate) enum WireError {
     NoSandbox { id: SandboxId },
 }
 
-/// The kernel's reason, or what stands for it.
+/// Error number of the kernel, or another cause as text.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum WireSource {
@@ -96,7 +96,7 @@ impl From<WireError> for EngineError {
                 Self::MountSource { path: path.to_path_buf(), source: source.into() }
             }
             WireError::Ended { how } => Self::Ended { how },
-            WireError::Left { id, count, source } => Self::Left { id, count, source: source.into() },
+            WireError::Left { id, count, source } => Self::Leftovers { id, count, source: source.into() },
             WireError::HostFile { action, path, source } => {
                 Self::HostFile { action: action.into(), path: path.to_path_buf(), source: source.into() }
             }
@@ -120,8 +120,8 @@ impl From<WireError> for EngineError {
 mod tests {
     use super::*;
 
-    /// The error and all its causes.
-    fn told(error: &EngineError) -> String {
+    /// Returns the error with all its causes.
+    fn with_causes(error: &EngineError) -> String {
         let mut text = error.to_string();
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_the_same_on_the_other_side() {
+    fn errors_round_trip() {
         let id: SandboxId = "abcdefghij0123456789".parse().unwrap();
         let denied = || io::Error::from_raw_os_error(13);
         let (a, b) = (|| "a".to_owned(), || "b".to_owned());
@@ -161,10 +161,10 @@ mod tests {
             EngineError::NoSandbox { id },
         ];
         for error in errors {
-            let before = told(&error);
+            let before = with_causes(&error);
             let json = serde_json::to_string(&WireError::from(error)).unwrap();
             let wire: WireError = serde_json::from_str(&json).unwrap();
-            assert_eq!(told(&EngineError::from(wire)), before, "{json}");
+            assert_eq!(with_causes(&EngineError::from(wire)), before, "{json}");
         }
     }
 }

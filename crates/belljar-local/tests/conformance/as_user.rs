@@ -1,4 +1,4 @@
-//! Cases as an ordinary user, when the tests run as root: this program runs itself again as that user.
+//! Runs cases as an ordinary user, when the tests run as root: this program runs itself again as that user.
 
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 use belljar_engine::conformance::{Case, Outcome};
 use libtest_mimic::Failed;
 
-use crate::account::{account, place_program};
+use crate::account::{find_account, install_programs};
 use crate::leftovers;
-use crate::variants::{GONE_LIMIT, Variant, run_in};
+use crate::variants::{EXIT_TIMEOUT, Variant, run_in};
 
-/// Says that this program is to run one case, whose name follows.
+/// Flag for running one case, whose name follows.
 pub(crate) const FLAG: &str = "--belljar-case";
 
-/// Statuses of that program.
+/// Exit statuses of that run.
 const PASSED: u8 = 0;
 const FAILED: u8 = 1;
 const SKIPPED: u8 = 77;
 
-/// Names the directory that the case may use.
+/// Variable with the directory that the case may use.
 const DIR_VARIABLE: &str = "BELLJAR_CASE_DIR";
 
 /// Runs a case as that account.
 pub(crate) fn run(name: &str, variant: &Variant, case: &Case) -> Result<Outcome, Failed> {
-    let (uid, gid) = account().ok_or("the account is gone")?;
+    let (uid, gid) = find_account().ok_or("the account is gone")?;
     let dir = tempfile::tempdir()?;
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
     let program = dir.path().join("conformance");
-    place_program(&program)?;
+    install_programs(&program)?;
     copy_programs(case, &dir.path().join("programs"))?;
     let own = dir.path().join("own");
     std::fs::create_dir(&own)?;
@@ -45,26 +45,26 @@ pub(crate) fn run(name: &str, variant: &Variant, case: &Case) -> Result<Outcome,
         .gid(gid)
         .uid(uid)
         .output()?;
-    // Nobody else runs it by this name, so whoever still does was left behind.
-    let deadline = Instant::now() + GONE_LIMIT;
-    while let Some(pid) = leftovers::runner_of(&program) {
+    // Nobody else runs a program of this name, so any process left was left behind.
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while let Some(pid) = leftovers::find_process_running(&program) {
         if Instant::now() > deadline {
             return Err(format!("the process {pid} has outlived its sandbox").into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let said = || String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let output_text = || String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match output.status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(PASSED) => Ok(Outcome::Passed),
-        Some(SKIPPED) => Ok(Outcome::Skipped(said())),
+        Some(SKIPPED) => Ok(Outcome::Skipped(output_text())),
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            Ok(Outcome::Failed(format!("{}{errors} ({}, {})", said(), variant.name, output.status)))
+            Ok(Outcome::Failed(format!("{}{errors} ({}, {})", output_text(), variant.name, output.status)))
         }
     }
 }
 
-/// Only the cases of languages need programs.
+/// Copies the programs of a language's case. Other cases need none.
 fn copy_programs(case: &Case, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir(to)?;
     let Some(language) = case.name.strip_prefix("language_").and_then(|name| name.strip_suffix("_greets"))
@@ -80,7 +80,7 @@ fn copy_programs(case: &Case, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs the case `name` in this process, and tells how it ended by status and output.
+/// Runs the case `name` in this process, and reports its outcome by status and output.
 pub(crate) fn child(name: &str) -> ExitCode {
     let (status, text) = match try_child(name) {
         Ok(Outcome::Passed) => (PASSED, String::new()),

@@ -1,13 +1,13 @@
-//! What a sandbox has left on the host.
+//! Leftovers of a sandbox on the host.
 
 use std::path::Path;
 
 use belljar_model::SandboxId;
 
-/// How deep below a hierarchy's root a control group of ours can be.
+/// Maximum depth below a hierarchy's root of our control groups.
 const CGROUP_DEPTH: u32 = 8;
 
-/// Processes, control groups, mounts and files that carry a sandbox's id.
+/// Returns the processes, control groups, mounts and files that carry a sandbox's id.
 pub(crate) fn of(id: &SandboxId) -> Vec<String> {
     let mut left = Vec::new();
     let holds = |path: &Path| {
@@ -45,7 +45,7 @@ fn cgroups(dir: &Path, id: &SandboxId, depth: u32, left: &mut Vec<String>) {
     }
 }
 
-/// Children of this process that have not ended.
+/// Returns the number of running children of this process.
 pub(crate) fn running_children() -> usize {
     let own = std::process::id().to_string();
     let is_running_child = |stat: &str| {
@@ -57,8 +57,8 @@ pub(crate) fn running_children() -> usize {
     stats.filter(|stat| is_running_child(stat)).count()
 }
 
-/// A process that runs the program at `path`.
-pub(crate) fn runner_of(path: &Path) -> Option<String> {
+/// Returns a process that runs the program at `path`.
+pub(crate) fn find_process_running(path: &Path) -> Option<String> {
     std::fs::read_dir("/proc").into_iter().flatten().flatten().find_map(|entry| {
         let program = std::fs::read_link(entry.path().join("exe")).ok()?;
         (program == path).then(|| entry.file_name().to_string_lossy().into_owned())

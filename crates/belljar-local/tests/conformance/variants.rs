@@ -1,4 +1,4 @@
-//! The ways in which this crate's engines are set up.
+//! Set-ups of this crate's engines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Variant {
     pub(crate) grade: LimitsGrade,
     /// Whether the launcher holds the sandboxes.
     pub(crate) is_launched: bool,
-    /// Whether each sandbox has warm interpreters; only what is about contexts is tried then.
+    /// Whether each sandbox has warm interpreters; only cases about contexts are included then.
     pub(crate) is_warm: bool,
     pub(crate) capabilities: &'static [Capability],
 }
@@ -163,7 +163,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// A warm interpreter has a Landlock domain of its own: other processes neither see nor signal it.
+/// Capabilities with warm interpreters. Each has its own Landlock domain: other processes neither see nor signal it.
 const LOCAL_WARM: &[Capability] = &[
     OwnTree,
     OwnPids,
@@ -182,20 +182,20 @@ const LOCAL_WARM: &[Capability] = &[
     Mounts,
 ];
 
-/// Set-ups in which the gate runs all cases; between them they have each kind of user, limits and holder.
-const WHOLE: &[&str] = &["launcher_root", "local_user"];
+/// Set-ups in which the gate runs all cases; together they cover each kind of user, limits and holder.
+const FULL: &[&str] = &["launcher_root", "local_user"];
 
 /// Part of the names of cases that the gate leaves to `make conformance` (.config/nextest.toml).
 const REST: &str = "rest::";
 
 impl Variant {
-    /// The name of a case's test, such as `local_user::run_times_out`.
+    /// Returns the name of a case's test, such as `local_user::run_times_out`.
     pub(crate) fn test_name(&self, case: &Case) -> String {
-        let rest = if WHOLE.contains(&self.name) || case.is_smoke() { "" } else { REST };
+        let rest = if FULL.contains(&self.name) || case.is_smoke() { "" } else { REST };
         format!("{}::{rest}{}", self.name, case.name)
     }
 
-    /// The set-up and the case of such a name.
+    /// Returns the set-up and the case of such a name.
     pub(crate) fn parse(name: &str) -> Option<(&'static Self, Case)> {
         let (variant, case) = name.split_once("::")?;
         let case = case.strip_prefix(REST).unwrap_or(case);
@@ -203,17 +203,17 @@ impl Variant {
         Some((variant, cases().into_iter().find(|known| known.name == case)?))
     }
 
-    /// Whether a case is about it.
-    pub(crate) fn concerns(&self, case: &Case) -> bool {
+    /// Reports whether the set-up includes a case.
+    pub(crate) fn includes(&self, case: &Case) -> bool {
         !self.is_warm || case.name.starts_with("context")
     }
 
-    /// Why it cannot be tried here by this user.
-    pub(crate) fn unusable(&self) -> Option<String> {
+    /// Returns why this user cannot run the set-up here, if so.
+    pub(crate) fn skip_reason(&self) -> Option<String> {
         let is_root = rustix::process::geteuid().is_root();
         match (self.is_root, is_root) {
             (true, false) => Some("it needs root".to_owned()),
-            (false, true) if account::account().is_none() => {
+            (false, true) if account::find_account().is_none() => {
                 Some(format!("there is no account {} (make test creates it)", account::ACCOUNT))
             }
             _ => None,
@@ -221,8 +221,8 @@ impl Variant {
     }
 }
 
-/// How long the last supervisors of a case may take to go.
-pub(crate) const GONE_LIMIT: Duration = Duration::from_secs(10);
+/// Maximum time for the last supervisors of a case to exit.
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a case in this process.
 pub(crate) fn run(variant: &Variant, case: &Case) -> Result<Outcome, Failed> {
@@ -231,7 +231,7 @@ pub(crate) fn run(variant: &Variant, case: &Case) -> Result<Outcome, Failed> {
     run_in(variant, case, dir.path(), programs)
 }
 
-/// Runs a case with files of its own below `dir`.
+/// Runs a case with its files below `dir`.
 pub(crate) fn run_in(
     variant: &Variant,
     case: &Case,
@@ -270,7 +270,7 @@ pub(crate) fn run_in(
         }
     })?;
     drop(runtime);
-    let deadline = Instant::now() + GONE_LIMIT;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     while outcome == Outcome::Passed && leftovers::running_children() > 0 {
         if Instant::now() > deadline {
             return Ok(Outcome::Failed(
@@ -282,18 +282,18 @@ pub(crate) fn run_in(
     Ok(outcome)
 }
 
-/// A launcher whose sandboxes have two warm interpreters from the beginning.
+/// Launcher whose sandboxes have two warm interpreters from the beginning.
 #[derive(Debug)]
 struct Warm(Arc<LauncherEngine>);
 
 impl Warm {
-    async fn warmed(sandbox: Sandbox) -> Result<Sandbox, EngineError> {
+    async fn warm_up(sandbox: Sandbox) -> Result<Sandbox, EngineError> {
         let begin = Instant::now();
         let mut sent = 0;
         while sent < 2 {
             match sandbox.offer_interpreter("tenant", &[]).await {
                 Ok(()) => sent += 1,
-                Err(why) if why.contains("is being started") && begin.elapsed() < WARM_LIMIT => {
+                Err(why) if why.contains("is being started") && begin.elapsed() < WARM_TIMEOUT => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 Err(why) => {
@@ -305,8 +305,8 @@ impl Warm {
     }
 }
 
-/// How long the parent of warm interpreters may take, on a machine that does other things.
-const WARM_LIMIT: Duration = Duration::from_secs(60);
+/// Maximum time for starting the parent of warm interpreters, on a busy machine.
+const WARM_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Engine for Warm {
     fn name(&self) -> EngineName {
@@ -318,6 +318,6 @@ impl Engine for Warm {
     }
 
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
-        Box::pin(async move { Self::warmed(self.0.create(request).await?).await })
+        Box::pin(async move { Self::warm_up(self.0.create(request).await?).await })
     }
 }

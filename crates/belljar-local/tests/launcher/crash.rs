@@ -1,4 +1,4 @@
-//! Somebody is killed.
+//! Tests that kill a server or a launcher.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use belljar_linux::lock_byte;
 use belljar_local::CreateRequest;
 use rustix::process::Signal;
 
-use crate::leftovers;
-use crate::setting::{
-    Setting, Tested, count, eventually, id, nothing_left, shell, signal, spec, until, within,
+use crate::fixture::{
+    Fixture, TestResult, count, eventually, id, read_until, shell, signal, spec, wait_until_removed, within,
 };
+use crate::leftovers;
 
-pub(crate) async fn killed_server_leaves_its_sandboxes(setting: &Setting) -> Tested {
-    let made = setting.server("long")?.kill()?;
-    let engine = setting.engine();
+pub(crate) async fn killed_server_leaves_its_sandboxes(fixture: &Fixture) -> TestResult {
+    let made = fixture.start_server("long")?.kill()?;
+    let engine = fixture.engine();
     let survivors = engine.survivors().await?;
     assert_eq!(survivors.len(), 2, "{survivors:?}");
     for (id, process) in &made {
@@ -24,9 +24,9 @@ pub(crate) async fn killed_server_leaves_its_sandboxes(setting: &Setting) -> Tes
         assert_eq!(sandbox.id, *id);
         assert!(!sandbox.isolation.layers.is_empty());
         assert!(sandbox.timings().iter().any(|(name, _)| *name == "mounts"), "{:?}", sandbox.timings());
-        // The counter has gone on, its file is there, and its output from the place where the server stopped reading.
+        // The counter has continued, its file is there, and its output continues where the server stopped reading.
         let before = count(sandbox.guest(), &sandbox).await?;
-        eventually("the counter goes on", async || Ok(count(sandbox.guest(), &sandbox).await? > before))
+        eventually("the counter continues", async || Ok(count(sandbox.guest(), &sandbox).await? > before))
             .await?;
         let mut attached = sandbox.guest().attach(*process, [10, 0, 0]).await?;
         match within("output", attached.next()).await?? {
@@ -35,7 +35,7 @@ pub(crate) async fn killed_server_leaves_its_sandboxes(setting: &Setting) -> Tes
             }
             other => return Err(format!("it does not go on at 10: {other:?}").into()),
         }
-        // It can be adopted twice, as by two servers.
+        // A sandbox can be adopted twice, as by two servers.
         let again = engine.adopt(id).await?.ok_or("it is not there")?;
         again.guest().check().await?;
         sandbox.stop().await?;
@@ -48,27 +48,27 @@ pub(crate) async fn killed_server_leaves_its_sandboxes(setting: &Setting) -> Tes
     Ok(())
 }
 
-pub(crate) async fn killed_server_takes_tied_sandboxes_along(setting: &Setting) -> Tested {
-    let made = setting.server("tied")?.kill()?;
+pub(crate) async fn killed_server_ends_tied_sandboxes(fixture: &Fixture) -> TestResult {
+    let made = fixture.start_server("tied")?.kill()?;
     for (id, _) in &made {
-        nothing_left(id).await?;
+        wait_until_removed(id).await?;
     }
-    eventually("the launcher forgets", async || Ok(setting.engine().survivors().await?.is_empty())).await
+    eventually("the launcher forgets", async || Ok(fixture.engine().survivors().await?.is_empty())).await
 }
 
-pub(crate) async fn killed_launcher_takes_everything_along(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn killed_launcher_ends_all_sandboxes(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let tied = engine.create(CreateRequest::run(&spec())).await?;
     let mut running = first.guest().start(shell("echo ready; setsid sleep 1000 & sleep 1000")).await?;
-    until(&mut running, "ready").await?;
-    let launcher = setting.launcher().ok_or("no launcher")?;
+    read_until(&mut running, "ready").await?;
+    let launcher = fixture.launcher().ok_or("no launcher")?;
     signal(launcher, Signal::KILL)?;
     let begin = Instant::now();
     for sandbox in [&first, &tied] {
         let how = within("the news", sandbox.wait_ended()).await?;
         assert!(how.contains("launcher"), "{how}");
-        nothing_left(&sandbox.id).await?;
+        wait_until_removed(&sandbox.id).await?;
     }
     assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
     let broken = within("a call", async {
@@ -86,52 +86,52 @@ pub(crate) async fn killed_launcher_takes_everything_along(setting: &Setting) ->
     first.stop().await?;
     assert!(engine.survivors().await?.is_empty());
     assert!(engine.adopt(&first.id).await?.is_none());
-    // The next launch has a launcher of its own.
+    // The next launch starts another launcher.
     let next = engine.create(CreateRequest::long(&first.id, &spec(), None)).await?;
     next.guest().check().await?;
-    assert_ne!(setting.launcher(), Some(launcher));
+    assert_ne!(fixture.launcher(), Some(launcher));
     next.stop().await?;
     Ok(())
 }
 
-/// The slot of the lease in the file of user ids, by the report of walls.
+/// Returns the slot of the lease in the file of user ids, according to the isolation report.
 fn lease_slot(isolation: &belljar_model::Isolation) -> Option<i64> {
     let user = isolation.layers.iter().find(|layer| layer.name == "user")?;
     let uid: i64 = user.detail.split(' ').nth(1)?.parse().ok()?;
     Some(uid - 1_900_000_000)
 }
 
-pub(crate) async fn killed_launcher_leaves_no_lease(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn killed_launcher_leaves_no_lease(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let slot = lease_slot(&sandbox.isolation).ok_or("no lease")?;
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/run/belljar/uids")?;
     let is_free = || lock_byte(std::os::fd::AsFd::as_fd(&file), slot).is_ok();
     assert!(!is_free(), "a running sandbox has no lease");
-    signal(setting.launcher().ok_or("no launcher")?, Signal::KILL)?;
+    signal(fixture.launcher().ok_or("no launcher")?, Signal::KILL)?;
     eventually("the lease is given back", async || Ok(is_free())).await?;
-    nothing_left(&sandbox.id).await
+    wait_until_removed(&sandbox.id).await
 }
 
-pub(crate) async fn terminated_launcher_cleans_up(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn terminated_launcher_cleans_up(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let mut running = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
-    until(&mut running, "ready").await?;
-    signal(setting.launcher().ok_or("no launcher")?, Signal::TERM)?;
+    read_until(&mut running, "ready").await?;
+    signal(fixture.launcher().ok_or("no launcher")?, Signal::TERM)?;
     within("the news", sandbox.wait_ended()).await?;
-    eventually("the launcher has ended", async || Ok(setting.launcher().is_none())).await?;
+    eventually("the launcher has ended", async || Ok(fixture.launcher().is_none())).await?;
     assert!(leftovers::of(&sandbox.id).is_empty(), "{:?}", leftovers::of(&sandbox.id));
     Ok(())
 }
 
-pub(crate) async fn deadline_is_kept_without_a_server(setting: &Setting) -> Tested {
-    let made = setting.server("deadline")?.kill()?;
-    setting.holds_nothing().await?;
+pub(crate) async fn deadline_is_kept_without_a_server(fixture: &Fixture) -> TestResult {
+    let made = fixture.start_server("deadline")?.kill()?;
+    fixture.wait_until_empty().await?;
     for (id, _) in &made {
-        nothing_left(id).await?;
+        wait_until_removed(id).await?;
     }
-    let engine = setting.engine();
+    let engine = fixture.engine();
     let ends = engine.survivors().await?;
     assert_eq!(ends.len(), 2, "{ends:?}");
     for end in &ends {
@@ -140,6 +140,6 @@ pub(crate) async fn deadline_is_kept_without_a_server(setting: &Setting) -> Test
         assert!(made.iter().any(|(id, _)| *id == end.id));
     }
     assert!(engine.adopt(&made[0].0).await?.is_none());
-    assert!(engine.survivors().await?.is_empty(), "it is told once");
+    assert!(engine.survivors().await?.is_empty(), "it is reported once");
     Ok(())
 }

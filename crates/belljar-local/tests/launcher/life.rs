@@ -1,4 +1,4 @@
-//! From a launcher's start to its end, and whose sandboxes it holds.
+//! Tests of a launcher's life, and of the ownership of its sandboxes.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -8,22 +8,24 @@ use belljar_engine::{Engine as _, EngineError};
 use belljar_local::{CreateRequest, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{LimitsChange, SandboxSpec};
 
-use crate::setting::{SECRET, Setting, Tested, eventually, id, nothing_left, shell, spec, until, within};
+use crate::fixture::{
+    Fixture, SECRET, TestResult, eventually, id, read_until, shell, spec, wait_until_removed, within,
+};
 use crate::{account, leftovers};
 
-pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
-    let engines: Vec<LauncherEngine> = (0..8).map(|_| setting.engine()).collect();
+pub(crate) async fn one_launcher_serves_all_engines(fixture: &Fixture) -> TestResult {
+    let engines: Vec<LauncherEngine> = (0..8).map(|_| fixture.engine()).collect();
     let spec = spec();
     let ids = (0..8).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
-    // All at once, and nobody listens yet.
+    // All at once, with no launcher running yet.
     let launches =
         engines.iter().zip(&ids).map(|(engine, id)| engine.create(CreateRequest::long(id, &spec, None)));
     let sandboxes = within("eight launches", futures::future::try_join_all(launches)).await??;
-    let launcher = setting.launcher().ok_or("no launcher")?;
+    let launcher = fixture.launcher().ok_or("no launcher")?;
     for engine in &engines {
         assert_eq!(engine.survivors().await?.len(), 8);
     }
-    // What one has launched another one can take over and end, and the first hears of it.
+    // A sandbox launched by one engine can be adopted and ended by another, and the first is notified.
     let other = engines[1].adopt(&ids[0]).await?.ok_or("it is not there")?;
     other.guest().check().await?;
     other.stop().await?;
@@ -31,42 +33,42 @@ pub(crate) async fn one_launcher_for_all(setting: &Setting) -> Tested {
     sandboxes[0].stop().await?;
     let stops = sandboxes.iter().map(|sandbox| sandbox.stop());
     within("their ends", futures::future::try_join_all(stops)).await??;
-    assert_eq!(setting.launcher(), Some(launcher));
+    assert_eq!(fixture.launcher(), Some(launcher));
     for id in &ids {
         assert!(leftovers::of(id).is_empty());
     }
     Ok(())
 }
 
-pub(crate) async fn launcher_goes_when_there_is_nothing_to_do(setting: &Setting) -> Tested {
-    let mut config = setting.config(LocalKind::Local);
+pub(crate) async fn idle_launcher_exits(fixture: &Fixture) -> TestResult {
+    let mut config = fixture.config(LocalKind::Local);
     config.linger = Duration::from_millis(300);
     let engine = LauncherEngine::new(config.clone());
     assert!(engine.survivors().await?.is_empty());
-    assert!(setting.launcher().is_none(), "a question has started it");
+    assert!(fixture.launcher().is_none(), "a query has started it");
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
-    let launcher = setting.launcher().ok_or("no launcher")?;
+    let launcher = fixture.launcher().ok_or("no launcher")?;
     let sandbox_id = sandbox.id.clone();
     // It stays for its client, and then for its sandbox.
     drop((engine, sandbox));
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(setting.launcher(), Some(launcher));
+    assert_eq!(fixture.launcher(), Some(launcher));
     let engine = LauncherEngine::new(config.clone());
     let sandbox = engine.adopt(&sandbox_id).await?.ok_or("it is not there")?;
     sandbox.stop().await?;
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(setting.launcher(), Some(launcher), "it goes though somebody is connected");
+    assert_eq!(fixture.launcher(), Some(launcher), "it exits although a client is connected");
     drop((engine, sandbox));
-    eventually("it goes", async || Ok(setting.launcher().is_none())).await?;
-    // The next one finds its place.
+    eventually("it exits", async || Ok(fixture.launcher().is_none())).await?;
+    // The next launcher can use the same run directory.
     let engine = LauncherEngine::new(config);
     let sandbox = engine.create(CreateRequest::long(&sandbox_id, &spec(), None)).await?;
     sandbox.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn id_in_use_is_refused(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let spec = spec();
     let taken = id()?;
     let both = futures::future::join(
@@ -83,7 +85,7 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
     sandbox.guest().check().await?;
     sandbox.stop().await?;
-    // Afterwards it is free, and nobody takes the end of the one before for that of the next.
+    // Afterwards the id is free, and the end of the previous sandbox is not taken for that of the next.
     for _ in 0..10 {
         let next = engine.create(CreateRequest::long(&taken, &spec, None)).await?;
         let ended = tokio::time::timeout(Duration::from_millis(20), next.wait_ended()).await;
@@ -95,14 +97,14 @@ pub(crate) async fn id_in_use_is_refused(setting: &Setting) -> Tested {
     Ok(())
 }
 
-/// Without a launcher nobody keeps a list of ids: the control groups that are there already must stay whose they are.
-pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Setting) -> Tested {
+/// Without a launcher there is no list of ids: the control groups of an existing sandbox must stay untouched.
+pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Fixture) -> TestResult {
     for kind in [LocalKind::Local, LocalKind::Process] {
         let engine = LocalEngine::new(LocalConfig::new(kind));
         let spec = SandboxSpec { engine: kind.name(), ..spec() };
         let sandbox = engine.create(CreateRequest::long(&id()?, &spec, None)).await?;
         let mut running = sandbox.guest().start(shell("echo ready; exec sleep 1000")).await?;
-        until(&mut running, "ready").await?;
+        read_until(&mut running, "ready").await?;
         let again = engine.create(CreateRequest::long(&sandbox.id, &spec, None)).await;
         assert!(again.is_err(), "the same id twice");
         sandbox.guest().check().await?;
@@ -114,16 +116,16 @@ pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Setting) -> Test
     Ok(())
 }
 
-pub(crate) async fn dropped_launch_leaves_nothing(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn dropped_launch_leaves_nothing(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let spec = spec();
     engine.create(CreateRequest::long(&id()?, &spec, None)).await?.stop().await?;
     let mut ids = Vec::new();
     for round in 0..20u64 {
         let id = id()?;
         let launch = engine.create(CreateRequest::long(&id, &spec, None));
-        let patience = Duration::from_micros(round * 700);
-        if let Ok(sandbox) = tokio::time::timeout(patience, launch).await {
+        let timeout = Duration::from_micros(round * 700);
+        if let Ok(sandbox) = tokio::time::timeout(timeout, launch).await {
             sandbox?.stop().await?;
         }
         ids.push(id);
@@ -133,34 +135,34 @@ pub(crate) async fn dropped_launch_leaves_nothing(setting: &Setting) -> Tested {
     })
     .await?;
     for id in &ids {
-        nothing_left(id).await?;
+        wait_until_removed(id).await?;
     }
     Ok(())
 }
 
-pub(crate) async fn dropped_sandbox_lives_on(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn dropped_sandbox_keeps_running(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox =
         engine.create(CreateRequest::long(&id()?, &spec(), Some(Duration::from_secs(3600)))).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
     let survivors = engine.survivors().await?;
     assert_eq!(survivors.len(), 1);
-    let deadline = survivors[0].deadline.ok_or("its deadline is forgotten")?;
+    let deadline = survivors[0].deadline.ok_or("its deadline is lost")?;
     assert!((Duration::from_secs(3500)..=Duration::from_secs(3600)).contains(&deadline), "{deadline:?}");
     let sandbox = engine.adopt(&id).await?.ok_or("it is gone")?;
     sandbox.guest().check().await?;
     sandbox.stop().await?;
-    // One of a run is not meant to.
+    // A sandbox of a run ends when it is dropped.
     let sandbox = engine.create(CreateRequest::run(&spec())).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
-    nothing_left(&id).await
+    wait_until_removed(&id).await
 }
 
-pub(crate) async fn engines_do_not_mix(setting: &Setting) -> Tested {
-    let local = setting.engine();
-    let none = LauncherEngine::new(setting.config(LocalKind::None));
+pub(crate) async fn engines_do_not_mix(fixture: &Fixture) -> TestResult {
+    let local = fixture.engine();
+    let none = LauncherEngine::new(fixture.config(LocalKind::None));
     let spec_none = SandboxSpec { engine: LocalKind::None.name(), ..spec() };
     let error =
         local.create(CreateRequest::long(&id()?, &spec_none, None)).await.err().ok_or("it was launched")?;
@@ -174,32 +176,32 @@ pub(crate) async fn engines_do_not_mix(setting: &Setting) -> Tested {
     Ok(())
 }
 
-pub(crate) async fn ends_are_told_once(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn ends_are_reported_once(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let id = sandbox.id.clone();
     sandbox.set_deadline(Some(Duration::from_millis(500))).await?;
-    // Nobody is there when it ends.
+    // No client is connected when it ends.
     drop((engine, sandbox));
-    setting.holds_nothing().await?;
-    nothing_left(&id).await?;
-    let engine = setting.engine();
+    fixture.wait_until_empty().await?;
+    wait_until_removed(&id).await?;
+    let engine = fixture.engine();
     let ends = engine.survivors().await?;
     assert_eq!((ends.len(), &ends[0].id), (1, &id));
     assert!(ends[0].ended.as_deref().is_some_and(|how| how.contains("deadline")), "{ends:?}");
     assert!(engine.survivors().await?.is_empty());
-    assert!(setting.engine().survivors().await?.is_empty());
+    assert!(fixture.engine().survivors().await?.is_empty());
     Ok(())
 }
 
-/// Other programs lie where the launcher's were: what it launches has still the guest that was there when the launcher started.
-pub(crate) async fn program_can_be_replaced(setting: &Setting) -> Tested {
-    let program = setting.dir.join("program");
+/// The launcher's programs are replaced: it still uses the guest that was there when it started.
+pub(crate) async fn program_can_be_replaced(fixture: &Fixture) -> TestResult {
+    let program = fixture.dir.join("program");
     std::fs::copy("/proc/self/exe", &program)?;
-    let mut config = setting.config(LocalKind::Local);
+    let mut config = fixture.config(LocalKind::Local);
     config.program = Some(program.clone());
     config.local.guest = None;
-    let guest = setting.dir.join("belljar-guest");
+    let guest = fixture.dir.join("belljar-guest");
     std::fs::copy(account::guest_program()?, &guest)?;
     let inode = std::fs::metadata(&guest)?.ino();
     let engine = LauncherEngine::new(config);
@@ -221,9 +223,9 @@ pub(crate) async fn program_can_be_replaced(setting: &Setting) -> Tested {
     Ok(())
 }
 
-pub(crate) async fn launcher_has_one_thread_and_few_secrets(setting: &Setting) -> Tested {
-    let server = setting.server("long")?;
-    let engine = setting.engine();
+pub(crate) async fn launcher_has_one_thread_and_no_secrets(fixture: &Fixture) -> TestResult {
+    let server = fixture.start_server("long")?;
+    let engine = fixture.engine();
     for (id, _) in &server.made {
         let sandbox = engine.adopt(id).await?.ok_or("it is not there")?;
         let _ = sandbox.usage().await;
@@ -231,7 +233,7 @@ pub(crate) async fn launcher_has_one_thread_and_few_secrets(setting: &Setting) -
         let _ = sandbox.thaw().await;
         sandbox.stop().await?;
     }
-    let launcher = format!("/proc/{}", setting.launcher().ok_or("no launcher")?);
+    let launcher = format!("/proc/{}", fixture.launcher().ok_or("no launcher")?);
     let launcher = Path::new(&launcher);
     assert_eq!(std::fs::read_dir(launcher.join("task"))?.count(), 1);
     let environment = std::fs::read(launcher.join("environ"))?;
@@ -248,8 +250,8 @@ pub(crate) async fn launcher_has_one_thread_and_few_secrets(setting: &Setting) -
     Ok(())
 }
 
-/// What `belljar run` makes has one connection, and says so when asked for more.
-pub(crate) async fn one_connection_is_one(_: &Setting) -> Tested {
+/// A sandbox of `belljar run` has one connection, and refuses further ones with an error.
+pub(crate) async fn run_sandbox_has_one_connection(_: &Fixture) -> TestResult {
     let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
     let sandbox = engine.create(CreateRequest::run(&spec())).await?;
     let error = sandbox.connect().await.err().ok_or("it has more")?;

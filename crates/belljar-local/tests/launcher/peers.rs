@@ -1,4 +1,4 @@
-//! Whoever else speaks with the launcher, and what else a server may find in its place.
+//! Tests of other peers of the launcher, and of what else a server may find in its place.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -13,9 +13,9 @@ use belljar_local::CreateRequest;
 use libtest_mimic::Failed;
 
 use crate::account;
-use crate::setting::{Setting, Tested, id, skipped, spec};
+use crate::fixture::{Fixture, TestResult, id, skipped, spec};
 
-/// A frame as it goes over the wire.
+/// Encodes a frame.
 fn frame(text: &str) -> Vec<u8> {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [length.to_be_bytes().as_slice(), text.as_bytes()].concat()
@@ -24,18 +24,18 @@ fn frame(text: &str) -> Vec<u8> {
 const HELLO: &str = r#"{"number":1,"request":{"ask":"hello","generation":1,"version":"0","config":{"kind":"local",
     "mount_policy":{"read":[],"write":[],"forbidden":[]},"cgroup_base":null,"when_alone":"end","guest":null}}}"#;
 
-fn connect(setting: &Setting) -> Result<UnixStream, Failed> {
-    let stream = UnixStream::connect(setting.dir.join("run/launcher.sock"))?;
+fn connect(fixture: &Fixture) -> Result<UnixStream, Failed> {
+    let stream = UnixStream::connect(fixture.dir.join("run/launcher.sock"))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     Ok(stream)
 }
 
-/// The next frame; empty at the end.
+/// Reads the next frame; empty at the end.
 fn read(stream: &mut UnixStream) -> std::io::Result<String> {
     let mut length = [0u8; 4];
     match stream.read_exact(&mut length) {
         Ok(()) => {}
-        // A peer that is dropped with bytes unread sees a reset.
+        // A peer that is disconnected with bytes unread gets a reset.
         Err(_) => return Ok(String::new()),
     }
     let mut content = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap_or(0)];
@@ -43,8 +43,8 @@ fn read(stream: &mut UnixStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-pub(crate) async fn broken_frames_drop_their_sender(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn invalid_frames_disconnect_their_sender(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let unknown = r#"{"number":2,"request":{"ask":"become_root"}}"#;
     let more = r#"{"number":2,"request":{"ask":"kill","id":"abcdefghij0123456789","also":1}}"#;
@@ -67,22 +67,22 @@ pub(crate) async fn broken_frames_drop_their_sender(setting: &Setting) -> Tested
         ("HTTP", b"GET / HTTP/1.1\r\n\r\n".to_vec(), false),
     ];
     for (name, bytes, after_hello) in cases {
-        let mut stream = connect(setting)?;
+        let mut stream = connect(fixture)?;
         if after_hello {
             stream.write_all(&frame(HELLO))?;
             assert!(read(&mut stream)?.contains("instance"), "{name}");
         }
-        // It may be dropped before all is sent.
+        // It may be disconnected before everything is sent.
         let _ = stream.write_all(&bytes);
         assert_eq!(read(&mut stream)?, "", "{name}");
     }
-    // Half a frame keeps nobody waiting but its sender.
-    let mut half = connect(setting)?;
+    // Half a frame blocks only its sender.
+    let mut half = connect(fixture)?;
     half.write_all(&frame(HELLO)[..20])?;
     sandbox.guest().check().await?;
     assert_eq!(engine.survivors().await?.len(), 1);
-    // An honest neighbour by hand.
-    let mut stream = connect(setting)?;
+    // A well-behaved client, by hand.
+    let mut stream = connect(fixture)?;
     stream.write_all(&[frame(HELLO), frame(r#"{"number":9,"request":{"ask":"list"}}"#)].concat())?;
     assert!(read(&mut stream)?.contains("instance"));
     let list = read(&mut stream)?;
@@ -91,32 +91,32 @@ pub(crate) async fn broken_frames_drop_their_sender(setting: &Setting) -> Tested
     Ok(())
 }
 
-pub(crate) async fn descriptors_drop_their_sender(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn descriptors_disconnect_their_sender(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let count = || -> Result<usize, Failed> {
-        Ok(std::fs::read_dir(format!("/proc/{}/fd", setting.launcher().ok_or("no launcher")?))?.count())
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", fixture.launcher().ok_or("no launcher")?))?.count())
     };
     let before = count()?;
     for _ in 0..20 {
-        let mut stream = connect(setting)?;
+        let mut stream = connect(fixture)?;
         let null = std::fs::File::open("/dev/null")?;
         let fds = [null.as_fd(), null.as_fd(), null.as_fd()];
         belljar_linux::send_with(stream.as_fd(), &frame(HELLO), &fds)?;
         assert_eq!(read(&mut stream)?, "");
     }
-    crate::setting::eventually("they are closed", async || Ok(count()? <= before)).await?;
+    crate::fixture::eventually("they are closed", async || Ok(count()? <= before)).await?;
     sandbox.guest().check().await?;
     sandbox.stop().await?;
     Ok(())
 }
 
-/// The directory keeps others out; should it not, the launcher does.
-pub(crate) async fn other_users_are_refused(setting: &Setting) -> Tested {
-    let Some((uid, gid)) = account::account() else {
+/// The directory keeps other users out; if it does not, the launcher does.
+pub(crate) async fn other_users_are_refused(fixture: &Fixture) -> TestResult {
+    let Some((uid, gid)) = account::find_account() else {
         return skipped(&format!("there is no account {}", account::ACCOUNT));
     };
-    let engine = setting.engine();
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let script = r#"
 import socket, sys
@@ -132,7 +132,7 @@ except (ConnectionResetError, BrokenPipeError):
     print('dropped')
 "#;
     let hello: String = frame(HELLO).iter().map(|byte| format!("{byte:02x}")).collect();
-    let socket = setting.dir.join("run/launcher.sock");
+    let socket = fixture.dir.join("run/launcher.sock");
     let ask = |uid: u32, gid: u32| -> Result<String, Failed> {
         let output = Command::new("/usr/bin/python3")
             .args(["-I", "-c", script])
@@ -146,43 +146,43 @@ except (ConnectionResetError, BrokenPipeError):
     };
     assert_eq!(ask(0, 0)?, "answered");
     assert_eq!(ask(uid, gid)?, "closed");
-    // Somebody opens every door.
-    for (path, mode) in [(setting.dir.as_path(), 0o755), (&setting.dir.join("run"), 0o755), (&socket, 0o666)]
+    // All permissions are opened.
+    for (path, mode) in [(fixture.dir.as_path(), 0o755), (&fixture.dir.join("run"), 0o755), (&socket, 0o666)]
     {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     assert_eq!(ask(uid, gid)?, "dropped");
-    // And no server goes to a place like that.
-    let error = setting.engine().survivors().await.err().ok_or("it is used")?;
+    // And no server uses such a directory.
+    let error = fixture.engine().survivors().await.err().ok_or("it is used")?;
     assert!(matches!(error, EngineError::Unreachable { .. }), "{error}");
-    std::fs::set_permissions(setting.dir.join("run"), std::fs::Permissions::from_mode(0o700))?;
+    std::fs::set_permissions(fixture.dir.join("run"), std::fs::Permissions::from_mode(0o700))?;
     sandbox.stop().await?;
     Ok(())
 }
 
-/// A launcher of generation 0 never was; whatever it is asked is from after its time.
-pub(crate) async fn older_launcher_is_refused_by_name(setting: &Setting) -> Tested {
-    let run_dir = setting.dir.join("run");
+/// A launcher of generation 0 never existed; every request is newer than it.
+pub(crate) async fn older_launcher_is_refused_by_name(fixture: &Fixture) -> TestResult {
+    let run_dir = fixture.dir.join("run");
     std::fs::create_dir(&run_dir)?;
     std::fs::set_permissions(&run_dir, std::fs::Permissions::from_mode(0o700))?;
     let listener = UnixListener::bind(run_dir.join("launcher.sock"))?;
     let old = std::thread::spawn(move || -> std::io::Result<String> {
         let (mut stream, _) = listener.accept()?;
-        let said = read(&mut stream)?;
+        let received = read(&mut stream)?;
         let answer =
             r#"{"answer":{"number":0,"answer":{"hello":{"generation":0,"version":"0.0.1","instance":"x"}}}}"#;
         stream.write_all(&frame(answer))?;
-        // It is asked nothing that it cannot do.
-        Ok(said + &read(&mut stream)?)
+        // It gets no request that it cannot handle.
+        Ok(received + &read(&mut stream)?)
     });
-    let engine = setting.engine();
+    let engine = fixture.engine();
     let error =
         engine.create(CreateRequest::long(&id()?, &spec(), None)).await.err().ok_or("it was launched")?;
     let text = error.to_string();
     assert!(matches!(error, EngineError::Unsupported { .. }), "{text}");
     assert!(text.contains("launch") && text.contains("0.0.1"), "{text}");
     drop(engine);
-    let said = tokio::task::spawn_blocking(|| old.join()).await?.map_err(|_| "it panicked")??;
-    assert!(said.contains("hello") && !said.contains("\"launch\""), "{said}");
+    let received = tokio::task::spawn_blocking(|| old.join()).await?.map_err(|_| "it panicked")??;
+    assert!(received.contains("hello") && !received.contains("\"launch\""), "{received}");
     Ok(())
 }

@@ -1,22 +1,22 @@
-//! Machines whose only control groups are v1: what stands still there does not die.
+//! Machines with only v1 control groups, where frozen processes do not die on SIGKILL.
 
-use crate::setting::{Setting, Tested, skipped};
+use crate::fixture::{Fixture, TestResult, skipped};
 
 #[cfg(not(feature = "mutation"))]
-pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
+pub(crate) async fn freeze_with_v1(_: &Fixture) -> TestResult {
     skipped("it needs a build for tests (--features mutation)")
 }
 
 #[cfg(feature = "mutation")]
-pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
+pub(crate) async fn freeze_with_v1(_: &Fixture) -> TestResult {
     use std::time::Duration;
 
     use belljar_engine::Engine as _;
     use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
     use belljar_model::SandboxSpec;
 
+    use crate::fixture::{eventually, id, read_until, shell, spec, wait_until_removed, within};
     use crate::leftovers;
-    use crate::setting::{eventually, id, nothing_left, shell, spec, until, within};
 
     for kind in [LocalKind::Local, LocalKind::Process] {
         let Some(engine) = LocalEngine::with_v1(LocalConfig::new(kind)) else {
@@ -30,10 +30,10 @@ pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
             assert!(!groups.iter().any(|group| group.contains("unified")), "{groups:?}");
             let mut running =
                 sandbox.guest().start(shell("echo ready; while :; do echo x; sleep 0.02; done")).await?;
-            until(&mut running, "ready").await?;
+            read_until(&mut running, "ready").await?;
             sandbox.freeze().await?;
-            let quiet = tokio::time::timeout(Duration::from_millis(200), sandbox.guest().check()).await;
-            assert!(quiet.is_err(), "a frozen guest answers: {quiet:?}");
+            let answer = tokio::time::timeout(Duration::from_millis(200), sandbox.guest().check()).await;
+            assert!(answer.is_err(), "a frozen guest answers: {answer:?}");
             let id = sandbox.id.clone();
             match end {
                 "stop" => within("the end", sandbox.stop()).await??,
@@ -45,11 +45,11 @@ pub(crate) async fn frozen_by_v1(_: &Setting) -> Tested {
                 "drop" => drop(sandbox),
                 _ => {
                     sandbox.thaw().await?;
-                    eventually("it goes on", async || Ok(sandbox.guest().check().await.is_ok())).await?;
+                    eventually("it is thawed", async || Ok(sandbox.guest().check().await.is_ok())).await?;
                     sandbox.stop().await?;
                 }
             }
-            nothing_left(&id).await?;
+            wait_until_removed(&id).await?;
         }
     }
     Ok(())

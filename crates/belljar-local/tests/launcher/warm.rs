@@ -1,16 +1,16 @@
-//! Interpreters that are forked from a warm one: they are processes of the sandbox like any other, and no tenant shares them.
+//! Tests of warm interpreters: they are processes of the sandbox like any other, and no tenants share them.
 
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, Engine as _, Sandbox, v1};
 use belljar_local::{CreateRequest, LauncherEngine};
 
-use crate::setting::{Setting, Tested, eventually, id, spec, within};
+use crate::fixture::{Fixture, TestResult, eventually, id, spec, within};
 
-/// How long a parent may take until it is ready, on a machine that does other things.
-const WARM: Duration = Duration::from_secs(60);
+/// Maximum time for a parent to be ready, on a busy machine.
+const WARM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What can be seen of a process from inside it: what it may do, what holds it, and what it was given.
+/// Program that prints what a process can see of itself: its privileges, its confinement, and what it inherited.
 const POSTURE: &str = r#"
 import os, resource, signal
 def read(path):
@@ -38,7 +38,7 @@ for name in sorted(seen):
     print(name, seen[name])
 "#;
 
-/// Calls that no process of a sandbox may make, and files that it may not have.
+/// Calls that no process of a sandbox may make, and files that it may not access.
 const ATTACKS: &str = r#"
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,14 +65,14 @@ for path in ("/usr/x", "/x", "/proc/self/oom_score_adj", "/etc/x"):
         print(path, error.errno)
 "#;
 
-/// Everything that must be another one in each child, and where Python lies.
+/// Program that prints everything that must differ in each child, and Python's memory layout.
 const RANDOM: &str = r#"
 import os, random, secrets, ssl, tempfile, uuid
 print(os.urandom(8).hex(), secrets.token_hex(8), random.random(), uuid.uuid4(), uuid.uuid1(), tempfile.mktemp(), ssl.RAND_bytes(8).hex())
 print(hash("belljar"), id(os))
 "#;
 
-/// A sandbox, and one context of Python in it: warm, once there is a parent.
+/// Sandbox with one warm Python context, once there is a parent.
 struct Warm {
     sandbox: Sandbox,
     context: v1::ContextInfo,
@@ -88,7 +88,7 @@ impl Warm {
         let imports: Vec<String> = imports.iter().map(|name| (*name).to_owned()).collect();
         let begin = std::time::Instant::now();
         while let Err(why) = sandbox.offer_interpreter(owner, &imports).await {
-            if begin.elapsed() > WARM || !why.contains("is being started") {
+            if begin.elapsed() > WARM_TIMEOUT || !why.contains("is being started") {
                 return Err(format!("there is no warm interpreter: {why}").into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -100,13 +100,13 @@ impl Warm {
         Ok(Self { sandbox, context })
     }
 
-    /// What code prints.
-    async fn prints(&self, code: &str) -> Result<String, libtest_mimic::Failed> {
-        prints(&self.sandbox, &self.context.id, code).await
+    /// Runs code and returns what it prints.
+    async fn run_code(&self, code: &str) -> Result<String, libtest_mimic::Failed> {
+        run_code(&self.sandbox, &self.context.id, code).await
     }
 }
 
-async fn prints(sandbox: &Sandbox, context: &str, code: &str) -> Result<String, libtest_mimic::Failed> {
+async fn run_code(sandbox: &Sandbox, context: &str, code: &str) -> Result<String, libtest_mimic::Failed> {
     let request = v1::ExecuteCodeRequest {
         context: context.to_owned(),
         code: code.as_bytes().to_vec().into(),
@@ -126,59 +126,60 @@ async fn prints(sandbox: &Sandbox, context: &str, code: &str) -> Result<String, 
     }
 }
 
-/// The posture of a context that was started as any process is.
-async fn plain(engine: &LauncherEngine, code: &str) -> Result<String, libtest_mimic::Failed> {
+/// Returns what code prints in a context that was started plainly.
+async fn run_plain(engine: &LauncherEngine, code: &str) -> Result<String, libtest_mimic::Failed> {
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
-    let printed = prints(&sandbox, &context.id, code).await?;
+    let printed = run_code(&sandbox, &context.id, code).await?;
     sandbox.stop().await?;
     Ok(printed)
 }
 
 fn differences(one: &str, other: &str) -> String {
     let pairs = one.lines().zip(other.lines()).filter(|(one, other)| one != other);
-    // A line can be long.
+    // Lines can be long.
     pairs.map(|(one, other)| format!("{one:.200}\n{other:.200}\n")).collect()
 }
 
-pub(crate) async fn posture_is_that_of_any_process(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn posture_matches_plain_start(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let warm = Warm::new(&engine, "a", &[]).await?;
     let without = std::env::var("BELLJAR_TEST_WITHOUT").unwrap_or_default();
     let mut all = String::new();
     for code in [POSTURE, ATTACKS] {
-        let (one, other) = (warm.prints(code).await?, plain(&engine, code).await?);
-        // A child that moves in has no exec, which takes capabilities away as well, and it has the parent's filter.
+        let (one, other) = (warm.run_code(code).await?, run_plain(&engine, code).await?);
+        // A child that moves in does no exec, which drops capabilities as well, and it has the parent's filter.
         let is_same = one == other || ["capabilities", "seccomp"].contains(&without.as_str());
         assert!(one.lines().count() > 5 && is_same, "{}", differences(&one, &other));
         assert!(!one.contains("was read") && !one.contains("was written"), "{one}");
         all.push_str(&one);
     }
-    for (wall, shows) in MISSING {
+    for (wall, shows) in VISIBLE_WITHOUT {
         assert_eq!(all.contains(shows), *wall == without, "without {without:?}: {shows}: {all}");
     }
-    // It goes with its sandbox.
+    // It ends with its sandbox.
     let (pid, sandbox) = (warm.context.pid, warm.sandbox);
     assert!(pid > 1);
     sandbox.stop().await?;
-    crate::setting::nothing_left(&sandbox.id).await
+    crate::fixture::wait_until_removed(&sandbox.id).await
 }
 
-pub(crate) async fn it_is_used_like_any_other(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn warm_context_behaves_like_plain_one(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let warm = Warm::new(&engine, "a", &[]).await?;
     let guest = warm.sandbox.guest();
-    // What it has started goes with it.
+    // Processes it started end with it.
     assert_eq!(
-        warm.prints("x = 41\nimport subprocess\nprint(subprocess.Popen(['sleep', '1000']).pid > 1)").await?,
+        warm.run_code("x = 41\nimport subprocess\nprint(subprocess.Popen(['sleep', '1000']).pid > 1)")
+            .await?,
         "True\n"
     );
-    assert_eq!(warm.prints("print(x + 1)").await?, "42\n");
+    assert_eq!(warm.run_code("print(x + 1)").await?, "42\n");
     guest.remove_context(&warm.context.id).await?;
-    eventually("what it started is gone", async || Ok(count_named(&warm.sandbox, "sleep").await? == 0))
+    eventually("what it started is gone", async || Ok(count_processes(&warm.sandbox, "sleep").await? == 0))
         .await?;
-    // One that ends on its own is told like any other, with its exit code.
+    // One that exits by itself is reported like any other, with its exit code.
     let again = Warm::new(&engine, "a", &[]).await?;
     let request = v1::ExecuteCodeRequest {
         context: again.context.id.clone(),
@@ -200,19 +201,19 @@ pub(crate) async fn it_is_used_like_any_other(setting: &Setting) -> Tested {
     Ok(())
 }
 
-async fn count_named(sandbox: &Sandbox, name: &str) -> Result<usize, libtest_mimic::Failed> {
+async fn count_processes(sandbox: &Sandbox, name: &str) -> Result<usize, libtest_mimic::Failed> {
     let line = format!("cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^{name}$'; echo .");
-    let mut run = sandbox.guest().start(crate::setting::shell(&line)).await?;
-    let text = crate::setting::until(&mut run, "\n.\n").await?;
+    let mut run = sandbox.guest().start(crate::fixture::shell(&line)).await?;
+    let text = crate::fixture::read_until(&mut run, "\n.\n").await?;
     Ok(text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
 }
 
-pub(crate) async fn nothing_random_is_shared(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn randomness_is_not_shared(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let mut printed = Vec::new();
     for owner in ["a", "a", "b"] {
         let warm = Warm::new(&engine, owner, &["uuid", "ssl", "tempfile", "random"]).await?;
-        let text = warm.prints(RANDOM).await?;
+        let text = warm.run_code(RANDOM).await?;
         let (random, place) = text.trim_end().split_once('\n').ok_or("one line")?;
         printed.push((random.split(' ').map(str::to_owned).collect::<Vec<_>>(), place.to_owned()));
         warm.sandbox.stop().await?;
@@ -223,7 +224,7 @@ pub(crate) async fn nothing_random_is_shared(setting: &Setting) -> Tested {
             assert!(random.len() == 7 && same.is_empty(), "{same:?}");
         }
     }
-    // Children of one parent lie at the same place in memory and hash alike; those of two tenants do not.
+    // Children of one parent have the same memory layout and hash seed; those of two tenants do not.
     assert_eq!(printed[0].1, printed[1].1);
     let (one, other) = (&printed[1].1, &printed[2].1);
     let parts = one.split(' ').zip(other.split(' '));
@@ -234,8 +235,8 @@ pub(crate) async fn nothing_random_is_shared(setting: &Setting) -> Tested {
     Ok(())
 }
 
-pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn start_time_settings_need_plain_start(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let warm = Warm::new(&engine, "a", &[]).await?;
     within("an interpreter", warm.sandbox.offer_interpreter("a", &[])).await??;
     let variable = |name: &str, value: &str| v1::EnvVar {
@@ -251,14 +252,14 @@ pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tes
         context.start_note,
         "PYTHONHASHSEED is set, which takes effect only when an interpreter starts"
     );
-    // As Python itself says for that seed.
+    // As Python itself computes for that seed.
     let output = std::process::Command::new("python3")
         .env("PYTHONHASHSEED", "7")
         .args(["-c", "print(hash('belljar'))"])
         .output()?;
     let expected = String::from_utf8(output.stdout)?;
-    assert_eq!(prints(&warm.sandbox, &context.id, "print(hash('belljar'))").await?, expected);
-    // Its own place, where there is nothing against it.
+    assert_eq!(run_code(&warm.sandbox, &context.id, "print(hash('belljar'))").await?, expected);
+    // Other settings, such as the directory, work with a warm interpreter.
     within("an interpreter", warm.sandbox.offer_interpreter("a", &[])).await??;
     let request = v1::CreateContextRequest {
         env: vec![variable("A", "ü=1")],
@@ -268,17 +269,17 @@ pub(crate) async fn what_only_a_start_obeys_is_started(setting: &Setting) -> Tes
     let context = warm.sandbox.guest().create_context(request).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_WARM, "{}", context.start_note);
     let code = "import os; print(os.getcwd(), os.environ['A'], os.popen('pwd; echo $A').read().split())";
-    assert_eq!(prints(&warm.sandbox, &context.id, code).await?, "/tmp ü=1 ['/tmp', 'ü=1']\n");
+    assert_eq!(run_code(&warm.sandbox, &context.id, code).await?, "/tmp ü=1 ['/tmp', 'ü=1']\n");
     warm.sandbox.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn a_parent_that_cannot_start_says_why(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn failed_parent_start_is_reported(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let imports = ["no_such_module".to_owned()];
     let mut why = String::new();
-    eventually("it is told why", async || {
+    eventually("the reason is reported", async || {
         why = sandbox.offer_interpreter("a", &imports).await.err().unwrap_or_default();
         Ok(!why.contains("is being started"))
     })
@@ -286,13 +287,13 @@ pub(crate) async fn a_parent_that_cannot_start_says_why(setting: &Setting) -> Te
     assert!(why.contains("could not start: the module no_such_module cannot be imported"), "{why}");
     let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
-    assert_eq!(prints(&sandbox, &context.id, "print(1)").await?, "1\n");
+    assert_eq!(run_code(&sandbox, &context.id, "print(1)").await?, "1\n");
     sandbox.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn only_root_has_warm_ones(setting: &Setting) -> Tested {
-    let engine = setting.engine();
+pub(crate) async fn only_root_has_warm_interpreters(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
     let offered = sandbox.offer_interpreter("a", &[]).await;
     if rustix::process::geteuid().is_root() {
@@ -305,17 +306,18 @@ pub(crate) async fn only_root_has_warm_ones(setting: &Setting) -> Tested {
     Ok(())
 }
 
-/// Each wall that a child builds for itself: without it, what it kept from is there, as in any other process of such a sandbox.
-pub(crate) async fn walls_that_are_taken_away_are_missing(setting: &Setting) -> Tested {
+/// Checks each protection that a child sets up itself: without it, the attack succeeds, as in any other process of such a
+/// sandbox.
+pub(crate) async fn disabled_walls_are_missing(fixture: &Fixture) -> TestResult {
     if !cfg!(feature = "mutation") {
-        return crate::setting::skipped("it needs the feature mutation");
+        return crate::fixture::skipped("it needs the feature mutation");
     }
-    for (wall, _) in MISSING {
-        let dir = setting.dir.join(wall);
+    for (wall, _) in VISIBLE_WITHOUT {
+        let dir = fixture.dir.join(wall);
         std::fs::create_dir(&dir)?;
-        // A launcher takes it from the environment of whoever starts it.
-        crate::setting::again(
-            "warm::posture_is_that_of_any_process",
+        // A launcher inherits it from the process that starts it.
+        crate::fixture::rerun_with_env(
+            "warm::posture_matches_plain_start",
             &dir,
             &[("BELLJAR_TEST_WITHOUT", wall)],
         )?;
@@ -323,8 +325,8 @@ pub(crate) async fn walls_that_are_taken_away_are_missing(setting: &Setting) -> 
     Ok(())
 }
 
-/// Walls, and how their absence shows.
-const MISSING: &[(&str, &str)] = &[
+/// Protections, and how their absence shows.
+const VISIBLE_WITHOUT: &[(&str, &str)] = &[
     ("capabilities", "CapEff ['000001ffffffffff']"),
     ("seccomp", "('setns', -1, 22)"),
     ("landlock", "signal to the first process: sent"),

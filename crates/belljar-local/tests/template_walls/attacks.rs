@@ -1,4 +1,4 @@
-//! The attacks. Each prints a line for each of its probes.
+//! Attacks. Each prints a line for each of its probes.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -7,12 +7,12 @@ use belljar_engine::{CodeEvent, Engine as _, Execution, GuestError, ProcessEvent
 use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
 
-use crate::layer::{Lack, make};
+use crate::layer::{NotRun, make};
 
-/// What an attack comes to, but for what it says.
-type Done = Result<(), Lack>;
+/// Result of an attack, whose findings are printed.
+type AttackResult = Result<(), NotRun>;
 
-pub(crate) fn carry_out(attack: &str) -> ExitCode {
+pub(crate) fn run(attack: &str) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = match runtime {
         Err(error) => Err(error.into()),
@@ -23,35 +23,35 @@ pub(crate) fn carry_out(attack: &str) -> ExitCode {
                 "superblock" => superblock().await,
                 "build" => build().await,
                 "executions" => executions().await,
-                other => Err(Lack::Fail(format!("no attack is called {other}"))),
+                other => Err(NotRun::Fail(format!("no attack is called {other}"))),
             }
         }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Lack::Skip(reason)) => {
-            say(&format!("SKIPPED: {reason}"));
+        Err(NotRun::Skip(reason)) => {
+            print_line(&format!("SKIPPED: {reason}"));
             ExitCode::SUCCESS
         }
-        Err(Lack::Fail(reason)) => {
+        Err(NotRun::Fail(reason)) => {
             let _ = writeln!(std::io::stderr(), "{reason}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{}", line.trim_end());
 }
 
-fn failed(error: &dyn std::error::Error) -> Lack {
+fn failure(error: &dyn std::error::Error) -> NotRun {
     let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-    Lack::Fail(format!("{error}{source}"))
+    NotRun::Fail(format!("{error}{source}"))
 }
 
-impl From<GuestError> for Lack {
+impl From<GuestError> for NotRun {
     fn from(error: GuestError) -> Self {
-        failed(&error)
+        failure(&error)
     }
 }
 
@@ -72,8 +72,8 @@ for name, program in [("a plain program", "plain"), ("a program with capabilitie
     print(f"of {name}:", {True: "none", False: "some"}[int(words[0], 16) == 0])
 "#;
 
-/// A sandbox on the machine's tree, with the layer at its place.
-async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Result<Sandbox, Lack> {
+/// Creates a sandbox on the machine's tree, with the layer at its place.
+async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Result<Sandbox, NotRun> {
     let tree = TemplateTree {
         base: TreeBase::Host,
         layer: layer.cloned(),
@@ -84,17 +84,17 @@ async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Resu
     };
     let spec = SandboxSpec { tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
     let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
-    engine.create(CreateRequest::run(&spec)).await.map_err(|error| failed(&error))
+    engine.create(CreateRequest::run(&spec)).await.map_err(|error| failure(&error))
 }
 
-async fn begin(sandbox: &Sandbox, code: &str) -> Result<Execution, Lack> {
+async fn start(sandbox: &Sandbox, code: &str) -> Result<Execution, NotRun> {
     let argv = ["python3", "-c", code].map(|word| word.as_bytes().to_vec().into());
     let request = v1::StartRequest { argv: argv.into(), ..Default::default() };
     Ok(sandbox.guest().start(request).await?)
 }
 
-/// What it says until its end, which must be a good one.
-async fn all(mut execution: Execution) -> Result<String, Lack> {
+/// Returns its output until its end, which must be successful.
+async fn read_all(mut execution: Execution) -> Result<String, NotRun> {
     let mut text = Vec::new();
     let mut code = None;
     while let Some(event) = execution.next().await? {
@@ -107,12 +107,12 @@ async fn all(mut execution: Execution) -> Result<String, Lack> {
     let text = String::from_utf8_lossy(&text).into_owned();
     match code {
         Some(0) => Ok(text),
-        _ => Err(Lack::Fail(format!("the attack ended with {code:?}: {text}"))),
+        _ => Err(NotRun::Fail(format!("the attack ended with {code:?}: {text}"))),
     }
 }
 
-/// What it says until it has said a whole line.
-async fn first_line(execution: &mut Execution) -> Result<String, Lack> {
+/// Returns its first line of output.
+async fn first_line(execution: &mut Execution) -> Result<String, NotRun> {
     let mut text = Vec::new();
     while let Some(event) = execution.next().await? {
         if let ProcessEvent::Output { data, .. } = event {
@@ -122,22 +122,22 @@ async fn first_line(execution: &mut Execution) -> Result<String, Lack> {
             }
         }
     }
-    Err(Lack::Fail(format!("it ended early: {}", String::from_utf8_lossy(&text))))
+    Err(NotRun::Fail(format!("it ended early: {}", String::from_utf8_lossy(&text))))
 }
 
-async fn end(sandbox: Sandbox) -> Done {
-    sandbox.stop().await.map(drop).map_err(|error| failed(&error))
+async fn stop(sandbox: Sandbox) -> AttackResult {
+    sandbox.stop().await.map(drop).map_err(|error| failure(&error))
 }
 
-async fn in_layer(code: &str) -> Done {
+async fn in_layer(code: &str) -> AttackResult {
     let dir = tempfile::tempdir()?;
     let layer = make(dir.path())?;
     let sandbox = sandbox(Some(&layer), "first", false).await?;
-    say(&all(begin(&sandbox, code).await?).await?);
-    end(sandbox).await
+    print_line(&read_all(start(&sandbox, code).await?).await?);
+    stop(sandbox).await
 }
 
-/// Reads a page, and holds it in memory for as long as it lives.
+/// Program that reads a page, and keeps it in memory for as long as it lives.
 const VICTIM: &str = r#"
 import ctypes, mmap, os, sys, time
 fd = os.open("/opt/template/data", os.O_RDONLY)
@@ -154,8 +154,8 @@ print(stat.st_dev, stat.st_ino, flush=True)
 while True: time.sleep(60)
 "#;
 
-/// Tells which file it sees, and whether the page was in memory: then a touch of it is no major fault.
-const LOOK: &str = r#"
+/// Program that prints which file it sees, and whether the page was in memory: then touching it causes no major fault.
+const OBSERVER: &str = r#"
 import mmap, os, resource
 fd = os.open("/opt/template/data", os.O_RDONLY)
 data = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
@@ -172,32 +172,32 @@ seen = faults(2 << 20) == 0
 print(stat.st_dev, stat.st_ino, "seen" if seen else "unseen")
 "#;
 
-async fn superblock() -> Done {
+async fn superblock() -> AttackResult {
     let dir = tempfile::tempdir()?;
     let layer = make(dir.path())?;
     let victim = sandbox(Some(&layer), "first", false).await?;
-    let mut reading = begin(&victim, VICTIM).await?;
+    let mut reading = start(&victim, VICTIM).await?;
     let victims = first_line(&mut reading).await?;
     let same = |line: &str| if line.starts_with(&format!("{victims} ")) { "same" } else { "other" };
     let attacker = sandbox(Some(&layer), "second", false).await?;
-    let line = all(begin(&attacker, LOOK).await?).await?;
-    say(&format!("of two tenants: {}", same(&line)));
-    say(&format!("what a neighbour has read: {}", line.split_whitespace().last().unwrap_or_default()));
+    let line = read_all(start(&attacker, OBSERVER).await?).await?;
+    print_line(&format!("of two tenants: {}", same(&line)));
+    print_line(&format!("what a neighbour has read: {}", line.split_whitespace().last().unwrap_or_default()));
     let sibling = sandbox(Some(&layer), "first", false).await?;
-    let line = all(begin(&sibling, LOOK).await?).await?;
-    say(&format!("of one tenant: {}", same(&line)));
-    // What its own tenant has read is in its page cache, or the look above shows nothing.
+    let line = read_all(start(&sibling, OBSERVER).await?).await?;
+    print_line(&format!("of one tenant: {}", same(&line)));
+    // Pages read by the same tenant must be in the page cache, or the result above shows nothing.
     if !line.trim_end().ends_with(" seen") {
-        return Err(Lack::Fail(format!("a sibling does not see what was read: {line}")));
+        return Err(NotRun::Fail(format!("a sibling does not see what was read: {line}")));
     }
     drop(reading);
     for sandbox in [sibling, attacker, victim] {
-        end(sandbox).await?;
+        stop(sandbox).await?;
     }
     Ok(())
 }
 
-/// What a step of a build tries.
+/// Attempts of a build step.
 const BUILD: &str = r#"
 import ctypes, errno, os, platform, socket, stat
 libc = ctypes.CDLL(None, use_errno=True)
@@ -239,13 +239,13 @@ print("chown:", tried(chowned))
 print("set-user-ID:", tried(set_user))
 "#;
 
-async fn build() -> Done {
+async fn build() -> AttackResult {
     let sandbox = sandbox(None, "first", true).await?;
-    say(&all(begin(&sandbox, BUILD).await?).await?);
-    end(sandbox).await
+    print_line(&read_all(start(&sandbox, BUILD).await?).await?);
+    stop(sandbox).await
 }
 
-/// Waits in a thread until a later execution runs, and then ends it in its interpreter's name.
+/// Program whose thread waits for a later execution, and then ends that one in its interpreter's name.
 const FORGER: &str = r#"
 import json, os, stat, threading
 begun, sent = threading.Event(), threading.Event()
@@ -265,16 +265,16 @@ def forge():
 threading.Thread(target=forge, daemon=True).start()
 "#;
 
-async fn executions() -> Done {
+async fn executions() -> AttackResult {
     let sandbox = sandbox(None, "first", false).await?;
-    say(&format!("own execution: {}", executed(&sandbox, FORGER).await?));
+    print_line(&format!("own execution: {}", execute(&sandbox, FORGER).await?));
     let later = "begun.set(); sent.wait(); raise ValueError('true')";
-    say(&format!("later execution: {}", executed(&sandbox, later).await?));
-    end(sandbox).await
+    print_line(&format!("later execution: {}", execute(&sandbox, later).await?));
+    stop(sandbox).await
 }
 
-/// Runs code in Python's context, and says how it ended.
-async fn executed(sandbox: &Sandbox, code: &str) -> Result<String, Lack> {
+/// Runs code in Python's context, and returns how it ended.
+async fn execute(sandbox: &Sandbox, code: &str) -> Result<String, NotRun> {
     let request = v1::ExecuteCodeRequest { code: code.as_bytes().to_vec().into(), ..Default::default() };
     let mut execution = sandbox.guest().execute_code(request).await?;
     let (mut shown, mut raised, mut status) = (String::new(), String::new(), None);
@@ -282,7 +282,9 @@ async fn executed(sandbox: &Sandbox, code: &str) -> Result<String, Lack> {
         let event = match execution.next().await {
             Ok(Some(event)) => event,
             Ok(None) => break,
-            Err(error) if error.to_string().contains("IPython") => return Err(Lack::Skip(error.to_string())),
+            Err(error) if error.to_string().contains("IPython") => {
+                return Err(NotRun::Skip(error.to_string()));
+            }
             Err(error) => return Err(error.into()),
         };
         match event {

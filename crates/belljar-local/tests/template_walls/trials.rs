@@ -1,38 +1,38 @@
-//! What each attack must come to, with its wall and without.
+//! Expected results of each attack, with its protection and without.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// Names the attack that this process is to carry out.
+/// Variable with the attack that this process is to run.
 pub(crate) const ATTACK: &str = "BELLJAR_TEST_ATTACK";
 
-/// An attack, and what its probes answer.
+/// Attack with the expected results of its probes.
 struct Case {
     name: &'static str,
     attack: &'static str,
-    /// The wall, by the name in `belljar_linux::Wall`.
+    /// Name of the protection in `belljar_linux::Wall`.
     wall: &'static str,
-    /// Walls that stop the same attack, comma-separated.
+    /// Other protections that stop the same attack, comma-separated.
     others: &'static str,
-    /// Each probe with its answer with the wall and without it.
+    /// Each probe with its result with the protection and without it.
     probes: &'static [(&'static str, &'static str, &'static str)],
 }
 
 const CASES: &[Case] = &[
     Case {
-        name: "devices_of_a_layer_are_none",
+        name: "layer_devices_are_unusable",
         attack: "device",
         wall: "layer-nodev",
         others: "",
         probes: &[("read", "EACCES", "ok")],
     },
     Case {
-        name: "programs_of_a_layer_gain_nothing",
+        name: "layer_programs_gain_no_capabilities",
         attack: "capabilities",
         wall: "layer-nosuid",
-        // Each of them alone would keep the capabilities of a file out as well; the first two need the third.
+        // Each of them alone would also stop the file's capabilities; the first two need the third.
         others: "seccomp,landlock,no-new-privileges,capabilities",
         probes: &[("of a plain program", "none", "none"), ("of a program with capabilities", "none", "some")],
     },
@@ -62,7 +62,7 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "code_cannot_answer_for_a_later_execution",
+        name: "code_cannot_forge_a_later_result",
         attack: "executions",
         wall: "execution-ids",
         others: "",
@@ -87,7 +87,7 @@ fn run(case: &Case) -> Result<Completion, Failed> {
         };
         for (probe, held, open) in case.probes {
             let expected = if is_held { held } else { open };
-            let answer = answers.get(*probe).ok_or_else(|| format!("{probe} is silent: {answers:?}"))?;
+            let answer = answers.get(*probe).ok_or_else(|| format!("no result of {probe}: {answers:?}"))?;
             if answer != expected {
                 let without = if walls.is_empty() { "nothing" } else { walls };
                 return Err(
@@ -96,7 +96,7 @@ fn run(case: &Case) -> Result<Completion, Failed> {
             }
         }
         if answers.len() != case.probes.len() {
-            return Err(format!("there are more answers than probes: {answers:?}").into());
+            return Err(format!("unexpected results: {answers:?}").into());
         }
     }
     Ok(Completion::Completed)
@@ -108,7 +108,7 @@ fn skipped(case: &Case, reason: &str) -> Result<Completion, Failed> {
     Ok(Completion::ignored_with(reason))
 }
 
-/// The answers of an attack without some walls, or why it cannot be tried here.
+/// Returns the results of an attack with some protections disabled, or why it cannot be run here.
 fn answers(attack: &str, without: &str) -> Result<Result<BTreeMap<String, String>, String>, Failed> {
     let output = Command::new(std::env::current_exe()?)
         .env(ATTACK, attack)

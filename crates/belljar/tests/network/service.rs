@@ -66,8 +66,9 @@ print(talk('good.example'), talk('other.example')[:6])
     // One without a gateway gets none; that it has none is no change.
     let none = home.create("");
     home.good(&format!("sandbox net {none} set --net disabled"));
-    home.run(&format!("sandbox net {none} set --net open")).refused(125, &["made without one", "whitelist"]);
-    home.run(&format!("sandbox net {none} log")).refused(125, &["made without one"]);
+    home.run(&format!("sandbox net {none} set --net open"))
+        .refused(125, &["created without one", "whitelist"]);
+    home.run(&format!("sandbox net {none} log")).refused(125, &["created without one"]);
     assert!(!world.was_reached("93.184.216.99"));
 }
 

@@ -75,7 +75,7 @@ impl v1::Process for Process {
 }
 
 /// Starts something, and tells that it runs and what it does.
-pub(super) async fn started<O: Operation<Answer = Execution>>(
+pub(super) async fn started<O: Operation<Response = Execution>>(
     shared: &Shared,
     context: &RequestContext,
     operation: O,

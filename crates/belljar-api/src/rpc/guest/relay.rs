@@ -42,7 +42,7 @@ impl Call {
         self,
         context: &RequestContext,
         operation: O,
-    ) -> Result<O::Answer, ConnectError> {
+    ) -> Result<O::Response, ConnectError> {
         let id = self.sandbox(context)?;
         let done = self.shared.keeper.perform(&self.caller, &id, operation).await;
         done.map_err(|error| self.refused(error))
@@ -53,7 +53,7 @@ impl Call {
         &self,
         context: &RequestContext,
         operation: O,
-    ) -> Result<Opened<O::Answer>, ConnectError> {
+    ) -> Result<Opened<O::Response>, ConnectError> {
         let id = self.sandbox(context)?;
         let opened = self.shared.keeper.begin(&self.caller, &id, operation).await;
         opened.map_err(|error| self.refused(error))
@@ -111,7 +111,7 @@ impl Call {
         inbound: InboundStream<M>,
         parts: fn(M) -> (Option<Open>, Bytes),
         operation: impl FnOnce(Open, BoxStream<'static, io::Result<Bytes>>) -> O,
-    ) -> Result<O::Answer, ConnectError>
+    ) -> Result<O::Response, ConnectError>
     where
         M: HasMessageView + Send + 'static,
         Open: Send + 'static,

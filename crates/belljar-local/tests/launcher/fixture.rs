@@ -1,4 +1,4 @@
-//! What the tests share: an engine with a launcher of its own, and this program in its other roles.
+//! Fixture of the tests: an engine with its own launcher, and this program in its other roles.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -17,27 +17,27 @@ use libtest_mimic::{Completion, Failed};
 
 use crate::{account, crash, leftovers, life, peers, v1 as control_groups, warm};
 
-/// How long anything here may take that should take no time.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// Timeout of every step that should take no time.
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(crate) type Tested = Result<(), Failed>;
+pub(crate) type TestResult = Result<(), Failed>;
 
 /// One test.
 #[derive(Clone, Copy)]
 pub(crate) struct Test {
     pub(crate) name: &'static str,
-    /// Whether an ordinary user can do it too.
+    /// Whether it also runs as an ordinary user.
     pub(crate) also_as_user: bool,
-    pub(crate) body: for<'a> fn(&'a Setting) -> LocalBoxFuture<'a, Tested>,
+    pub(crate) body: for<'a> fn(&'a Fixture) -> LocalBoxFuture<'a, TestResult>,
 }
 
-/// Tests out of functions of the same names.
+/// Lists tests from functions of the same names.
 macro_rules! tests {
     ($($module:ident { $($name:ident $(+ $user:ident)?),* $(,)? })*) => {
-        vec![$($($crate::setting::Test {
+        vec![$($($crate::fixture::Test {
             name: concat!(stringify!($module), "::", stringify!($name)),
             also_as_user: tests!(@ $($user)?),
-            body: |setting| Box::pin($module::$name(setting)),
+            body: |fixture| Box::pin($module::$name(fixture)),
         }),*),*]
     };
     (@ user) => { true };
@@ -48,52 +48,52 @@ pub(crate) fn tests() -> Vec<Test> {
     tests! {
         crash {
             killed_server_leaves_its_sandboxes + user,
-            killed_server_takes_tied_sandboxes_along + user,
-            killed_launcher_takes_everything_along + user,
+            killed_server_ends_tied_sandboxes + user,
+            killed_launcher_ends_all_sandboxes + user,
             killed_launcher_leaves_no_lease,
             terminated_launcher_cleans_up + user,
             deadline_is_kept_without_a_server + user,
         }
         life {
-            one_launcher_for_all + user,
-            launcher_goes_when_there_is_nothing_to_do + user,
+            one_launcher_serves_all_engines + user,
+            idle_launcher_exits + user,
             id_in_use_is_refused + user,
             id_in_use_is_refused_without_a_launcher,
             dropped_launch_leaves_nothing + user,
-            dropped_sandbox_lives_on + user,
+            dropped_sandbox_keeps_running + user,
             engines_do_not_mix + user,
-            ends_are_told_once + user,
+            ends_are_reported_once + user,
             program_can_be_replaced,
-            launcher_has_one_thread_and_few_secrets + user,
-            one_connection_is_one + user,
+            launcher_has_one_thread_and_no_secrets + user,
+            run_sandbox_has_one_connection + user,
         }
         peers {
-            broken_frames_drop_their_sender + user,
-            descriptors_drop_their_sender + user,
+            invalid_frames_disconnect_their_sender + user,
+            descriptors_disconnect_their_sender + user,
             other_users_are_refused,
             older_launcher_is_refused_by_name + user,
         }
         control_groups {
-            frozen_by_v1,
+            freeze_with_v1,
         }
         warm {
-            posture_is_that_of_any_process,
-            it_is_used_like_any_other,
-            nothing_random_is_shared,
-            what_only_a_start_obeys_is_started,
-            a_parent_that_cannot_start_says_why,
-            only_root_has_warm_ones + user,
-            walls_that_are_taken_away_are_missing,
+            posture_matches_plain_start,
+            warm_context_behaves_like_plain_one,
+            randomness_is_not_shared,
+            start_time_settings_need_plain_start,
+            failed_parent_start_is_reported,
+            only_root_has_warm_interpreters + user,
+            disabled_walls_are_missing,
         }
     }
 }
 
-/// A place for one test.
-pub(crate) struct Setting {
+/// Directory of one test.
+pub(crate) struct Fixture {
     pub(crate) dir: PathBuf,
 }
 
-impl Setting {
+impl Fixture {
     pub(crate) fn new(dir: &Path) -> std::io::Result<Self> {
         Ok(Self { dir: dir.canonicalize()? })
     }
@@ -103,14 +103,14 @@ impl Setting {
         let done = runtime.block_on(async {
             let body = AssertUnwindSafe((test.body)(self)).catch_unwind();
             let done = tokio::time::timeout(Duration::from_secs(90), body).await;
-            // Whatever became of it, no launcher may stay.
+            // Whatever the result, no launcher may stay.
             let ended = self.engine().shut_down().await;
             (done, ended)
         });
         let done = match done {
             (Ok(Ok(done)), ended) => done.and(ended.map_err(Failed::from)),
             (Ok(Err(panic)), _) => std::panic::resume_unwind(panic),
-            (Err(_), _) => Err("it is not over after 90 s".into()),
+            (Err(_), _) => Err("timed out after 90 s".into()),
         };
         match done {
             Ok(()) => Ok(Completion::Completed),
@@ -132,7 +132,7 @@ impl Setting {
         LauncherEngine::new(self.config(LocalKind::Local))
     }
 
-    /// The launcher's pid.
+    /// Returns the launcher's process id.
     pub(crate) fn launcher(&self) -> Option<i32> {
         let run_dir = self.dir.join("run");
         find_process(|arguments| {
@@ -141,8 +141,8 @@ impl Setting {
         })
     }
 
-    /// Waits until the launcher has no supervisor any more.
-    pub(crate) async fn holds_nothing(&self) -> Tested {
+    /// Waits until the launcher has no supervisor.
+    pub(crate) async fn wait_until_empty(&self) -> TestResult {
         let launcher = self.launcher().ok_or("no launcher")?.to_string();
         let is_supervisor = |stat: &str| {
             let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ')).into_iter().flatten();
@@ -157,9 +157,8 @@ impl Setting {
         .await
     }
 
-    /// Starts this program as a server, which makes `sandboxes` sandboxes, starts a counter in each, and then does nothing
-    /// more.
-    pub(crate) fn server(&self, what: &str) -> Result<Server, Failed> {
+    /// Starts this program as a server, which creates two sandboxes, starts a counter in each, and then does nothing more.
+    pub(crate) fn start_server(&self, what: &str) -> Result<Server, Failed> {
         let mut child = Command::new("/proc/self/exe")
             .args([SERVER, what])
             .arg(&self.dir)
@@ -181,16 +180,16 @@ impl Setting {
     }
 }
 
-/// What the environment of a server holds, and nobody else may.
+/// Secret in the environment of a server, which must not be anywhere else.
 pub(crate) const SECRET: &str = "a-secret-of-the-server";
 
-/// The beginning of a failure that is none.
+/// Prefix of a failure that stands for a skipped test.
 pub(crate) const SKIPPED: &str = "SKIPPED: ";
 
-/// A server that can be killed.
+/// Server that can be killed.
 pub(crate) struct Server {
     child: Child,
-    /// Sandboxes, and the numbers of their counters.
+    /// Sandboxes, with the ids of their counter processes.
     pub(crate) made: Vec<(SandboxId, u64)>,
 }
 
@@ -212,27 +211,27 @@ impl Drop for Server {
 const SERVER: &str = "--belljar-server";
 const AS_USER: &str = "--belljar-as-user";
 
-/// Plays another role than that of the test, if this process was started for one.
-pub(crate) fn other_roles() -> Option<ExitCode> {
+/// Runs another role than the test, if this process was started for one.
+pub(crate) fn run_other_role() -> Option<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [SERVER, what, dir] => Some(report(server(what, Path::new(dir)))),
-        [AS_USER, name, dir] => Some(report(by_name(name, Path::new(dir)))),
+        [SERVER, what, dir] => Some(report(run_server(what, Path::new(dir)))),
+        [AS_USER, name, dir] => Some(report(run_by_name(name, Path::new(dir)))),
         _ => None,
     }
 }
 
-fn report(done: Tested) -> ExitCode {
+fn report(done: TestResult) -> ExitCode {
     let Err(failed) = done else { return ExitCode::SUCCESS };
     let _ = writeln!(std::io::stdout(), "{}", failed.message().unwrap_or("it failed"));
     ExitCode::FAILURE
 }
 
-fn server(what: &str, dir: &Path) -> Tested {
-    let setting = Setting::new(dir)?;
+fn run_server(what: &str, dir: &Path) -> TestResult {
+    let fixture = Fixture::new(dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let engine = setting.engine();
+        let engine = fixture.engine();
         let mut made = Vec::new();
         for _ in 0..2 {
             let sandbox = match what {
@@ -243,27 +242,27 @@ fn server(what: &str, dir: &Path) -> Tested {
                 _ => engine.create(CreateRequest::long(&id()?, &spec(), None)).await?,
             };
             let mut counter = sandbox.guest().start(shell(COUNTER)).await?;
-            until(&mut counter, "\n5\n").await?;
+            read_until(&mut counter, "\n5\n").await?;
             writeln!(std::io::stdout(), "{} {}", sandbox.id, counter.id)?;
             made.push(sandbox);
         }
         writeln!(std::io::stdout(), "ready")?;
         std::io::stdout().flush()?;
-        std::future::pending::<Tested>().await
+        std::future::pending::<TestResult>().await
     })
 }
 
-/// Counts, aloud and in a file.
+/// Counts, on standard output and in a file.
 const COUNTER: &str =
     "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; echo $i; sleep 0.02; done";
 
-fn by_name(name: &str, dir: &Path) -> Tested {
+fn run_by_name(name: &str, dir: &Path) -> TestResult {
     let test = tests().into_iter().find(|test| test.name == name).ok_or("no such test")?;
-    Setting::new(dir)?.run(test).map(drop)
+    Fixture::new(dir)?.run(test).map(drop)
 }
 
-/// Runs a test in another process of this program, in an environment of its own.
-pub(crate) fn again(name: &str, dir: &Path, env: &[(&str, &str)]) -> Tested {
+/// Runs a test in another process of this program, with additional environment variables.
+pub(crate) fn rerun_with_env(name: &str, dir: &Path, env: &[(&str, &str)]) -> TestResult {
     let output =
         Command::new("/proc/self/exe").args([AS_USER, name]).arg(dir).envs(env.iter().copied()).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -277,17 +276,17 @@ pub(crate) fn again(name: &str, dir: &Path, env: &[(&str, &str)]) -> Tested {
 }
 
 /// Runs a test as an ordinary user: this program runs itself again.
-pub(crate) fn as_user(test: Test) -> Result<Completion, Failed> {
+pub(crate) fn run_as_user(test: Test) -> Result<Completion, Failed> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Completion::ignored_with("this is that user already"));
     }
-    let Some((uid, gid)) = account::account() else {
+    let Some((uid, gid)) = account::find_account() else {
         return Ok(Completion::ignored_with(format!("there is no account {}", account::ACCOUNT)));
     };
     let dir = tempfile::tempdir()?;
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
     let program = dir.path().join("program");
-    account::place_program(&program)?;
+    account::install_programs(&program)?;
     let own = dir.path().join("own");
     std::fs::create_dir(&own)?;
     chown(&own, Some(uid), Some(gid))?;
@@ -300,9 +299,9 @@ pub(crate) fn as_user(test: Test) -> Result<Completion, Failed> {
         .gid(gid)
         .uid(uid)
         .output()?;
-    // Nobody else runs it by this name, so whoever still does was left behind.
-    let deadline = Instant::now() + LIMIT;
-    while let Some(pid) = leftovers::runner_of(&program) {
+    // Nobody else runs a program of this name, so any process left was left behind.
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    while let Some(pid) = leftovers::find_process_running(&program) {
         if Instant::now() > deadline {
             return Err(format!("the process {pid} was left behind").into());
         }
@@ -331,49 +330,54 @@ pub(crate) fn shell(line: &str) -> v1::StartRequest {
     v1::StartRequest { shell: line.as_bytes().to_vec().into(), ..Default::default() }
 }
 
-/// Follows a process until `wanted` has come.
-pub(crate) async fn until(execution: &mut Execution, wanted: &str) -> Result<String, Failed> {
+/// Reads a process's output until `expected` occurs.
+pub(crate) async fn read_until(execution: &mut Execution, expected: &str) -> Result<String, Failed> {
     let mut seen = String::from("\n");
-    while !seen.contains(wanted) {
+    while !seen.contains(expected) {
         match within("output", execution.next()).await?? {
             Some(ProcessEvent::Output { data, .. }) => seen.push_str(&String::from_utf8_lossy(&data)),
             Some(ProcessEvent::Started { .. }) => {}
-            other => return Err(format!("{wanted:?} did not come, but {other:?}").into()),
+            other => return Err(format!("{expected:?} did not come, but {other:?}").into()),
         }
     }
     Ok(seen)
 }
 
-/// Where the counter is.
+/// Returns the current value of the counter.
 pub(crate) async fn count(guest: &GuestClient, sandbox: &Sandbox) -> Result<u64, Failed> {
     let text = guest.read_all(&sandbox.home.join("count"), 100).await?;
     Ok(String::from_utf8_lossy(&text).trim().parse()?)
 }
 
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failed> {
-    Ok(tokio::time::timeout(LIMIT, future).await.map_err(|_| format!("{what} took longer than {LIMIT:?}"))?)
+    Ok(tokio::time::timeout(STEP_TIMEOUT, future)
+        .await
+        .map_err(|_| format!("{what} took longer than {STEP_TIMEOUT:?}"))?)
 }
 
-/// Waits until `check` says yes.
-pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Failed>) -> Tested {
-    let deadline = Instant::now() + LIMIT;
+/// Waits until `check` returns true.
+pub(crate) async fn eventually(
+    what: &str,
+    mut check: impl AsyncFnMut() -> Result<bool, Failed>,
+) -> TestResult {
+    let deadline = Instant::now() + STEP_TIMEOUT;
     while !check().await? {
         if Instant::now() > deadline {
-            return Err(format!("it did not come about that {what}").into());
+            return Err(format!("timed out waiting until {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// Waits until nothing is left of a sandbox.
-pub(crate) async fn nothing_left(id: &SandboxId) -> Tested {
+/// Waits until a sandbox has no leftovers.
+pub(crate) async fn wait_until_removed(id: &SandboxId) -> TestResult {
     eventually("nothing is left", async || Ok(leftovers::of(id).is_empty()))
         .await
-        .map_err(|_| format!("there is left: {}", leftovers::of(id).join("; ")).into())
+        .map_err(|_| format!("leftovers: {}", leftovers::of(id).join("; ")).into())
 }
 
-/// A running process whose arguments are so.
+/// Returns a running launcher process with matching arguments.
 pub(crate) fn find_process(is_it: impl Fn(&[String]) -> bool) -> Option<i32> {
     std::fs::read_dir("/proc").into_iter().flatten().flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -382,17 +386,17 @@ pub(crate) fn find_process(is_it: impl Fn(&[String]) -> bool) -> Option<i32> {
             .split(|byte| *byte == 0)
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect();
-        // Clones of it have its arguments too, but their own name.
+        // Its clones have the same arguments, but another name.
         let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
         (is_it(&arguments) && name.trim() == "belljar-launch").then_some(pid)
     })
 }
 
-pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) -> Tested {
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) -> TestResult {
     let pid = rustix::process::Pid::from_raw(pid).ok_or("no pid")?;
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
-pub(crate) fn skipped(reason: &str) -> Tested {
+pub(crate) fn skipped(reason: &str) -> TestResult {
     Err(format!("{SKIPPED}{reason}").into())
 }

@@ -1,4 +1,4 @@
-//! The sandboxes that the launcher holds, and the ends that nobody has been told of.
+//! Sandboxes that the launcher holds, and ends that have not been reported yet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -13,35 +13,35 @@ use tokio::sync::watch;
 
 use crate::LocalKind;
 use crate::engine::Launched;
-use crate::launcher::messages::{Groups, Listed, SandboxFacts, millis};
+use crate::launcher::messages::{Groups, ListedSandbox, SandboxFacts, millis};
 use crate::walls::LocalWalls;
 
-/// How long a sandbox that was killed waits for the order to remove it, while what it used can be asked.
+/// Maximum time for which a killed sandbox waits to be removed, so that its usage can be queried.
 const KILLED_KEPT: Duration = Duration::from_secs(30);
 
-/// How long the news of an end may take when a sandbox has been removed. It takes no time, but for a supervisor that hangs.
+/// Maximum time to wait until the end of a removed sandbox has been announced. Only a supervisor that hangs takes any.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most ends that are remembered; the oldest go first.
-const MOST_ENDS: usize = 4096;
+/// Maximum number of remembered ends; the oldest are dropped first.
+const MAX_ENDS: usize = 4096;
 
-/// One sandbox.
-pub(crate) struct Held {
+/// Sandbox held by the launcher.
+pub(crate) struct HeldSandbox {
     pub(crate) id: SandboxId,
     pub(crate) kind: LocalKind,
     pub(crate) walls: LocalWalls,
     pub(crate) facts: SandboxFacts,
-    /// The client that it ends with.
+    /// Client whose disconnection ends it.
     pub(crate) tied_to: Option<u64>,
-    /// Whether somebody has asked for its end and takes care of it.
+    /// Whether a client has requested its end and handles it.
     stopping: watch::Sender<bool>,
     killed: AtomicBool,
-    /// Whether its clients have been told of its end.
+    /// Whether its end has been announced to its clients.
     announced: watch::Sender<bool>,
 }
 
-impl Held {
-    /// What was launched, and the first connection to its guest.
+impl HeldSandbox {
+    /// Creates it from a launched sandbox; also returns the first connection to its guest.
     pub(crate) fn new(
         kind: LocalKind,
         launched: Launched,
@@ -74,8 +74,8 @@ impl Held {
         self.walls.kill();
     }
 
-    /// Ends it, and returns when that is done and has been announced: nobody may hear of this end after the id has been
-    /// given to another sandbox.
+    /// Ends it, and waits until its end has been announced: nobody may be notified of this end after the id has been given to
+    /// another sandbox.
     pub(crate) async fn stop(&self) -> Result<(), EngineError> {
         self.stopping.send_replace(true);
         let stopped = self.walls.stop().await;
@@ -84,13 +84,13 @@ impl Held {
         stopped
     }
 
-    /// Its clients have been told of its end.
+    /// Records that its end has been announced to its clients.
     pub(crate) fn set_announced(&self) {
         self.announced.send_replace(true);
     }
 
-    /// Waits until it has ended, and says how.
-    pub(crate) async fn wait_ended(&self) -> String {
+    /// Waits until it has ended, and returns the reason.
+    pub(crate) async fn wait_for_end(&self) -> String {
         let how = self.walls.wait_ended().await;
         match (*self.stopping.borrow(), self.killed.load(Ordering::Acquire)) {
             (true, _) => "it was stopped".to_owned(),
@@ -99,8 +99,7 @@ impl Held {
         }
     }
 
-    /// Removes what is left of it after its end. What was used by one that was killed can be asked for a while, until
-    /// somebody stops it.
+    /// Removes its resources after its end. The usage of a killed one can be queried for a while, until it is stopped.
     pub(crate) async fn clean_up(&self) -> Result<(), EngineError> {
         if self.killed.load(Ordering::Acquire) {
             let mut stopping = self.stopping.subscribe();
@@ -110,7 +109,7 @@ impl Held {
     }
 }
 
-/// All of them.
+/// Table of all sandboxes of the launcher.
 #[derive(Default)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
@@ -118,8 +117,8 @@ pub(crate) struct Table {
 
 #[derive(Default)]
 struct Inner {
-    held: HashMap<SandboxId, Arc<Held>>,
-    /// Ids of launches that are under way.
+    held: HashMap<SandboxId, Arc<HeldSandbox>>,
+    /// Ids of launches in progress.
     launching: HashSet<SandboxId>,
     ends: VecDeque<(LocalKind, SandboxId, String)>,
 }
@@ -129,20 +128,20 @@ impl Table {
         self.inner.lock()
     }
 
-    /// Keeps an id for a launch.
-    pub(crate) fn reserve(self: &Arc<Self>, id: &SandboxId) -> Result<Reserved, EngineError> {
+    /// Reserves an id for a launch.
+    pub(crate) fn reserve(self: &Arc<Self>, id: &SandboxId) -> Result<Reservation, EngineError> {
         let mut inner = self.lock();
         if inner.held.contains_key(id) || !inner.launching.insert(id.clone()) {
             return Err(EngineError::IdInUse { id: id.clone() });
         }
-        Ok(Reserved { table: Arc::clone(self), id: id.clone() })
+        Ok(Reservation { table: Arc::clone(self), id: id.clone() })
     }
 
-    pub(crate) fn insert(&self, held: Arc<Held>) {
+    pub(crate) fn insert(&self, held: Arc<HeldSandbox>) {
         self.lock().held.insert(held.id.clone(), held);
     }
 
-    pub(crate) fn get(&self, kind: LocalKind, id: &SandboxId) -> Result<Arc<Held>, EngineError> {
+    pub(crate) fn get(&self, kind: LocalKind, id: &SandboxId) -> Result<Arc<HeldSandbox>, EngineError> {
         let found = self.lock().held.get(id).filter(|held| held.kind == kind).map(Arc::clone);
         found.ok_or_else(|| EngineError::NoSandbox { id: id.clone() })
     }
@@ -151,14 +150,14 @@ impl Table {
         self.lock().held.remove(id);
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn all(&self) -> Vec<Arc<HeldSandbox>> {
         self.lock().held.values().map(Arc::clone).collect()
     }
 
-    pub(crate) fn list(&self, kind: LocalKind) -> Vec<Listed> {
+    pub(crate) fn list(&self, kind: LocalKind) -> Vec<ListedSandbox> {
         let of_kind = self.all().into_iter().filter(|held| held.kind == kind);
         of_kind
-            .map(|held| Listed {
+            .map(|held| ListedSandbox {
                 id: held.id.clone(),
                 is_frozen: held.walls.is_frozen(),
                 deadline_ms: held.walls.deadline().map(millis),
@@ -166,23 +165,23 @@ impl Table {
             .collect()
     }
 
-    /// Whether there is nothing to stay for.
+    /// Reports whether there are neither sandboxes nor launches.
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.lock();
         inner.held.is_empty() && inner.launching.is_empty()
     }
 
-    /// Remembers an end that nobody has been told of.
+    /// Remembers an end that has not been reported.
     pub(crate) fn remember(&self, kind: LocalKind, id: SandboxId, how: String) {
         let mut inner = self.lock();
-        if inner.ends.len() == MOST_ENDS {
+        if inner.ends.len() == MAX_ENDS {
             inner.ends.pop_front();
         }
         inner.ends.push_back((kind, id, how));
     }
 
-    /// The oldest end of this engine that nobody has been told of.
-    pub(crate) fn untold(&self, kind: LocalKind) -> Option<(SandboxId, String)> {
+    /// Takes the oldest unreported end of this kind of engine.
+    pub(crate) fn take_unreported(&self, kind: LocalKind) -> Option<(SandboxId, String)> {
         let mut inner = self.lock();
         let place = inner.ends.iter().position(|(of, _, _)| *of == kind)?;
         let (_, id, how) = inner.ends.remove(place)?;
@@ -190,13 +189,13 @@ impl Table {
     }
 }
 
-/// An id that is kept for a launch, as long as that goes on.
-pub(crate) struct Reserved {
+/// Reservation of an id, released on drop.
+pub(crate) struct Reservation {
     table: Arc<Table>,
     id: SandboxId,
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.table.lock().launching.remove(&self.id);
     }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_reserved_once() {
+    fn ids_are_reserved_once() {
         let table = Arc::new(Table::default());
         let reserved = table.reserve(&id('a')).unwrap();
         assert!(!table.is_empty());
@@ -222,16 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_once_and_bounded() {
+    fn ends_are_reported_once_and_bounded() {
         let table = Table::default();
         table.remember(LocalKind::Local, id('a'), "1".to_owned());
         table.remember(LocalKind::None, id('b'), "2".to_owned());
-        assert_eq!(table.untold(LocalKind::None), Some((id('b'), "2".to_owned())));
-        assert_eq!(table.untold(LocalKind::None), None);
-        for _ in 0..MOST_ENDS {
+        assert_eq!(table.take_unreported(LocalKind::None), Some((id('b'), "2".to_owned())));
+        assert_eq!(table.take_unreported(LocalKind::None), None);
+        for _ in 0..MAX_ENDS {
             table.remember(LocalKind::Local, id('c'), "3".to_owned());
         }
-        assert_eq!(table.untold(LocalKind::Local), Some((id('c'), "3".to_owned())));
-        assert_eq!(std::iter::from_fn(|| table.untold(LocalKind::Local)).count(), MOST_ENDS - 1);
+        assert_eq!(table.take_unreported(LocalKind::Local), Some((id('c'), "3".to_owned())));
+        assert_eq!(std::iter::from_fn(|| table.take_unreported(LocalKind::Local)).count(), MAX_ENDS - 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The run directory: where the launcher listens, and the lock that only one launcher holds.
+//! Run directory of the launcher: its socket, and the lock that only one launcher holds.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -10,20 +10,20 @@ use rustix::io::Errno;
 const SOCKET: &str = "launcher.sock";
 const LOCK: &str = "launcher.lock";
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 64;
 
-/// The run directory, held open. The socket is always reached through the descriptor: a path may be longer than a socket's
-/// address, and may lead elsewhere later.
+/// Open run directory. The socket is always reached through this descriptor: its path may be longer than a socket address
+/// allows, and may lead elsewhere later.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunDir {
     dir: OwnedFd,
 }
 
-impl Place {
-    /// Opens the run directory, and makes it if it is missing.
+impl RunDir {
+    /// Opens the run directory, and creates it if missing.
     ///
-    /// It must belong to this user and be closed to all others: whoever can reach the socket can launch.
+    /// It must belong to this user and be closed to all others: everybody who can reach the socket can launch.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -40,7 +40,7 @@ impl Place {
         Ok(Self { dir })
     }
 
-    /// Takes the lock for as long as the descriptor is open. `None`: another launcher has it.
+    /// Takes the lock for as long as the descriptor is open. `None` if another launcher has it.
     pub(crate) fn lock(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&self.dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// Listens. Only the holder of the lock may: it takes the place of a launcher that is gone.
+    /// Listens on the socket. Only the holder of the lock may, as this replaces the socket of a launcher that is gone.
     pub(crate) fn listen(&self) -> io::Result<std::os::unix::net::UnixListener> {
         self.remove_socket()?;
         let socket = rustix::net::socket_with(
@@ -66,7 +66,7 @@ impl Place {
         Ok(socket.into())
     }
 
-    /// Takes the socket away.
+    /// Removes the socket.
     pub(crate) fn remove_socket(&self) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.dir, SOCKET, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -74,10 +74,10 @@ impl Place {
         }
     }
 
-    /// Connects to the launcher, if there is one, and makes sure that it is this user's.
+    /// Connects to the launcher, if there is one, and checks that it runs as the same user.
     pub(crate) async fn connect(&self) -> io::Result<tokio::net::UnixStream> {
         let stream = tokio::net::UnixStream::connect(self.address()).await?;
-        is_same_user(&stream)?;
+        check_same_user(&stream)?;
         Ok(stream)
     }
 
@@ -86,13 +86,13 @@ impl Place {
     }
 }
 
-/// Refuses a peer of another user.
-pub(crate) fn is_same_user(stream: &tokio::net::UnixStream) -> io::Result<()> {
+/// Fails if the peer is another user.
+pub(crate) fn check_same_user(stream: &tokio::net::UnixStream) -> io::Result<()> {
     let (peer, own) = (stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw());
     if peer == own {
         return Ok(());
     }
-    let text = format!("the other end runs as user {peer}, and this one as {own}");
+    let text = format!("the peer runs as user {peer}, and this process as {own}");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
@@ -102,17 +102,17 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     #[tokio::test]
-    async fn one_listens_where_the_path_is_too_long_for_a_socket() {
+    async fn path_may_be_longer_than_a_socket_address() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x".repeat(200)).join("y");
         std::fs::create_dir(path.parent().unwrap()).unwrap();
-        let place = Place::open(&path).unwrap();
+        let run_dir = RunDir::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(place.connect().await.is_err(), "nobody listens yet");
-        let lock = place.lock().unwrap().unwrap();
-        let again = Place::open(&path).unwrap();
+        assert!(run_dir.connect().await.is_err(), "nobody listens yet");
+        let lock = run_dir.lock().unwrap().unwrap();
+        let again = RunDir::open(&path).unwrap();
         assert!(again.lock().unwrap().is_none());
-        let listener = place.listen().unwrap();
+        let listener = run_dir.listen().unwrap();
         let mode = std::fs::metadata(path.join(SOCKET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         again.connect().await.unwrap();
@@ -120,23 +120,23 @@ mod tests {
         assert!(again.connect().await.is_err(), "a socket that nobody listens on");
         let _lock = again.lock().unwrap().unwrap();
         let _listener = again.listen().unwrap();
-        place.connect().await.unwrap();
+        run_dir.connect().await.unwrap();
         again.remove_socket().unwrap();
         again.remove_socket().unwrap();
     }
 
     #[test]
-    fn a_directory_that_others_can_enter_is_refused() {
+    fn directory_accessible_to_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let open = dir.path().join("open");
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o750)).unwrap();
-        assert_eq!(Place::open(&open).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(RunDir::open(&open).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         let link = dir.path().join("link");
         symlink(dir.path(), &link).unwrap();
-        assert!(Place::open(&link).is_err(), "a link");
+        assert!(RunDir::open(&link).is_err(), "a link");
         std::fs::write(dir.path().join("file"), "").unwrap();
-        assert!(Place::open(&dir.path().join("file")).is_err(), "a file");
-        assert!(Place::open(&dir.path().join("missing/dir")).is_err());
+        assert!(RunDir::open(&dir.path().join("file")).is_err(), "a file");
+        assert!(RunDir::open(&dir.path().join("missing/dir")).is_err());
     }
 }
