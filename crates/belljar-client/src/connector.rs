@@ -65,7 +65,7 @@ impl Dialer {
                     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
                 let mut config = config
                     .map_err(TargetError::Tls)?
-                    .with_root_certificates(roots.0.clone())
+                    .with_root_certificates(roots.clone())
                     .with_no_client_auth();
                 config.alpn_protocols = vec![b"h2".to_vec()];
                 Self::Tls {

@@ -9,14 +9,6 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Files in which Linux distributions keep the machine's trusted certificates.
-const SYSTEM_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// Address of a server.
 #[derive(Debug, Clone)]
 pub enum Target {
@@ -53,9 +45,9 @@ pub enum TargetError {
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The machine has none of the known files of trusted certificates, or the file has no certificate.
-    #[error("this machine has no file of trusted certificates; set SSL_CERT_FILE")]
-    NoRoots,
+    /// The machine, or the file, has no trusted certificates that can be used.
+    #[error("no trusted certificates found; set SSL_CERT_FILE to a file of them")]
+    NoRoots(#[source] Option<rustls_native_certs::Error>),
     /// The TLS settings are inconsistent.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
@@ -138,17 +130,28 @@ fn uri(scheme: &str, rest: &str, text: &str) -> Result<Uri, TargetError> {
 
 /// Trusted certificates.
 #[derive(Debug, Clone)]
-pub struct Roots(pub(crate) Arc<RootCertStore>);
+pub struct Roots(Arc<RootCertStore>);
+
+impl From<Roots> for Arc<RootCertStore> {
+    fn from(roots: Roots) -> Self {
+        roots.0
+    }
+}
 
 impl Roots {
-    /// Reads the machine's certificates, or those of the file that `SSL_CERT_FILE` names.
+    /// Trusts no certificate.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Arc::new(RootCertStore::empty()))
+    }
+
+    /// Reads the machine's certificates, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     ///
     /// # Errors
-    /// Fails if there is no such file, or it cannot be read.
+    /// Fails if there are none that can be used.
     pub fn system() -> Result<Self, TargetError> {
-        let named = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let known = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
-        Self::from_file(&named.or(known).ok_or(TargetError::NoRoots)?)
+        let found = rustls_native_certs::load_native_certs();
+        Self::from_certificates(found.certs, found.errors.into_iter().next())
     }
 
     /// Reads the certificates in a PEM file.
@@ -157,12 +160,18 @@ impl Roots {
     /// Fails if it cannot be read, or has none that can be used.
     pub fn from_file(path: &Path) -> Result<Self, TargetError> {
         let failed = |source| TargetError::Roots { path: path.to_owned(), source };
+        let certificates = CertificateDer::pem_file_iter(path).map_err(failed)?;
+        Self::from_certificates(certificates.collect::<Result<Vec<_>, _>>().map_err(failed)?, None)
+    }
+
+    fn from_certificates(
+        certificates: Vec<CertificateDer<'static>>,
+        error: Option<rustls_native_certs::Error>,
+    ) -> Result<Self, TargetError> {
         let mut store = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
-            // A machine's bundle may contain some that this library does not accept.
-            store.add_parsable_certificates([certificate.map_err(failed)?]);
-        }
-        if store.is_empty() { Err(TargetError::NoRoots) } else { Ok(Self(Arc::new(store))) }
+        // A machine's bundle may contain some that this library does not accept.
+        store.add_parsable_certificates(certificates);
+        if store.is_empty() { Err(TargetError::NoRoots(error)) } else { Ok(Self(Arc::new(store))) }
     }
 }
 

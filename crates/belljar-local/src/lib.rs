@@ -44,3 +44,4 @@ pub use doctor::{Finding, FindingState, THIS_COMMAND};
 pub use engine::{LocalConfig, LocalEngine};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};
+pub use trust::system_bundle;

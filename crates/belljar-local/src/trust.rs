@@ -1,7 +1,5 @@
 //! Certificate authorities trusted by programs in a sandbox whose gateway terminates TLS for some hosts.
 
-use std::path::Path;
-
 use belljar_engine::EngineError;
 use belljar_gateway::{Authority, AuthorityError, SYSTEM_ROOTS};
 use belljar_model::{NetworkPolicy, NetworkSetup};
@@ -51,6 +49,12 @@ fn authority_error(error: AuthorityError) -> EngineError {
     launch("make the sandbox's certificate authority")(std::io::Error::other(error))
 }
 
+/// Returns the certificates that this machine trusts, in PEM, if it has a file of them.
+#[must_use]
+pub fn system_bundle() -> Option<String> {
+    SYSTEM_ROOTS.iter().find_map(|path| std::fs::read_to_string(path).ok())
+}
+
 /// Authorities that a sandbox trusts.
 pub(crate) struct Trust {
     authority: Vec<u8>,
@@ -61,8 +65,7 @@ impl Trust {
     /// Returns what programs of a sandbox with this authority trust: it, and the authorities that this machine trusts.
     pub(crate) fn in_sandbox(authority: &Authority) -> Result<Self, EngineError> {
         let authority = authority.certificate_pem().map_err(authority_error)?.into_bytes();
-        let system = SYSTEM_ROOTS.iter().map(Path::new).find_map(|path| std::fs::read(path).ok());
-        let bundle = [system.unwrap_or_default(), authority.clone()].join(&b'\n');
+        let bundle = [system_bundle().unwrap_or_default().into_bytes(), authority.clone()].join(&b'\n');
         Ok(Self { authority, bundle })
     }
 

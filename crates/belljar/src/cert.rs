@@ -41,14 +41,6 @@ pub(crate) const AUTHORITY_FILE: &str = "ca.pem";
 /// All authorities of the system and this one, for programs that trust one file and nothing else.
 pub(crate) const BUNDLE_FILE: &str = "ca-bundle.pem";
 
-/// Where systems keep the authorities that they trust.
-const SYSTEM_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 enum CertError {
@@ -102,8 +94,8 @@ pub(crate) fn cert(args: &CertArgs) -> Result<u8, Quit> {
         }
     };
     let made = make(&domain)?;
-    let bundle =
-        system_bundle().map_or_else(|| made.authority.clone(), |all| format!("{all}\n{}", made.authority));
+    let bundle = belljar_local::system_bundle()
+        .map_or_else(|| made.authority.clone(), |all| format!("{all}\n{}", made.authority));
     directory(&dir)?;
     write(&dir, KEY_FILE, &made.key)?;
     write(&dir, CERTIFICATE_FILE, &made.certificate)?;
@@ -162,10 +154,6 @@ fn dated(name: &str) -> Result<CertificateParams, CertError> {
 }
 
 /// The authorities that the system trusts, if it keeps them in one file.
-fn system_bundle() -> Option<String> {
-    SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read_to_string(path).ok())
-}
-
 fn directory(dir: &Path) -> Result<(), CertError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| CertError::File { action: "make", path: dir.to_owned(), source })
